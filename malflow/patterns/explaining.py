@@ -9,10 +9,11 @@ from typing import Any
 from malflow.errors import short_repr
 from malflow.message import NoKey
 from malflow.patterns.finding import rows_of
-from malflow.patterns.machine import LimitReached, Machine, Run
+from malflow.patterns.machine import Machine
 from malflow.patterns.masks import Masks
-from malflow.patterns.match import Node
+from malflow.patterns.match import BEFORE, ORDINAL, STEP, TIME, Node
 from malflow.patterns.results import Emitted
+from malflow.patterns.runs import FIRST, LAST, STATE, LimitReached, Run, starts_of
 
 __all__ = ["ExplainingMachine", "explain"]
 
@@ -53,14 +54,14 @@ class ExplainingMachine(Machine):
     def _settle(
         self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
     ) -> None:
-        begun = [run for run in (*done, *after) if run[1][4] == self.ordinal]
+        begun = [run for run in (*done, *after) if run[FIRST][ORDINAL] == self.ordinal]
         self._note(key, (*before, *begun))
         matches, dropped = len(self.matches.keys), self.counters.dropped
-        left = {run[1][4] for run in (*after, *done)}
+        left = starts_of((*after, *done))
         super()._settle(key, before, after, done, time, ended)
         self._note(key, self.runs.get(key, ()))
         for run in (*before, *begun):
-            start = run[1][4]
+            start = run[FIRST][ORDINAL]
             if start not in left:
                 self._end(run, f"ended {time} by {self._cause(run)}")
             elif len(self.matches.keys) > matches:
@@ -78,7 +79,7 @@ class ExplainingMachine(Machine):
     def _add(self, emitted: Emitted, key: Any, run: Run, time: Any) -> None:
         super()._add(emitted, key, run, time)
         self._note(key, (run,))
-        story = self.stories[run[1][4]]
+        story = self.stories[run[FIRST][ORDINAL]]
         if emitted is self.matches:
             story.end = f"match at {time}"
         elif story.end is None:
@@ -88,7 +89,7 @@ class ExplainingMachine(Machine):
         """Note how far partial matches have come."""
         seen = set()
         for run in runs:
-            start = run[1][4]
+            start = run[FIRST][ORDINAL]
             if start not in seen:
                 seen.add(start)
                 story = self.stories.setdefault(start, _Story(key, run))
@@ -96,14 +97,14 @@ class ExplainingMachine(Machine):
 
     def _end(self, run: Run, end: str) -> None:
         """Note how a start has ended, if it has, and nothing is known of that."""
-        story = self.stories[run[1][4]]
-        open_starts = {it[1][4] for it in self.runs.get(story.key, ())}
-        if story.end is None and run[1][4] not in open_starts:
+        story = self.stories[run[FIRST][ORDINAL]]
+        open_starts = starts_of(self.runs.get(story.key, ()))
+        if story.end is None and run[FIRST][ORDINAL] not in open_starts:
             story.end = end
 
     def _cause(self, run: Run) -> str:
         """Return the event at hand, and why it ended a partial match."""
-        names, state = self.automaton.names, run[0]
+        names, state = self.automaton.names, run[STATE]
         held = [name for number, name in enumerate(names) if self._mask >> number & 1]
         event = " and ".join(held) or "an event of no step"
         killers = {names[it.step.bit_length() - 1] for it in state.killers if self._mask & it.step}
@@ -114,7 +115,7 @@ class ExplainingMachine(Machine):
 
     def _awaited(self, run: Run) -> str:
         """Return the steps that a partial match waits for."""
-        names, state = self.automaton.names, run[0]
+        names, state = self.automaton.names, run[STATE]
         if state.waits:
             return " or ".join(f"no {names[wait.step]}" for wait in state.waits)
         return " or ".join(dict.fromkeys(names[option.step] for option in state.options))
@@ -123,17 +124,17 @@ class ExplainingMachine(Machine):
         """Return a line for each first event, in their order."""
         has_keys = len({story.key for story in self.stories.values()}) > 1
         for story in self.stories.values():
-            first, names = story.run[1], self.automaton.names
+            first, names = story.run[FIRST], self.automaton.names
             of_key = f" of {short_repr(story.key)}" if has_keys and story.key is not NoKey else ""
             end = story.end or f"still open, waiting for {self._awaited(story.run)}"
-            yield f"start {first[2]} {names[first[1]]}{of_key}: reached {self._reached(story.run)}; {end}"
+            yield f"start {first[TIME]} {names[first[STEP]]}{of_key}: reached {self._reached(story.run)}; {end}"
 
     def _reached(self, run: Run) -> str:
         steps: list[str] = []
-        node: Node | None = run[2]
+        node: Node | None = run[LAST]
         while node is not None:
-            steps.append(self.automaton.names[node[1]])
-            node = node[0]
+            steps.append(self.automaton.names[node[STEP]])
+            node = node[BEFORE]
         groups = ((step, len(list(group))) for step, group in groupby(reversed(steps)))
         return ", ".join(f"{step} x{count}" if count > 1 else step for step, count in groups)
 

@@ -8,8 +8,9 @@ from typing import Any
 from malflow.errors import short_repr
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.automaton_states import State
-from malflow.patterns.machine import Machine, Run
-from malflow.patterns.match import Event, Match, Node
+from malflow.patterns.machine import Machine
+from malflow.patterns.match import BEFORE, ORDINAL, TIME, VALUE, Event, Match, Node
+from malflow.patterns.runs import LAST, Run
 
 __all__ = ["Flat", "PartialMigration", "flatten", "load", "waiting_in"]
 
@@ -43,7 +44,7 @@ def flatten(machine: Machine, key: Any, waiting: Iterable[tuple[Any, Any]]) -> F
     nodes: dict[int, int] = {}
     chains: list[Node] = []
     for run in runs:
-        _collect(run[2], nodes, chains, events)
+        _collect(run[LAST], nodes, chains, events)
     index = {ordinal: number for number, ordinal in enumerate(sorted(events))}
     flat_nodes: list[Any] = []
     for parent, step, _, _, ordinal in chains:
@@ -64,11 +65,11 @@ def _collect(last: Node, nodes: dict[int, int], chains: list[Node], events: dict
     node: Node | None = last
     while node is not None and id(node) not in nodes:
         new.append(node)
-        node = node[0]
+        node = node[BEFORE]
     for node in reversed(new):
         nodes[id(node)] = len(chains)
         chains.append(node)
-        events[node[4]] = (node[2], node[3])
+        events[node[ORDINAL]] = (node[TIME], node[VALUE])
 
 
 def load(machine: Machine, key: Any, flat: Flat) -> int:
@@ -90,8 +91,8 @@ def load(machine: Machine, key: Any, flat: Flat) -> int:
 
 
 def _first(node: Node) -> Node:
-    while node[0] is not None:
-        node = node[0]
+    while node[BEFORE] is not None:
+        node = node[BEFORE]
     return node
 
 

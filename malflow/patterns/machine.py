@@ -11,11 +11,12 @@ from typing import Any, Literal
 from malflow.diagnostics import short_repr
 from malflow.event_time.timers import Timers
 from malflow.patterns.automaton import Automaton
-from malflow.patterns.automaton_states import Moves, State
-from malflow.patterns.match import Event, Match, Node, SoFar
+from malflow.patterns.automaton_states import Moves
+from malflow.patterns.match import BEFORE, ORDINAL, STEP, TIME, VALUE, Event, Match, Node, SoFar
 from malflow.patterns.results import Counters, Emitted
+from malflow.patterns.runs import FIRST, LAST, STATE, Run, merged, newest, starts_of
 
-__all__ = ["After", "LimitReached", "Machine", "Row", "Run"]
+__all__ = ["After", "Machine", "Row"]
 
 After = Literal["end", "start", "all"]
 """What a match uses up: all that began up to its last event, all with its first event, or nothing."""
@@ -23,18 +24,10 @@ After = Literal["end", "start", "all"]
 Row = tuple[Any, Any, int, Any]
 """An event: its timestamp, its key, the bits of the steps that it fulfils, and its value."""
 
-Run = tuple[State, Node, Node]
-"""A partial match: its state, and the nodes of its first and its last event."""
-
-
 _NO_RUNS: Sequence[Run] = ()
 
 _event = partial(tuple.__new__, Event)
 """Makes an event of a tuple, in half the time that its constructor takes."""
-
-
-class LimitReached(RuntimeError):
-    """A key has more partial matches than allowed."""
 
 
 class Machine:
@@ -207,12 +200,12 @@ class Machine:
         so_far = self._so_far
         so_far.node = last
         able = ended = 0
-        if not state.waits or self._span is None or time <= first[2] + self._span:
+        if not state.waits or self._span is None or time <= first[TIME] + self._span:
             for step, option, within, after, given in state.questions:
                 if (
                     mask & step
-                    and (within is None or time <= last[2] + within)
-                    and (after is None or time > last[2] + after)
+                    and (within is None or time <= last[TIME] + within)
+                    and (after is None or time > last[TIME] + after)
                     and (given is None or given(value, so_far))
                 ):
                     able |= option
@@ -220,7 +213,7 @@ class Machine:
             if mask & step and (given is None or given(value, so_far)):
                 ended |= always
                 for during, options in timed:
-                    if time <= last[2] + during:
+                    if time <= last[TIME] + during:
                         ended |= options
         return state.other_moves(able, ended)
 
@@ -251,8 +244,14 @@ class Machine:
                     if not given(value, self._so_far):
                         continue
                 begun += 1
-                if self._merges and len(after) == 1 and after[0][0] is target and target.is_like_before and not done:
-                    self.counters.used_up += 1  # as `_merged` does
+                if (
+                    self._merges
+                    and len(after) == 1
+                    and after[0][STATE] is target
+                    and target.is_like_before
+                    and not done
+                ):
+                    self.counters.used_up += 1  # as `merged` does
                     continue
                 node = (None, step, time, value, self.ordinal)
                 run = (target, node, node)
@@ -283,14 +282,11 @@ class Machine:
         if done:
             over = self._emit(key, done, after, time)
             if self._after != "all":
-                after = [run for run in after if run[1][4] not in over]
+                after = [run for run in after if run[FIRST][ORDINAL] not in over]
         if ended:
             self._count_broken(key, before, after, over, ended)
-        if len(after) > 1:
-            if self._merges:
-                after = self._merged(after)
-            if len(after) > self._limit:
-                after = self._limited(key, after)
+        if len(after) > 1 and (self._merges or len(after) > self._limit):
+            after = self._fewer(key, after)
         if not after or self.finished:
             self._keep(key, before, after)
         else:
@@ -299,13 +295,25 @@ class Machine:
         if after and self._is_timed:
             self._plan(key, after)
 
+    def _fewer(self, key: Any, runs: list[Run]) -> list[Run]:
+        """Return the partial matches that are kept: one of those that have one future, and no more than the limit."""
+        kept = runs
+        if self._merges:
+            kept = merged(runs, has_silent_end=self.automaton.has_silent_end)
+            if len(kept) < len(runs):
+                self.counters.used_up += len(starts_of(runs) - starts_of(kept))
+        if len(kept) > self._limit:
+            runs, kept = kept, newest(key, kept, self._limit, drops_oldest=self._drops_oldest)
+            self.counters.dropped += len(starts_of(runs) - starts_of(kept))
+        return kept
+
     def _keep(self, key: Any, before: Sequence[Run], runs: Sequence[Run]) -> None:
         """Keep the partial matches of a key, in place of those before."""
         self.partials += len(runs) - len(before)
         if runs:
             self.runs[key] = runs
             if self.finished and key in self.finished:
-                self.finished[key].intersection_update(run[1][4] for run in runs)
+                self.finished[key].intersection_update(starts_of(runs))
             return
         if before:
             del self.runs[key]
@@ -318,11 +326,11 @@ class Machine:
         planned = self._due.get(key)
         if self._only_span:
             if planned is None:
-                self.timers.set(key, runs[0][1][2] + self._span)
+                self.timers.set(key, runs[0][FIRST][TIME] + self._span)
             return
         soonest = planned
         for run in runs:
-            if run[0].has_deadline or self._span is not None:
+            if run[STATE].has_deadline or self._span is not None:
                 end = self._deadline(run)
                 if end is not None and (soonest is None or end < soonest):
                     soonest = end
@@ -338,8 +346,8 @@ class Machine:
         if finished and self._after == "all":
             self.finished[key] = finished
         if runs:
-            self._has_forked = self._has_forked or len({run[1][4] for run in runs}) < len(runs)
-            starts = [run[1][2] for run in runs]
+            self._has_forked = self._has_forked or len(starts_of(runs)) < len(runs)
+            starts = [run[FIRST][TIME] for run in runs]
             if self._only_span and any(map(gt, starts, starts[1:])):
                 self._only_span = False  # the program before took events by arrival
             self._keep(key, (), runs)
@@ -368,82 +376,40 @@ class Machine:
         told: set[int] = set()
         last_used = -1
         for run in done:
-            start = run[1][4]
+            start = run[FIRST][ORDINAL]
             if self._after == "all" or (start > last_used if self._after == "end" else start not in told):
                 self._add(self.matches, key, run, time)
                 self.counters.matches += 1
                 told.add(start)
                 if self._after == "end":
-                    last_used = run[2][4]
+                    last_used = run[LAST][ORDINAL]
         if self._after == "all":
             self.finished.setdefault(key, set()).update(told)
         emitted = len(told)
         if last_used >= 0:
-            told.update(run[1][4] for run in chain(done, others) if run[1][4] <= last_used)
+            told.update(run[FIRST][ORDINAL] for run in chain(done, others) if run[FIRST][ORDINAL] <= last_used)
             self.counters.used_up += len(told) - emitted
         return told
 
     def _add(self, emitted: Emitted, key: Any, run: Run, time: Any) -> None:
-        names, last = self.automaton.names, run[2][2]
+        names, last = self.automaton.names, run[LAST][TIME]
         events: list[Event[Any, Any]] = []
-        node: Node | None = run[2]
+        node: Node | None = run[LAST]
         while node is not None:
-            events.append(_event((names[node[1]], node[3], node[2])))
-            node = node[0]
+            events.append(_event((names[node[STEP]], node[VALUE], node[TIME])))
+            node = node[BEFORE]
         events.reverse()
         emitted.keys.append(key)
         end = last if emitted is self.timeouts else time
-        emitted.values.append(self.make(key, run[1][2], end, tuple(events), names))
+        emitted.values.append(self.make(key, run[FIRST][TIME], end, tuple(events), names))
         emitted.timestamps.append(time)
 
     def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int], ended: int) -> None:
         """Count the starts of which no partial match is left; as long as none has forked, each has one only."""
         if self._has_forked:
-            gone = {run[1][4] for run in before}.difference((run[1][4] for run in after), over)
+            gone = starts_of(before).difference(starts_of(after), over)
             ended = len(gone.difference(self.finished.get(key, ())))
         self.counters.broken += ended
-
-    def _merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the first of the partial matches that have one future, which is preferred; the others are used up.
-
-        A partial match that waits for an absence, and whose last event lies between the starts of two others, will use
-        up only the first of them; so these two have not one future.
-        """
-        if len({run[0] for run in runs}) == len(runs):
-            return list(runs)
-        firsts: dict[Any, Run] = {}
-        kept: list[Run] = []
-        for run in runs:
-            state = run[0]
-            future = (state, run[2][4]) if state.depends_on_last else state
-            first = firsts.setdefault(future, run)
-            if first is run or self._is_parted(first, run, runs):
-                kept.append(run)
-        if len(kept) < len(runs):
-            self.counters.used_up += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
-        return kept
-
-    def _is_parted(self, first: Run, second: Run, runs: Iterable[Run]) -> bool:
-        """Whether the last event of a partial match that waits lies between the starts of two others."""
-        return self.automaton.has_silent_end and any(
-            run[0].waits and first[1][4] <= run[2][4] < second[1][4] for run in runs
-        )
-
-    def _limited(self, key: Any, runs: list[Run]) -> list[Run]:
-        """Return the newest partial matches, up to the limit.
-
-        Raises:
-            LimitReached: if none may be dropped.
-        """
-        if not self._drops_oldest:
-            raise LimitReached(
-                f"it has {len(runs):,} partial matches for key {short_repr(key)}, the limit is {self._limit:,}; bound "
-                'it with .within(), after="end" or limit=, or pass overflow="oldest"; the oldest began at '
-                f"{short_repr(runs[0][1][2])}"
-            )
-        kept = runs[-self._limit :]
-        self.counters.dropped += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
-        return kept
 
     def _is_over(self, run: Run, time: Any) -> bool:
         """Whether the time is over for all that an event has left of a partial match: then the event has broken it."""
@@ -456,15 +422,15 @@ class Machine:
         end = None
         if not state.waits:
             if self._span is not None:
-                end = first[2] + self._span
+                end = first[TIME] + self._span
             near = state.reach
         else:
             if state.waits_for_span:
-                end = first[2] + self._span
+                end = first[TIME] + self._span
             near = state.patience
         if near is None:
             return end
-        near = last[2] + near
+        near = last[TIME] + near
         return near if end is None or near < end else end
 
     def expire(self, key: Any, now: Any) -> None:
@@ -507,7 +473,7 @@ class Machine:
         finished = self.finished.get(key, ())
         last = None
         for count, run in enumerate(runs):
-            _, _, time, _, start = run[1]
+            _, _, time, _, start = run[FIRST]
             end = time + self._span
             if end > now or (end == now and not inclusive):
                 return runs[count:], end
@@ -525,23 +491,23 @@ class Machine:
         for run, end in zip(runs, ends, strict=True):
             if end is None or end > when:
                 kept.append(run)
-            elif not run[0].waits:
+            elif not run[STATE].waits:
                 late.append(run)
             else:
                 done.append(run)
-                told = run[0].after_wait() if self._after == "all" else None
+                told = run[STATE].after_wait() if self._after == "all" else None
                 if told is not None:
-                    kept.append((told, run[1], run[2]))
+                    kept.append((told, run[FIRST], run[LAST]))
         over: set[int] = set()
         if done:
             over = self._emit(key, done, (*kept, *late), when)
             if self._after != "all":
-                kept = [run for run in kept if run[1][4] not in over]
+                kept = [run for run in kept if run[FIRST][ORDINAL] not in over]
         if late:
-            over = over.union((run[1][4] for run in kept), self.finished.get(key, ()))
+            over = over.union(starts_of(kept), self.finished.get(key, ()))
         for run in late:
-            if run[1][4] not in over:
-                over.add(run[1][4])
+            if run[FIRST][ORDINAL] not in over:
+                over.add(run[FIRST][ORDINAL])
                 self._add(self.timeouts, key, run, when)
                 self.counters.timeouts += 1
         return kept

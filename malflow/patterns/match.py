@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from malflow.windows import Timing
 
-__all__ = ["EndMatch", "Event", "Match", "Node", "SoFar"]
+__all__ = ["BEFORE", "ORDINAL", "STEP", "TIME", "VALUE", "EndMatch", "Event", "Match", "Node", "SoFar"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,6 +20,12 @@ T = TypeVar("T")
 Node = tuple[Any, int, Any, Any, int]
 """An event of a match so far: the node of the event before it or None, the step's number, the timestamp, the value, and
 the event's ordinal among the key's."""
+
+BEFORE: Final = 0
+STEP: Final = 1
+TIME: Final = 2
+VALUE: Final = 3
+ORDINAL: Final = 4
 
 
 class Event(NamedTuple, Generic[V, T]):
@@ -132,10 +138,10 @@ class SoFar(Generic[V_co]):
         if number is None:
             raise _unknown(step, self._numbers)
         while node is not None:
-            if node[1] == number:
-                value: V_co = node[3]
+            if node[STEP] == number:
+                value: V_co = node[VALUE]
                 return value
-            node = node[0]
+            node = node[BEFORE]
         return None
 
     def _backwards(self, step: str) -> Iterator[V_co]:
@@ -143,9 +149,9 @@ class SoFar(Generic[V_co]):
         if number is None:
             raise _unknown(step, self._numbers)
         while node is not None:
-            if node[1] == number:
-                yield node[3]
-            node = node[0]
+            if node[STEP] == number:
+                yield node[VALUE]
+            node = node[BEFORE]
 
 
 def _unknown(step: object, steps: Collection[str]) -> KeyError:

@@ -1,0 +1,72 @@
+"""Partial matches, and which of a key's are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from malflow.diagnostics import short_repr
+from malflow.patterns.automaton_states import State
+from malflow.patterns.match import ORDINAL, TIME, Node
+
+__all__ = ["FIRST", "LAST", "STATE", "LimitReached", "Run", "merged", "newest", "starts_of"]
+
+Run = tuple[State, Node, Node]
+"""A partial match: its state, and the nodes of its first and its last event."""
+
+STATE: Final = 0
+FIRST: Final = 1
+LAST: Final = 2
+
+
+class LimitReached(RuntimeError):
+    """A key has more partial matches than allowed."""
+
+
+def starts_of(runs: Iterable[Run]) -> set[int]:
+    """Return the ordinals of the first events."""
+    return {run[FIRST][ORDINAL] for run in runs}
+
+
+def merged(runs: Sequence[Run], *, has_silent_end: bool) -> list[Run]:
+    """Return the first of the partial matches that have one future, which is preferred; the others are used up.
+
+    A partial match that waits for an absence, and whose last event lies between the starts of two others, will use
+    up only the first of them; so these two have not one future.
+
+    Args:
+        runs: the partial matches of a key, in their order.
+        has_silent_end: whether partial matches may wait for an absence at the end.
+    """
+    if len({run[STATE] for run in runs}) == len(runs):
+        return list(runs)
+    firsts: dict[Any, Run] = {}
+    kept: list[Run] = []
+    for run in runs:
+        state = run[STATE]
+        future = (state, run[LAST][ORDINAL]) if state.depends_on_last else state
+        first = firsts.setdefault(future, run)
+        if first is run or (has_silent_end and _is_parted(first, run, runs)):
+            kept.append(run)
+    return kept
+
+
+def _is_parted(first: Run, second: Run, runs: Iterable[Run]) -> bool:
+    """Whether the last event of a partial match that waits lies between the starts of two others."""
+    start, end = first[FIRST][ORDINAL], second[FIRST][ORDINAL]
+    return any(run[STATE].waits and start <= run[LAST][ORDINAL] < end for run in runs)
+
+
+def newest(key: Any, runs: list[Run], limit: int, *, drops_oldest: bool) -> list[Run]:
+    """Return the newest partial matches of a key, up to a limit that they exceed.
+
+    Raises:
+        LimitReached: if none may be dropped.
+    """
+    if drops_oldest:
+        return runs[-limit:]
+    raise LimitReached(
+        f"it has {len(runs):,} partial matches for key {short_repr(key)}, the limit is {limit:,}; bound "
+        'it with .within(), after="end" or limit=, or pass overflow="oldest"; the oldest began at '
+        f"{short_repr(runs[0][FIRST][TIME])}"
+    )
