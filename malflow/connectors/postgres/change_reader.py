@@ -19,7 +19,7 @@ from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, beg
 from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.pgoutput import Relation, lsn_number
 from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
-from malflow.connectors.postgres.slots import (
+from malflow.connectors.postgres.replication_slots import (
     check_slot,
     check_timeline,
     drop_slot,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from malflow.connectors.options import names_of, require_count, require_flag, require_name, require_one_of
 from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
 from malflow.connectors.postgres.connection import Server
-from malflow.connectors.postgres.slots import drop_slot
+from malflow.connectors.postgres.replication_slots import drop_slot
 from malflow.connectors.tables.change import Change
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl

@@ -18,7 +18,7 @@ from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, identifiers, raw_sql
 from malflow.connectors.postgres.pgoutput import lsn_number
 from malflow.connectors.postgres.replication import create_slot
-from malflow.connectors.postgres.slots import drop_slot
+from malflow.connectors.postgres.replication_slots import drop_slot
 from malflow.connectors.postgres.visibility import CopyState, Snapshot, TableCopy
 
 __all__ = ["CopyReader", "Page", "Wanted", "begin_copy", "resume_copy"]
