@@ -14,7 +14,8 @@ from malflow.errors import OperatorError
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.epochs.generator import Floors, Marks
+from malflow.operators.epochs.floors import Floors
+from malflow.operators.epochs.generator import Marks
 from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.epochs.timestamp_checks import check_timestamps
 from malflow.operators.key_checks import admission_of

@@ -12,12 +12,12 @@ from malflow.graph import EpochsNode, Port, TimestampsNode, check_name
 from malflow.lineage import Mixture
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, OperatorContext
-from malflow.operators.epochs.generator import AssignTimestamps, GenerateEpochs
+from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness, limit_out_of_orderness
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.epochs.rounding import Step
-from malflow.operators.epochs.time_fields import AssignTimestampsByField
+from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.streams.arguments import checked_function, checked_idleness, checked_step, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.several import Timed

@@ -1,4 +1,4 @@
-"""Timestamps, epochs and lateness."""
+"""The generator of epochs, and which records are late."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
+from malflow.operators.epochs.floors import Floors
 from malflow.operators.epochs.idle_time import silence_after
 from malflow.operators.epochs.lateness import greatest_lateness
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
@@ -19,14 +20,10 @@ from malflow.operators.epochs.rounding import Step, Thinning, calm_until, can_sk
 from malflow.operators.epochs.timestamp_checks import check_epoch, check_timestamps, uncomparable
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Reached
-from malflow.partitioners import Partitioner
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["ANSWERED", "SILENCE", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "Marks", "Past", "Row"]
-
-Past = Sequence[tuple[int, Mapping[int, Any]]]
-"""Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
+__all__ = ["ANSWERED", "SILENCE", "GenerateEpochs", "Late", "Marks", "Row"]
 
 Late = dict[int, Any]
 """By the indices of late records: the epochs by which they are late."""
@@ -45,27 +42,6 @@ SILENCE = "silence"
 
 _SHORT_RUN = 8
 """The number of records between two epochs up to which they are looked at one by one, which is faster then."""
-
-_CACHED_FLOORS = 1 << 20
-
-
-class AssignTimestamps(Operator):
-    """Set each record's timestamp by the assigner; epochs of the old time end here, except `MAX`."""
-
-    def process(self, batch: Batch) -> Sequence[Batch]:
-        """Compute the timestamp column."""
-        rest = iter(batch.values)
-        try:
-            timestamps = self.stamps_of(batch, rest)
-        except Exception as error:
-            raise self.fail(error, batch, rest) from error
-        timestamps = check_timestamps(self, batch, timestamps)
-        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
-        return (Batch(batch.keys, batch.values, timestamps, epochs),)
-
-    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
-        """Return the timestamps of a batch's records; `rest` are its values."""
-        return self.call_each(self.callback, batch, rest)
 
 
 class GenerateEpochs(Operator):
@@ -366,33 +342,3 @@ def _move_often(low: Any, stamps: Iterable[tuple[int, Any]], bound: Any, late: L
         elif not stamp > low:
             late[position - 1] = low
     return low
-
-
-class Floors(dict[Any, Any]):
-    """For each key, the greatest epoch that its former workers issued; `MIN` if they issued none.
-
-    Args:
-        placement: the partitioner of the keys.
-        past: the numbers of workers that there were, and the epochs of these workers.
-    """
-
-    def __init__(self, placement: Partitioner, past: Past) -> None:
-        super().__init__()
-        self.past = past
-        self._placement = placement
-
-    @property
-    def epochs(self) -> list[Any]:
-        """The epochs of the former workers."""
-        return [epoch for _, epochs in self.past for epoch in epochs.values()]
-
-    def are_passed(self, epoch: Any) -> bool:
-        """Whether no key's floor is above an epoch, which does their work from there on."""
-        return epoch is not None and all(epoch >= reached for reached in self.epochs)
-
-    def __missing__(self, key: Any) -> Any:
-        if len(self) >= _CACHED_FLOORS:
-            self.clear()
-        reached = [epochs.get(self._placement(key, range(workers)), MIN) for workers, epochs in self.past]
-        self[key] = floor = max(reached)
-        return floor

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from malflow.operators.contract import OperatorContext
-from malflow.operators.epochs.generator import Floors
+from malflow.operators.epochs.floors import Floors
 from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["KEPT", "REACHED", "UNTIL", "ReachedEpoch"]

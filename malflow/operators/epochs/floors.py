@@ -1,0 +1,46 @@
+"""The epochs that former workers had reached, by which records of their keys remain late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from malflow.message import MIN
+from malflow.partitioners import Partitioner
+
+__all__ = ["Floors", "Past"]
+
+Past = Sequence[tuple[int, Mapping[int, Any]]]
+"""Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
+
+_CACHED_FLOORS = 1 << 20
+
+
+class Floors(dict[Any, Any]):
+    """For each key, the greatest epoch that its former workers issued; `MIN` if they issued none.
+
+    Args:
+        placement: the partitioner of the keys.
+        past: the numbers of workers that there were, and the epochs of these workers.
+    """
+
+    def __init__(self, placement: Partitioner, past: Past) -> None:
+        super().__init__()
+        self.past = past
+        self._placement = placement
+
+    @property
+    def epochs(self) -> list[Any]:
+        """The epochs of the former workers."""
+        return [epoch for _, epochs in self.past for epoch in epochs.values()]
+
+    def are_passed(self, epoch: Any) -> bool:
+        """Whether no key's floor is above an epoch, which does their work from there on."""
+        return epoch is not None and all(epoch >= reached for reached in self.epochs)
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= _CACHED_FLOORS:
+            self.clear()
+        reached = [epochs.get(self._placement(key, range(workers)), MIN) for workers, epochs in self.past]
+        self[key] = floor = max(reached)
+        return floor

@@ -1,0 +1,54 @@
+"""The timestamps of records: what a function returns, or a field of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from malflow.message import MAX
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.epochs.timestamp_checks import check_timestamps
+from malflow.operators.field_columns import column_of, read_each
+from malflow.records.batch import Batch
+
+__all__ = ["AssignTimestamps", "AssignTimestampsByField"]
+
+
+class AssignTimestamps(Operator):
+    """Set each record's timestamp by the assigner; epochs of the old time end here, except `MAX`."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the timestamp column."""
+        rest = iter(batch.values)
+        try:
+            timestamps = self.stamps_of(batch, rest)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        timestamps = check_timestamps(self, batch, timestamps)
+        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
+        return (Batch(batch.keys, batch.values, timestamps, epochs),)
+
+    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+        """Return the timestamps of a batch's records; `rest` are its values."""
+        return self.call_each(self.callback, batch, rest)
+
+
+class AssignTimestampsByField(AssignTimestamps):
+    """Set each record's timestamp to a field of its value: an item of a mapping, an attribute of anything else.
+
+    Args:
+        context: what every operator gets.
+        field: the name of the item or attribute.
+    """
+
+    def __init__(self, context: OperatorContext, field: str) -> None:
+        super().__init__(context)
+        self._field = field
+
+    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+        """Return the column of this name, or read the field of each value."""
+        column = column_of(batch, self._field)
+        return read_each(batch, self._field, rest, _INSTEAD) if column is None else column
+
+
+_INSTEAD = "pass a function of the message for timestamps that are no fields, or call .filter() first"
