@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["Attack", "descendants", "pause", "python_workers"]
 
-_DAEMON = b"pyspark.daemon"
+_DAEMON = b"pyspark.worker"
 
 
 class Attack:

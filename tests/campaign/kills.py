@@ -167,7 +167,7 @@ def _here(rng: random.Random, options: dict[str, Any]) -> SingleThreadRuntime:
 
 def _attack(rng: random.Random, driver: Driver) -> Attack:
     def victims() -> list[int]:
-        kinds = [lambda: driver.processes("pyspark.daemon"), lambda: driver.processes("pyspark.daemon")]
+        kinds = [lambda: driver.processes("pyspark.worker"), lambda: driver.processes("pyspark.worker")]
         kinds += [driver.executors] if rng.random() < 0.4 else []
         return rng.choice(kinds)()
 

@@ -13,7 +13,7 @@ from malflow import MissingDependency
 from malflow.runtime.spark.spark_session import _require_java, require_spark
 from tests.kit import java_archive
 
-__all__ = ["INTERPRETED", "QUICK_JAVA", "quiet_session", "spark", "started_session"]
+__all__ = ["INTERPRETED", "QUICK_JAVA", "QUICK_PYTHON", "quiet_session", "spark", "started_session"]
 
 QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{java_archive.FLAGS}"
 """Options of Java: the queries are too short to be compiled well, and two processors are few."""
@@ -21,9 +21,13 @@ QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{java_archive.FLAGS}"
 INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
 """Settings by which Spark writes no Java for a query, which would take longer than its few rows."""
 
+QUICK_PYTHON = {"spark.python.daemon.module": "tests.kit.spark_daemon"}
+"""Settings by which Spark's processes of Python collect garbage faster; they must be able to import `tests`."""
+
 _ROOT = Path(__file__).parents[2]
 _CONF = {
     **INTERPRETED,
+    **QUICK_PYTHON,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,

@@ -15,12 +15,13 @@ from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime
 from malflow.sinks import VecSink
-from tests.kit.spark_session import INTERPRETED, QUICK_JAVA
+from tests.kit.spark_session import INTERPRETED, QUICK_JAVA, QUICK_PYTHON
 from tests.spark.programs.faults import Options, backend_of, faulty
 
 _ROOT = Path(__file__).parents[3]
 _CONF = {
     **INTERPRETED,
+    **QUICK_PYTHON,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.driver.host": "127.0.0.1",
