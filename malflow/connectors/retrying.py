@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from malflow.stopping import is_stopping
+from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["repeated"]
 
@@ -15,7 +16,6 @@ T = TypeVar("T")
 
 
 _LOG = logging.getLogger("malflow")
-_FIRST_WAIT = 0.05
 _TOLD_AT = 2
 """The attempt after whose failure the log hears: a deadlock, say, is over with the next one."""
 _TOLD_EVERY = 30.0
@@ -39,19 +39,20 @@ def repeated(
         is_lost: whether an exception is one of the connection or of contention.
         text_of: returns what the log says of an exception, without secrets.
     """
-    deadline, wait, attempt, tell_at = time.monotonic() + seconds, _FIRST_WAIT, 0, 0.0
-    while True:
-        attempt += 1
+    last: Exception | None = None
+    tell_at = 0.0
+    retry = Retry(seconds, SystemContext(sleep=_sleep), _LONGEST_WAIT)
+    for attempt, _ in enumerate(retry.attempts(), 1):
         try:
             return action()
         except Exception as error:
-            if not is_lost(error) or time.monotonic() + wait > deadline or is_stopping():
+            if not is_lost(error) or is_stopping():
                 raise
+            last = error
             if attempt >= _TOLD_AT and time.monotonic() >= tell_at:
                 tell_at = time.monotonic() + _TOLD_EVERY
                 _LOG.warning("%s; trying again, for %g s", text_of(error), seconds)
-        _sleep(wait)
-        wait = min(2 * wait, _LONGEST_WAIT)
+    raise last if last is not None else AssertionError("there is always a first attempt")
 
 
 def _sleep(seconds: float) -> None:

@@ -52,10 +52,11 @@ class SystemContext:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The time limit of retries, and the clock for it."""
+    """The time limit of retries, the clock for it, and the longest pause in seconds."""
 
     seconds: float
     environment: SystemContext
+    longest_pause: float = _LONGEST_PAUSE
 
     def attempts(self) -> Iterator[None]:
         """Yield once for each attempt until the deadline; pauses double, with jitter."""
@@ -66,7 +67,7 @@ class Retry:
             if self.environment.monotonic() + pause > deadline:
                 return
             self.environment.sleep(pause * (0.5 + self.environment.jitter()))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, self.longest_pause)
 
     def of(self, operation: Callable[[], T]) -> T:
         """Run an idempotent operation until it succeeds or the deadline passes.

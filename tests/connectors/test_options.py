@@ -360,7 +360,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
 
 _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NONE, NAME_OR_FUNCTION, FIELD_OR_FUNCTION)
 _CONTRACTS_ROOMS = ("malflow.sources.contract", "malflow.sinks.contract", "malflow.sinks.transactional")
-_MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "RedisPlace", "Server"})
+_MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer"})
 _CONTRACTS = (StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
 
 

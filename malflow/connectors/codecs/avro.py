@@ -169,7 +169,7 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-def _parsed(fastavro: _Fastavro, schema: AvroSchema, wanted_by: str) -> tuple[Any, str]:
+def _parsed(fastavro: _Fastavro, schema: AvroSchema, asked_by: str) -> tuple[Any, str]:
     """Return a schema as fastavro wants it, and its text."""
     try:
         plain = schema
@@ -179,6 +179,6 @@ def _parsed(fastavro: _Fastavro, schema: AvroSchema, wanted_by: str) -> tuple[An
             plain = json.loads(plain) if plain.lstrip()[:1] in ("{", "[", '"') else plain
         return fastavro.parse(plain, {}), json.dumps(plain)
     except (OSError, ValueError, TypeError, KeyError, LookupError) as error:
-        raise GraphError(f"{wanted_by} cannot read the schema: {type(error).__name__}: {error}") from error
+        raise GraphError(f"{asked_by} cannot read the schema: {type(error).__name__}: {error}") from error
     except Exception as error:
-        raise GraphError(f"{wanted_by} got an invalid schema: {type(error).__name__}: {error}") from error
+        raise GraphError(f"{asked_by} got an invalid schema: {type(error).__name__}: {error}") from error

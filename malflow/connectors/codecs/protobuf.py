@@ -88,11 +88,11 @@ class ProtobufEncoder(Encoder[M], Generic[M]):
         return self._start
 
 
-def _path_of(message: Any, wanted_by: str) -> tuple[int, ...]:
+def _path_of(message: Any, asked_by: str) -> tuple[int, ...]:
     """Return the place of a message in its file: its index, after those of the messages it is nested in."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if not isinstance(message, type) or not hasattr(message, "ParseFromString") or descriptor is None:
-        raise GraphError(f"{wanted_by} needs the generated class of a message; got {short_repr(message)}")
+        raise GraphError(f"{asked_by} needs the generated class of a message; got {short_repr(message)}")
     path: list[int] = []
     while descriptor.containing_type is not None:
         outer = descriptor.containing_type

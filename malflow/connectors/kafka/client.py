@@ -62,20 +62,20 @@ class _Repetitions(logging.Filter):
 _CLIENT_LOG.addFilter(_Repetitions())
 
 
-def server_list(servers: str | Iterable[str], wanted_by: str) -> str:
+def server_list(servers: str | Iterable[str], asked_by: str) -> str:
     """Return addresses as the client wants them.
 
     Raises:
         GraphError: if there are none.
     """
     if not isinstance(servers, Iterable):
-        raise GraphError(f"{wanted_by} needs servers='host:9092' or several; got {short_repr(servers)}")
+        raise GraphError(f"{asked_by} needs servers='host:9092' or several; got {short_repr(servers)}")
     listed = servers if isinstance(servers, str) else ",".join(map(str, servers))
     if not listed.strip(", "):
-        raise GraphError(f"{wanted_by} needs servers='host:9092' or several; got {short_repr(servers)}")
+        raise GraphError(f"{asked_by} needs servers='host:9092' or several; got {short_repr(servers)}")
     if "://" in listed:
         raise GraphError(
-            f"{wanted_by} servers are 'host:port', separated by commas; encryption is chosen by "
+            f"{asked_by} servers are 'host:port', separated by commas; encryption is chosen by "
             "settings={'security.protocol': ...}"
         )
     return listed
@@ -86,13 +86,13 @@ class ClientSettings:
     """What a client is built with. Its repr never shows a setting.
 
     Attributes:
-        wanted_by: the class that the user built, for errors.
+        asked_by: the class that the user built, for errors.
         servers: the addresses of brokers.
         settings: the user's settings, which have been checked.
         fixed: the settings on which correctness rests.
     """
 
-    wanted_by: str
+    asked_by: str
     servers: str
     settings: Mapping[str, Any] = field(repr=False)
     fixed: Mapping[str, Any] = field(repr=False)
@@ -100,7 +100,7 @@ class ClientSettings:
     @classmethod
     def checked(
         cls,
-        wanted_by: str,
+        asked_by: str,
         servers: str | Iterable[str],
         settings: Mapping[str, Any] | None,
         *,
@@ -110,7 +110,7 @@ class ClientSettings:
         """Return the settings of a user, with ours.
 
         Args:
-            wanted_by: the class that the user built.
+            asked_by: the class that the user built.
             servers: addresses.
             settings: the user's.
             fixed: our value of each setting that a user may not change, and why.
@@ -119,19 +119,17 @@ class ClientSettings:
         Raises:
             GraphError: if the user's settings contradict ours.
         """
-        require_mapping(wanted_by, "settings", settings, "librdkafka's settings")
+        require_mapping(asked_by, "settings", settings, "librdkafka's settings")
         given = dict(settings or {})
         for name, value in given.items():
             if name in _REPLACED:
-                raise GraphError(f"{wanted_by} does not take the setting '{name}'; {_REPLACED[name]}")
+                raise GraphError(f"{asked_by} does not take the setting '{name}'; {_REPLACED[name]}")
             if name in fixed and fixed[name][0] is None:
-                raise GraphError(f"{wanted_by} does not take the setting '{name}': {fixed[name][1]}")
+                raise GraphError(f"{asked_by} does not take the setting '{name}': {fixed[name][1]}")
             if name in fixed and str(value).lower() != str(fixed[name][0]).lower():
-                raise GraphError(
-                    f"{wanted_by} does not take another '{name}' than {fixed[name][0]!r}: {fixed[name][1]}"
-                )
+                raise GraphError(f"{asked_by} does not take another '{name}' than {fixed[name][0]!r}: {fixed[name][1]}")
         ours = {name: value for name, (value, _why) in fixed.items() if value is not None}
-        return cls(wanted_by, server_list(servers, wanted_by), {**usual, **given}, ours)
+        return cls(asked_by, server_list(servers, asked_by), {**usual, **given}, ours)
 
     def consumer(self, **more: Any) -> Consumer:
         """Return a new consumer."""
@@ -163,7 +161,7 @@ class ClientSettings:
             return kind(everything)
         except (KafkaException, TypeError, ValueError) as error:
             reason = self.text(error)
-        raise GraphError(f"{self.wanted_by} cannot build a Kafka client: {reason}")  # its context would have secrets
+        raise GraphError(f"{self.asked_by} cannot build a Kafka client: {reason}")  # its context would have secrets
 
     def text(self, error: BaseException | KafkaError) -> str:
         """Return what an error says, without the values of secret settings."""

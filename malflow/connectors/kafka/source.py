@@ -212,8 +212,8 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         return {**self.__dict__, "_consumers": [], "_tally": {}}
 
 
-def _topic_list(topic: str | Iterable[str], wanted_by: str) -> list[str]:
-    topics = list(names_of(wanted_by, "topic", [topic] if isinstance(topic, str) else topic))
+def _topic_list(topic: str | Iterable[str], asked_by: str) -> list[str]:
+    topics = list(names_of(asked_by, "topic", [topic] if isinstance(topic, str) else topic))
     if not topics or any(len(it) > _LONGEST_NAME for it in topics):
-        raise GraphError(f"{wanted_by} needs the name of a topic, or several; got topic={short_repr(topics)}")
+        raise GraphError(f"{asked_by} needs the name of a topic, or several; got topic={short_repr(topics)}")
     return topics

@@ -12,7 +12,7 @@ import psycopg
 
 from malflow.connectors.attention import ServerSilent
 from malflow.connectors.background import Background
-from malflow.connectors.postgres.connection import Server, is_lost
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.copy_overlap import Overlap
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
@@ -58,7 +58,7 @@ _NOTHING: tuple[list[Change], list[datetime]] = ([], [])
 class ChangeOptions:
     """Options of `PostgresChanges`. Picklable."""
 
-    server: Server
+    server: PostgresServer
     slot: str
     publication: str
     tables: tuple[str, ...]
@@ -393,7 +393,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
                 forget_beginning(connection, options.publication, options.slot)
         except psycopg.Error as error:
             _LOG.info("publication '%s' of slot '%s' keeps its comment: %s", options.publication, options.slot, error)
-            return not is_lost(error)
+            return not self._options.server.is_lost(error)
         return True
 
     def _ask_end(self) -> int:
@@ -402,7 +402,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
     def _tolerate(self, error: psycopg.Error) -> None:
         server = self._options.server
-        if not is_lost(error):
+        if not self._options.server.is_lost(error):
             raise server.failure(f"reading slot '{self._slot}'", error) from None
         now = self._clock()
         if self._lost_since is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from malflow.connectors.options import names_of, require_count, require_flag, require_name, require_one_of
 from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.replication_slots import drop_slot
 from malflow.connectors.tables.change import Change
 from malflow.errors import GraphError
@@ -79,7 +79,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         require_flag(me, "copy", copy)
         require_flag(me, "replace_slot", replace_slot)
         require_flag(me, "require_old", require_old, optional=True)
-        server = Server(dsn, retry_for, me)
+        server = PostgresServer(dsn, retry_for, me)
         self._options = ChangeOptions(
             server,
             slot,

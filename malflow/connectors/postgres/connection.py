@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -12,13 +12,12 @@ from psycopg import conninfo
 
 from malflow.connectors.attention import Attention, ServerSilent
 from malflow.connectors.background import Background
-from malflow.connectors.options import require_duration
 from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.retrying import repeated
+from malflow.connectors.remote import RemoteSystem
 from malflow.errors import GraphError
 from malflow.stopping import is_stopping
 
-__all__ = ["Server", "is_lost", "reason"]
+__all__ = ["PostgresServer"]
 
 T = TypeVar("T")
 
@@ -104,36 +103,41 @@ def _attended(gen: Generator[Any, Any, T], attention: Attention) -> Generator[An
         return value
 
 
-class Server:
+class PostgresServer(RemoteSystem[PostgresError]):
     """A server and a database, as a DSN. Its repr shows host, port and database, never a secret.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
         retry_for: how long a lost connection is tried again before the error surfaces.
-        user: the class that asks, for error messages.
+        asked_by: the class that asks, for messages.
 
     Raises:
         GraphError: if the DSN can't be parsed, or has a setting that the connector needs for itself.
     """
 
-    def __init__(self, dsn: str, retry_for: timedelta, user: str) -> None:
+    error = PostgresError
+    refusals = (psycopg.Error,)
+
+    def __init__(self, dsn: str, retry_for: timedelta, asked_by: str) -> None:
+        super().__init__(asked_by, retry_for)
         if not isinstance(dsn, str):
-            raise GraphError(f"{user} dsn must be a text; got a {type(dsn).__name__}")
+            raise GraphError(f"{asked_by} dsn must be a text; got a {type(dsn).__name__}")
         if _is_misread(dsn):
             raise GraphError(
-                f"{user} got a DSN with an '@' behind its user and password, or a '/' in them, so that a part of the "
-                "password would be taken for the host; write %40 for '@' and %2F for '/'"
+                f"{asked_by} got a DSN with an '@' behind its user and password, or a '/' in them, so that a part of "
+                "the password would be taken for the host; write %40 for '@' and %2F for '/'"
             )
         try:
             settings = conninfo.conninfo_to_dict(dsn)
         except psycopg.Error:
-            malformed = f"{user} got a DSN that libpq can't parse; write 'host=... dbname=...' or 'postgresql://...'"
+            malformed = (
+                f"{asked_by} got a DSN that libpq can't parse; write 'host=... dbname=...' or 'postgresql://...'"
+            )
             raise GraphError(malformed) from None  # libpq's message quotes a part of it
         for name, why in _REFUSED.items():
             if settings.get(name) is not None:
-                raise GraphError(f"{user} got a DSN with '{name}'; remove it: {why}")
-        require_duration(user, "retry_for", retry_for)
-        self.retry_for = min(retry_for.total_seconds(), _LONGEST_RETRY)
+                raise GraphError(f"{asked_by} got a DSN with '{name}'; remove it: {why}")
+        self.retry_for = min(self.retry_for, _LONGEST_RETRY)
         patience = str(int(min(_LONGEST_CONNECT, max(_SHORTEST_CONNECT, self.retry_for))))
         self._settings: dict[str, Any] = {
             "connect_timeout": patience,
@@ -188,26 +192,26 @@ class Server:
             return _SERVERS_OWN in str(error)
         return True
 
-    def without_secrets(self, text: str) -> str:
-        """Return a message without the DSN's passwords."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return " ".join(text.split())
+    @staticmethod
+    def is_lost(error: BaseException) -> bool:
+        """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+        if isinstance(error, psycopg.Error) and error.sqlstate == _IDLE:
+            return True
+        if not isinstance(error, psycopg.OperationalError):
+            return False
+        state = error.sqlstate
+        if state is None:
+            return not any(text in str(error) for text in _PERMANENT)
+        return state.startswith(_LOST) or state in _AGAIN
 
-    def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return what `action` does, called again while the connection is lost, for at most `retry_for`.
-
-        Raises:
-            PostgresError: if it is lost for longer, or the server refuses what is done.
-        """
-        try:
-            return repeated(action, self.retry_for, is_lost, lambda error: self.failure(what, error))
-        except psycopg.Error as error:
-            raise self.failure(what, error) from None
-
-    def failure(self, what: str, error: BaseException) -> PostgresError:
-        """Return an error that says what failed, where, and the server's reason."""
-        return PostgresError(f"{what} failed at {self!r}: {self.without_secrets(reason(error))}")
+    @staticmethod
+    def reason(error: BaseException) -> str:
+        """Return what the server said: its message, detail, context and hint."""
+        if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
+            return str(error)
+        diag = error.diag
+        parts = (diag.message_primary, diag.message_detail, diag.context, diag.message_hint)
+        return "; ".join(part for part in parts if part)
 
     def __repr__(self) -> str:
         shown = {name: self._settings.get(name) for name in ("host", "port", "dbname")}
@@ -220,24 +224,3 @@ def _is_misread(dsn: str) -> bool:
     userinfo, _, hosts = rest.partition("@")
     named = rest if "/" in userinfo else hosts
     return "@" in named.partition("?")[0]
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
-    if isinstance(error, psycopg.Error) and error.sqlstate == _IDLE:
-        return True
-    if not isinstance(error, psycopg.OperationalError):
-        return False
-    state = error.sqlstate
-    if state is None:
-        return not any(text in str(error) for text in _PERMANENT)
-    return state.startswith(_LOST) or state in _AGAIN
-
-
-def reason(error: BaseException) -> str:
-    """Return what the server said: its message, detail and context."""
-    if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
-        return str(error)
-    diag = error.diag
-    parts = (diag.message_primary, diag.message_detail, diag.context, diag.message_hint)
-    return "; ".join(part for part in parts if part)

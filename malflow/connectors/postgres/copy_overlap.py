@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.names import Table
 from malflow.connectors.postgres.visibility import CopyState, TableCopy
 from malflow.connectors.tables.change import Change
@@ -25,7 +25,7 @@ class Overlap:
         until: where in the log the last of the snapshots was taken; no later transaction is visible in one.
     """
 
-    def __init__(self, server: Server, tables: Sequence[Table], state: CopyState) -> None:
+    def __init__(self, server: PostgresServer, tables: Sequence[Table], state: CopyState) -> None:
         self._server, self._state = server, state
         state.check(table.shown for table in tables)
         self._tables = {table.oid: table for table in tables}

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from malflow.connectors.background import Background
 from malflow.connectors.postgres.background import close_after
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, identifiers, raw_sql
@@ -121,7 +121,7 @@ class CopyReader:
         return Page(table.shown, columns, rows, last)
 
 
-def begin_copy(server: Server, slot: str, wanted: Wanted) -> tuple[int, CopyReader]:
+def begin_copy(server: PostgresServer, slot: str, wanted: Wanted) -> tuple[int, CopyReader]:
     """Make the slot, and a reader of the tables as they are just then; return where the slot's stream begins.
 
     The tables are locked against truncation for as long as they are read, as by pg_dump: a truncated table looks empty
@@ -150,7 +150,7 @@ def begin_copy(server: Server, slot: str, wanted: Wanted) -> tuple[int, CopyRead
     )
 
 
-def resume_copy(server: Server, wanted: Wanted, state: CopyState) -> CopyReader:
+def resume_copy(server: PostgresServer, wanted: Wanted, state: CopyState) -> CopyReader:
     """Return a reader that goes on with a copy under a snapshot of now.
 
     Raises:

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import pq
 
 from malflow.connectors.attention import ServerSilent
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
 
 __all__ = ["ReplicationStream", "Timeline", "create_slot", "postgres_time", "timelines"]
@@ -47,7 +47,7 @@ class ReplicationStream:
         idle_at: up to where the server has sent everything, as its last keepalive said; 0 before the first.
     """
 
-    def __init__(self, server: Server, slot: str, start: int, publication: str) -> None:
+    def __init__(self, server: PostgresServer, slot: str, start: int, publication: str) -> None:
         self._connection = server.connect(replication="database", tcp_user_timeout=_UNHEARD_MILLISECONDS)
         self._attention = server.attention()
         self._pg = self._connection.pgconn
@@ -152,7 +152,7 @@ def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -
     return lsn_number((point or b"0/0").decode()), (snapshot or b"").decode()
 
 
-def timelines(server: Server) -> list[Timeline]:
+def timelines(server: PostgresServer) -> list[Timeline]:
     """Return the timelines of which the server's log consists, the present one last.
 
     A server begins another one when it is promoted, or restored to a point in time.

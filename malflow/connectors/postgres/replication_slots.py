@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.connection import Server, reason
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
@@ -134,7 +134,7 @@ def free_slot(connection: Connection, slot: str, application: str, waited: float
     time.sleep(0.1)
 
 
-def drop_slot(server: Server, slot: str, application: str) -> None:
+def drop_slot(server: PostgresServer, slot: str, application: str) -> None:
     """Drop a slot if there is one; the session that reads it is ended."""
     with server.connect() as connection:
         begun = time.monotonic()
@@ -254,7 +254,7 @@ def _create(connection: Connection, publication: str, tables: Sequence[Table]) -
         return
     except psycopg.errors.InsufficientPrivilege as error:
         made = statement.format(sql.Identifier(publication), names).as_string(connection)
+        said = PostgresServer.reason(error)
         raise PostgresError(
-            f"the role can't make publication {publication!r} ({reason(error)}); let the owner of the tables do it: "
-            f"{made}"
+            f"the role can't make publication {publication!r} ({said}); let the owner of the tables do it: {made}"
         ) from None

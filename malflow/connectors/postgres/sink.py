@@ -13,7 +13,7 @@ import psycopg
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.postgres.batches import Batch, as_text
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
@@ -92,7 +92,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         require_on_data_loss(me, on_data_loss)
         require_name(me, "table", table, "the name of a table")
         require_name(me, "ledger", ledger, "the name of a table")
-        self._server = Server(dsn, retry_for, me)
+        self._server = PostgresServer(dsn, retry_for, me)
         self._table_name, self._ledger_name = table, ledger
         self._key = None if key is None else names_of(me, "key", key, what="columns")
         self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")

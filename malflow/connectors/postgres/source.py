@@ -16,7 +16,7 @@ from psycopg import sql
 from malflow.connectors.background import Background
 from malflow.connectors.options import names_of, require_count, require_duration, require_function, require_name
 from malflow.connectors.postgres.background import close_after
-from malflow.connectors.postgres.connection import Server, is_lost
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
@@ -43,7 +43,7 @@ _PATIENCE = 5.0
 class SourceOptions:
     """Options of `PostgresSource`. Picklable."""
 
-    server: Server
+    server: PostgresServer
     table: str | None
     query: str | None
     key: tuple[str, ...]
@@ -109,7 +109,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         if query is not None and (not keys or chosen is not None):
             raise GraphError(f"{me} with a query needs key=[...], and names its columns in the query")
         self._options = SourceOptions(
-            Server(dsn, retry_for, me),
+            PostgresServer(dsn, retry_for, me),
             table,
             query,
             keys,
@@ -366,7 +366,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         server, now = self._options.server, self._clock()
         since = now if self._lost_since is None else self._lost_since
         self._not_before = now + 0.1
-        if not is_lost(error) or now - since > server.retry_for:
+        if not server.is_lost(error) or now - since > server.retry_for:
             raise server.failure(f"reading {self._what}", error) from None
         if self._lost_since is None:
             _LOG.warning("%s; trying again for %g s", server.failure(f"reading {self._what}", error), server.retry_for)

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.postgres.batches import Batch
-from malflow.connectors.postgres.connection import reason
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import Table, identifiers
 
@@ -104,7 +104,7 @@ class TableWriter:
             raise self._refused(error) from None
 
     def _refused(self, error: psycopg.Error) -> Refused:
-        said = f"table {self._table.shown} can't have a row: {reason(error)}"
+        said = f"table {self._table.shown} can't have a row: {PostgresServer.reason(error)}"
         if isinstance(error, psycopg.errors.UniqueViolation):
             said += (
                 "; where rows exchange a unique value between two snapshots, make its constraint one that is "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -12,16 +12,14 @@ from redis.connection import parse_url
 from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnectionsError
 from redis.retry import Retry
 
-from malflow.connectors.options import require_duration, require_mapping
+from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.errors import RedisFailed
-from malflow.connectors.retrying import repeated
+from malflow.connectors.remote import RemoteSystem
 from malflow.errors import GraphError
 
-__all__ = ["LOST", "RedisPlace"]
+__all__ = ["RedisServer"]
 
-R = TypeVar("R")
-
-LOST = (redis.ConnectionError, redis.TimeoutError)
+_LOST = (redis.ConnectionError, redis.TimeoutError)
 """Errors of a connection, after which a later attempt may succeed; among them, that the server is loading its data."""
 
 _parse: Callable[[str], Any] = parse_url  # has no types
@@ -37,72 +35,62 @@ _FIXED = {
 _SECRETS = ("password", "ssl_password")
 
 
-class RedisPlace:
+class RedisServer(RemoteSystem[RedisFailed]):
     """A server and a database. Its repr shows host, port and database, never a secret.
 
     Args:
         url: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS, or ``unix://``.
         settings: arguments of `redis.Redis`, passed through.
         retry_for: how long a lost connection is tried again before the error surfaces.
-        wanted_by: the class that asks, for messages.
+        asked_by: the class that asks, for messages.
 
     Raises:
         GraphError: if the URL can't be parsed, or a setting contradicts one on which correctness rests.
     """
 
-    def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: timedelta, wanted_by: str) -> None:
+    error = RedisFailed
+    refusals = (redis.RedisError,)
+
+    def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str) -> None:
+        super().__init__(asked_by, retry_for)
         if not isinstance(url, str):
-            raise GraphError(f"{wanted_by} url must be a text; got a {type(url).__name__}")
+            raise GraphError(f"{asked_by} url must be a text; got a {type(url).__name__}")
         try:
             parsed: dict[str, Any] = _parse(url)
         except ValueError:
             wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
-            raise GraphError(f"{wanted_by} got a URL that is not Redis's; write {wanted}") from None
-        require_mapping(wanted_by, "settings", settings, "redis-py's arguments")
-        require_duration(wanted_by, "retry_for", retry_for)
+            raise GraphError(f"{asked_by} got a URL that is not Redis's; write {wanted}") from None
+        require_mapping(asked_by, "settings", settings, "redis-py's arguments")
         given = {**parsed, **(settings or {})}
         for name, why in _FIXED.items():
             if name in given:
-                raise GraphError(f"{wanted_by} got the setting '{name}'; remove it: {why}")
+                raise GraphError(f"{asked_by} got the setting '{name}'; remove it: {why}")
         self._url = url
         self._settings: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5, **(settings or {})}
         self._where = f"{given.get('host') or given.get('path') or 'localhost'}:{given.get('port', 6379)}"
         self._database = given.get("db", 0)
         self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
-        self.retry_for = retry_for.total_seconds()
         try:
             self.client().connection_pool.make_connection()  # it does not connect
         except (TypeError, ValueError, redis.RedisError) as error:
-            raise GraphError(f"{wanted_by} got a setting that redis-py refuses: {self._hidden(str(error))}") from None
+            raise GraphError(
+                f"{asked_by} got a setting that redis-py refuses: {self.without_secrets(str(error))}"
+            ) from None
 
     def client(self) -> redis.Redis:
         """Return a client, which connects when it is first used."""
         retry = {} if "retry" in self._settings else {"retry": Retry(NoBackoff(), 0)}
         return redis.Redis.from_url(self._url, protocol=2, **retry, **self._settings)
 
-    def retry(self, action: Callable[[], R], what: str) -> R:
-        """Return the result of an idempotent action, repeated while the server can't be reached.
-
-        Raises:
-            RedisFailed: if it can't be reached for longer than `retry_for`, or refuses.
-        """
-        try:
-            return repeated(action, self.retry_for, self.is_lost, lambda error: self.failure(what, error))
-        except redis.RedisError as error:
-            raise self.failure(what, error) from None
-
-    def is_lost(self, error: BaseException) -> bool:
+    @staticmethod
+    def is_lost(error: BaseException) -> bool:
         """Whether a later attempt may succeed."""
-        return isinstance(error, LOST) and not isinstance(error, _PERMANENT) and _UNTRUSTED not in str(error)
+        return isinstance(error, _LOST) and not isinstance(error, _PERMANENT) and _UNTRUSTED not in str(error)
 
-    def failure(self, what: str, error: BaseException) -> RedisFailed:
-        """Return an error that says what failed, where and why."""
-        return RedisFailed(f"{what} failed at {self!r}: {self._hidden(f'{type(error).__name__}: {error}')}")
-
-    def _hidden(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+    @staticmethod
+    def reason(error: BaseException) -> str:
+        """Return what the server said, and the class of the error."""
+        return f"{type(error).__name__}: {error}"
 
     def __repr__(self) -> str:
         return f"{self._where}/{self._database}"

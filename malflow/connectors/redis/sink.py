@@ -10,7 +10,7 @@ from typing import Any, Literal
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.options import require_count, require_delivery, require_function, require_on_data_loss
-from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.table import RedisTable, TransactionRows
 from malflow.errors import GraphError, short_repr
@@ -86,9 +86,9 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         if delete is not None:
             require_function("RedisSink", "delete", delete)
         self.delivery = delivery
-        self._place = RedisPlace(url, settings, retry_for, "RedisSink")
+        self._server = RedisServer(url, settings, retry_for, "RedisSink")
         self._name = table if table is not None else f"{prefix}*"
-        self._table = RedisTable(self._place, table, prefix or "", rows_per_call)
+        self._table = RedisTable(self._server, table, prefix or "", rows_per_call)
         self._encode = _PLAIN if encode is None else encoder_of(encode, "RedisSink")
         self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink", "encode_key")
         self._formatter = checked_formatter("RedisSink", formatter)
@@ -141,19 +141,19 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         """
         self._rows = {}
         self._last = self._table.fence(owner, accept_loss=self._accept_loss)
-        if self._place.retry(self._table.is_durable, "reading the configuration") is False:
+        if self._server.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
                 "Redis at %r confirms writes before they are on disk: a crash of its machine may lose transactions of "
                 "sink '%s'; set appendonly yes and appendfsync always",
-                self._place,
+                self._server,
                 owner.sink,
             )
-        evicting = self._place.retry(self._table.eviction, "reading the configuration")
+        evicting = self._server.retry(self._table.eviction, "reading the configuration")
         if evicting is not None:
             _LOG.warning(
                 "Redis at %r has maxmemory-policy %s: it deletes rows of sink '%s', or its ledger, when its memory is "
                 "full, and says nothing; set maxmemory-policy noeviction",
-                self._place,
+                self._server,
                 evicting,
                 owner.sink,
             )
@@ -198,7 +198,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
                     _try(encoder, it, what, (key, value))
 
     def __repr__(self) -> str:
-        return f"RedisSink({self._name!r} at {self._place!r})"
+        return f"RedisSink({self._name!r} at {self._server!r})"
 
 
 _MOST_ROWS = 400_000

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import redis
 
-from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import Entry, EntryDecoder
 from malflow.connectors.redis.errors import RedisDataLost
 from malflow.sources.contract import StatefulSourcePartition
@@ -73,17 +73,17 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
 
     Args:
         stream: its key.
-        place: the server.
+        server: the server.
         decoder: makes records of entries.
         on_data_loss: how to go on when entries are lost.
     """
 
-    def __init__(self, stream: str, place: RedisPlace, decoder: EntryDecoder, on_data_loss: OnDataLoss) -> None:
+    def __init__(self, stream: str, server: RedisServer, decoder: EntryDecoder, on_data_loss: OnDataLoss) -> None:
         self._stream = stream
-        self._place = place
+        self._server = server
         self._decoder = decoder
         self._on_data_loss = on_data_loss
-        self._client = place.client()
+        self._client = server.client()
         self._at = _ZERO
         self._count: int | None = 0
         self._last: Entry | None = None
@@ -104,7 +104,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             self._go_to(position)
             if not stops:
                 return
-        look = self._place.retry(lambda: self._look(1), f"looking at stream '{self._stream}'")
+        look = self._server.retry(lambda: self._look(1), f"looking at stream '{self._stream}'")
         if position is None:
             self._at, self._count = _beginning(look, start)
         if stops:
@@ -193,8 +193,8 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
     def _wait(self, error: redis.RedisError) -> None:
         now = time.monotonic()
         since = self._unreachable_since if self._unreachable_since is not None else now
-        if not self._place.is_lost(error) or now - since > self._place.retry_for:
-            raise self._place.failure(f"reading stream '{self._stream}'", error) from None
+        if not self._server.is_lost(error) or now - since > self._server.retry_for:
+            raise self._server.failure(f"reading stream '{self._stream}'", error) from None
         self._unreachable_since = since
         self._next_try = now + min(1.0, 0.02 + (now - since) / 2)
 
@@ -221,7 +221,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
     def _go_on(self, look: _Look, lost: str) -> tuple[Sequence[Any], Sequence[Any]]:
         """Go to where reading goes on after a loss; nothing is read before the next look."""
         there = f"its entries are {look.first} to {look.last}" if look.first else "it has no entries"
-        text = f"stream '{self._stream}' at {self._place!r}: {lost}; the position is {self._at}, and {there}"
+        text = f"stream '{self._stream}' at {self._server!r}: {lost}; the position is {self._at}, and {there}"
         if self._on_data_loss == "fail":
             raise RedisDataLost(f"{text}; to continue without what is lost, pass on_data_loss='earliest' or 'latest'")
         _LOG.warning("%s; reading goes on at the %s", text, self._on_data_loss)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.options import names_of, require_choice_or_function, require_one_of, require_start
-from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
 from malflow.errors import GraphError, short_repr
@@ -74,7 +74,7 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         self._streams = list(names_of(me, "streams", [streams] if isinstance(streams, str) else streams))
         if not self._streams:
             raise GraphError(f"{me} needs the keys of streams; got streams=[]")
-        self._place = RedisPlace(url, settings, retry_for, me)
+        self._server = RedisServer(url, settings, retry_for, me)
         self._decoder = EntryDecoder(field, decoder_of(decode, me), on_error, as_datetime=timestamps == "datetime")
         self._start, self._stop, self._on_data_loss = start, stop, on_data_loss
 
@@ -88,9 +88,9 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         Raises:
             RedisFailed: if the server can't be reached for longer than `retry_for`, or is too old.
         """
-        reader = StreamReader(part, self._place, self._decoder, self._on_data_loss)
+        reader = StreamReader(part, self._server, self._decoder, self._on_data_loss)
         reader.begin(state, self._start, stops=self._stop is not None)
         return reader
 
     def __repr__(self) -> str:
-        return f"RedisStreamSource({', '.join(map(repr, self._streams))} at {self._place!r})"
+        return f"RedisStreamSource({', '.join(map(repr, self._streams))} at {self._server!r})"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import redis
 
-from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import RedisDataLost, RedisFailed
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
@@ -48,14 +48,14 @@ class RedisTable:
     """A hash, or keys with a prefix.
 
     Args:
-        place: the server.
+        server: the server.
         table: the key of the hash; None if each row is a key.
         prefix: what the keys begin with, if each row is one.
         rows_per_call: how many rows one script writes; the server does nothing else meanwhile.
     """
 
-    def __init__(self, place: RedisPlace, table: str | None, prefix: str, rows_per_call: int) -> None:
-        self._place = place
+    def __init__(self, server: RedisServer, table: str | None, prefix: str, rows_per_call: int) -> None:
+        self._server = server
         self._table = table
         self._prefix = prefix.encode()
         self._size = rows_per_call
@@ -117,7 +117,7 @@ class RedisTable:
         for start in range(0, len(fields), self._size):
             stop = start + self._size
             sets, removes = self._split(fields[start:stop], values[start:stop])
-            self._place.retry(lambda sets=sets, removes=removes: self._pipeline(sets, removes), "writing rows")  # type: ignore[misc] # bound now
+            self._server.retry(lambda sets=sets, removes=removes: self._pipeline(sets, removes), "writing rows")  # type: ignore[misc] # bound now
 
     def close(self) -> None:
         """Close the connections."""
@@ -144,7 +144,7 @@ class RedisTable:
     def _call(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
         run: Callable[[], Any] = lambda: self._connected().register_script(script)(keys, arguments)  # noqa: E731
         try:
-            return self._place.retry(run, f"writing the ledger '{self._ledger}'")
+            return self._server.retry(run, f"writing the ledger '{self._ledger}'")
         except RedisFailed as error:
             raise self._explained(error) from None
 
@@ -154,21 +154,21 @@ class RedisTable:
             return error
         if told[1] == "FENCED":
             return FencedError(
-                f"the ledger '{self._ledger}' at {self._place!r} belongs to a run with claim {told[2]}; this one, with "
-                f"claim {self._claim}, must not write any more"
+                f"the ledger '{self._ledger}' at {self._server!r} belongs to a run with claim {told[2]}; this one, "
+                f"with claim {self._claim}, must not write any more"
             )
         return self._lost(int(told[2]))
 
     def _lost(self, transaction: int) -> RedisDataLost:
         return RedisDataLost(
-            f"the ledger '{self._ledger}' at {self._place!r} is at transaction {transaction}, and later ones were "
+            f"the ledger '{self._ledger}' at {self._server!r} is at transaction {transaction}, and later ones were "
             "confirmed: the server has lost writes, or is not the one that had them. Restore a snapshot from before, "
             "or pass on_data_loss='continue'; with appendfsync=always a server loses none"
         )
 
     def _connected(self) -> redis.Redis:
         if self._client is None:
-            self._client = self._place.client()
+            self._client = self._server.client()
         return self._client
 
 

@@ -14,13 +14,13 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.attention import Attention, ServerSilent, attended
-from malflow.connectors.options import require_duration, require_mapping
-from malflow.connectors.retrying import repeated
+from malflow.connectors.options import require_mapping
+from malflow.connectors.remote import RemoteSystem
 from malflow.connectors.sql.errors import SqlError
 from malflow.errors import GraphError, MissingDependency
-from malflow.store.redaction import is_secret_name, redacted, secrets_in
+from malflow.store.redaction import is_secret_name, secrets_in
 
-__all__ = ["Database", "is_lost", "largest_packet", "reason"]
+__all__ = ["Database", "largest_packet"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _Attempt:
 _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("malflow_sql_attempt", default=None)
 
 
-class Database:
+class Database(RemoteSystem[SqlError]):
     """A database. Its repr shows driver, host and name, never a secret.
 
     A pickled copy has no password, query or settings; if there were some, it can't be used.
@@ -78,12 +78,14 @@ class Database:
         MissingDependency: if the dialect's driver is not installed.
     """
 
+    error = SqlError
+    refusals = (exc.SQLAlchemyError, ServerSilent)
+
     def __init__(
         self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str
     ) -> None:
-        require_duration(asked_by, "retry_for", retry_for)
+        super().__init__(asked_by, retry_for)
         require_mapping(asked_by, "settings", settings, "arguments of sqlalchemy.create_engine")
-        self._asked_by = asked_by
         self._url = _parsed(url, asked_by)
         self._settings = dict(settings or {})
         for name, why in _REFUSED.items():
@@ -94,7 +96,6 @@ class Database:
         self._secrets = _secrets(self._url, self._settings)
         self._is_complete = True
         self._engine: sa.Engine | None = None
-        self.retry_for = retry_for.total_seconds()
         self._made().dispose()
 
     @property
@@ -120,17 +121,31 @@ class Database:
                     transaction.rollback()
 
     def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return what `action` does, called again while the connection is lost, for at most `retry_for`.
+        """Return what an idempotent action does, called again while the connection is lost or the server is silent.
 
         Raises:
-            SqlError: if it is lost for longer, or the database refuses what is done.
+            SqlError: if it is so for longer than `retry_for`, or the database refuses what is done.
         """
-        try:
-            return repeated(
-                lambda: self._attended(action), self.retry_for, is_lost, lambda error: self.failure(what, error)
-            )
-        except (exc.SQLAlchemyError, ServerSilent) as error:
-            raise self.failure(what, error) from None
+        return super().retry(lambda: self._attended(action), what)
+
+    @staticmethod
+    def is_lost(error: BaseException) -> bool:
+        """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+        if isinstance(error, ServerSilent):
+            return True
+        if not isinstance(error, exc.DBAPIError):
+            return False
+        if error.connection_invalidated or _CONTENTION.search(str(error.orig)) or _code(error) == _INTERRUPTED:
+            return True
+        outside = isinstance(error, exc.OperationalError | exc.InterfaceError) and error.statement is None
+        return outside and not _PERMANENT.search(str(error.orig))
+
+    @staticmethod
+    def reason(error: BaseException) -> str:
+        """Return what the driver said, without the statement and its values."""
+        if isinstance(error, exc.StatementError) and error.orig is not None:
+            return str(error.orig)
+        return str(error)
 
     def _attended(self, action: Callable[[], T]) -> T:
         """Return what `action` does, unless a server does not answer: then its transactions are not committed."""
@@ -156,17 +171,9 @@ class Database:
             with engine.connect():
                 return True
         except exc.DBAPIError as error:
-            return not is_lost(error)
+            return not self.is_lost(error)
         finally:
             engine.dispose()
-
-    def failure(self, what: str, error: BaseException) -> SqlError:
-        """Return an error that says what failed, where, and the database's reason."""
-        return SqlError(f"{what} failed at {self!r}: {self.without_secrets(reason(error))}")
-
-    def without_secrets(self, text: str) -> str:
-        """Return a message without passwords."""
-        return redacted(" ".join(text.split()), self._secrets)
 
     def close(self) -> None:
         """Close the connections; the next transaction has a new one."""
@@ -251,28 +258,9 @@ def largest_packet(connection: sa.Connection) -> int | None:
     return int(connection.exec_driver_sql("select @@max_allowed_packet").scalar_one())
 
 
-def is_lost(error: BaseException) -> bool:
-    """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
-    if isinstance(error, ServerSilent):
-        return True
-    if not isinstance(error, exc.DBAPIError):
-        return False
-    if error.connection_invalidated or _CONTENTION.search(str(error.orig)) or _code(error) == _INTERRUPTED:
-        return True
-    outside = isinstance(error, exc.OperationalError | exc.InterfaceError) and error.statement is None
-    return outside and not _PERMANENT.search(str(error.orig))
-
-
 def _code(error: exc.DBAPIError) -> object:
     arguments = getattr(error.orig, "args", ())
     return arguments[0] if arguments else None
-
-
-def reason(error: BaseException) -> str:
-    """Return what the driver said, without the statement and its values."""
-    if isinstance(error, exc.StatementError) and error.orig is not None:
-        return str(error.orig)
-    return str(error)
 
 
 def _parsed(url: str | sa.URL, asked_by: str) -> sa.URL:

@@ -13,7 +13,7 @@ from sqlalchemy import exc
 
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
-from malflow.connectors.sql.database import Database, is_lost, largest_packet, reason
+from malflow.connectors.sql.database import Database, largest_packet
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.ledger import Ledger
@@ -217,7 +217,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         try:
             self._write_once(batches, cleared=cleared, transaction=transaction)
         except exc.DBAPIError as error:
-            if transaction is not None and not is_lost(error):
+            if transaction is not None and not self._database.is_lost(error):
                 self._check_ledger()
             raise
         if transaction is not None:
@@ -248,7 +248,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
             try:
                 action()
             except (exc.StatementError, OverflowError, TypeError, ValueError) as error:
-                if is_lost(error):
+                if self._database.is_lost(error):
                     raise
                 raise self._refused(batches, error, what) from None
 
@@ -267,7 +267,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                         writer.write(connection, batch._replace(rows=[row]), strict=False)
         except (exc.StatementError, OverflowError, TypeError, ValueError) as again:
             shown = short_repr(dict(zip(batch.columns, row[-len(batch.columns) :], strict=True)))
-            said = self._database.without_secrets(reason(again))
+            said = self._database.without_secrets(self._database.reason(again))
             return SqlError(f"table {self._table_name} in {self._database!r} can't have the row {shown}: {said}")
         return self._database.failure(what, error)
 

@@ -25,7 +25,7 @@ from malflow.connectors.postgres import (
     PostgresSource,
 )
 from malflow.connectors.postgres.change_reader import ChangesPartition
-from malflow.connectors.postgres.connection import is_lost
+from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.first_copy import CopyReader
 from malflow.connectors.postgres.source import SourcePartition
 from malflow.errors import GraphError
@@ -423,7 +423,7 @@ def test_copy_whose_transaction_is_ended(database: Database, new_job: Any) -> No
     for change in poll_until(reader, lambda _: caught_up(reader, database)):
         copy.apply(change)
     assert copy.rows("public.t") == database.rows("select * from t order by id")
-    assert is_lost(psycopg.errors.IdleInTransactionSessionTimeout("timeout"))
+    assert PostgresServer.is_lost(psycopg.errors.IdleInTransactionSessionTimeout("timeout"))
 
 
 def test_slot_that_another_reader_holds(database: Database, new_job: Any) -> None:
