@@ -6,30 +6,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import psycopg
 
-from malflow.connectors.lost_output import Confirmed, OnDataLoss
-from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
+from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.options import names_of
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
+from malflow.connectors.tables.ledger_sink import Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
-from malflow.connectors.tables.transaction_rows import TransactionRows
-from malflow.message import DataMessage
-from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.sinks.formatting import Formatter
+from malflow.sinks.transactional import Delivery, SinkOwner
 
 __all__ = ["PostgresSink"]
-
-Handle: TypeAlias = tuple[int, bool, tuple[tuple[Any, ...], ...]]
-"""A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
-
 
 _DURABLE = """
 select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off'
@@ -41,7 +37,7 @@ class _Waiting(Exception):
     """A row refers to one that another sink has yet to write."""
 
 
-class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
+class PostgresSink(LedgerSink):
     """Write each record's value as a row of a table.
 
     A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key a row replaces the
@@ -71,8 +67,6 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         GraphError: if an argument is invalid.
     """
 
-    on_driver: ClassVar[bool] = True
-
     def __init__(
         self,
         dsn: str,
@@ -87,104 +81,39 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
     ) -> None:
-        me = "PostgresSink"
-        require_delivery(me, delivery)
-        require_on_data_loss(me, on_data_loss)
-        require_name(me, "table", table, "the name of a table")
-        require_name(me, "ledger", ledger, "the name of a table")
-        self._server = PostgresServer(dsn, retry_for, me)
-        self._table_name, self._ledger_name = table, ledger
-        self._key = None if key is None else names_of(me, "key", key, what="columns")
-        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
-        self._text = frozenset(names_of(me, "text", text, what="columns"))
-        self._formatter = checked_formatter(me, formatter)
-        self.delivery = delivery
-        self._confirmed = Confirmed(ledger, PostgresError, accepts_loss=on_data_loss == "continue")
-        self._owner: SinkOwner | None = None
-        self._rows: TransactionRows | None = None
+        self._server = PostgresServer(dsn, retry_for, "PostgresSink")
+        super().__init__(
+            self._server,
+            table,
+            formatter=formatter,
+            key=key,
+            columns=columns,
+            delivery=delivery,
+            ledger=ledger,
+            on_data_loss=on_data_loss,
+        )
+        self._text = frozenset(names_of("PostgresSink", "text", text, what="columns"))
         self._writer: TableWriter | None = None
         self._staged: dict[int, Stages] = {}
-        self._pending: dict[int, Handle] = {}
-
-    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        """Add one row."""
-        self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
-
-    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
-        """Add rows to the transaction, or to the tick.
-
-        Raises:
-            PostgresError: if a value is no row of the table.
-        """
-        rows = self._rows
-        if rows is None:
-            rows = self._server.retry(self._new_rows, f"describing table {self._table_name}")
-            self._rows = rows
-        rows.add(keys, formatted(self._formatter, keys, values, timestamps))
-
-    def flush(self) -> None:
-        """Write the rows of the tick, if the delivery is at-least-once."""
-        if self.delivery == "at-least-once":
-            batches, cleared = self._take_rows()
-            if batches or cleared:
-                self._server.retry(lambda: self._write_tick(batches, cleared=cleared), self._writing)
-
-    def fence(self, owner: SinkOwner) -> int:
-        """Become the owner in the ledger; return the last transaction that was committed.
-
-        Raises:
-            FencedError: if a later run is the owner.
-            PostgresError: if the ledger lacks a transaction that was committed, or the server refuses something.
-        """
-        self._owner = owner
-        return self._server.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
-
-    def prepare(self, transaction: int) -> Handle | None:
-        """Return the rows of the transaction; the server has seen them in temporary tables.
-
-        If the table has checks, or unique indexes beside the key, they are also written and rolled back: what it
-        refuses must not get into a snapshot, from which no run could continue.
-
-        Raises:
-            PostgresError: if the server refuses a row.
-        """
-        batches, cleared = self._take_rows()
-        if not batches and not cleared:
-            return None
-        self._staged.pop(transaction, None)
-        self._pending = {number: it for number, it in self._pending.items() if number < transaction}
-        handle = transaction, cleared, tuple(map(tuple, batches))
-        self._server.retry(lambda: self._stage(transaction, batches), self._writing)
-        self._server.retry(lambda: self._try_out([*self._pending.values(), handle]), self._writing)
-        self._pending[transaction] = handle
-        return handle
-
-    def commit(self, handles: Sequence[Handle]) -> None:
-        """Write transactions that the ledger does not have, each as a whole.
-
-        Raises:
-            FencedError: if a later run is the owner.
-            PostgresError: if the ledger lacks a transaction that was committed, or the server refuses something.
-        """
-        for handle in handles:
-            self._server.retry(partial(self._write_transaction, handle), self._writing)
-            self._pending.pop(handle[0], None)
 
     def abort(self, keep: Sequence[Handle]) -> None:
         """Forget the rows that are not committed; the server has none of them."""
-        kept = {handle[0] for handle in keep}
-        self._rows = None
-        self._staged = {number: stages for number, stages in self._staged.items() if number in kept}
-        self._pending = {handle[0]: handle for handle in keep}
+        super().abort(keep)
+        self._staged = {number: stages for number, stages in self._staged.items() if number in self._pending}
 
     def close(self) -> None:
         """Close the connection."""
-        self._rows = None
+        super().close()
         self._disconnect()
 
-    @property
-    def _writing(self) -> str:
-        return f"writing to table {self._table_name}"
+    def _describe(self) -> TransactionRows:
+        self._connected()
+        table, shape = self._described
+        return TransactionRows(shape, [table.exact_types(name) for name in shape.key])
+
+    def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
+        table, _ = self._described
+        return tuple(tuple(as_text(batch, table, self._text)) for batch in batches)
 
     def _take_over(self, owner: SinkOwner) -> int:
         connection, ledger = self._connected().connection, self._ledger()
@@ -195,12 +124,17 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                 self._confirmed.begin(owner, transaction)
                 return transaction
 
-    def _stage(self, transaction: int, batches: Sequence[Batch]) -> None:
+    def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
+        self._staged.pop(handle[0], None)
+        self._server.retry(partial(self._stage, handle), self._writing)
+        self._server.retry(partial(self._write_and_undo, pending), self._writing)
+
+    def _stage(self, handle: Handle) -> None:
         writer = self._connected()
         with self._reliably(), writer.connection.transaction():
-            self._staged[transaction] = writer.stage(batches)
+            self._staged[handle[0]] = writer.stage(Batch(*batch) for batch in handle[2])
 
-    def _try_out(self, handles: Sequence[Handle]) -> None:
+    def _write_and_undo(self, handles: Sequence[Handle]) -> None:
         """Write transactions, and undo that, if more than the server's types decides whether the table takes them."""
         writer = self._connected()
         table, shape = self._described
@@ -219,54 +153,31 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                     raise
                 raise _Waiting from None
 
-    def _write_transaction(self, handle: Handle) -> None:
-        transaction, cleared, batches = handle
-        writer, ledger = self._connected(), self._ledger()
-        stages = self._staged.get(transaction)
+    def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
+        write = partial(self._write_once, batches, cleared=cleared, transaction=transaction)
+        self._server.retry(write, self._writing)
+
+    def _write_once(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
+        writer = self._connected()
+        ledger = None if transaction is None else self._ledger()
+        stages = None if transaction is None else self._staged.get(transaction)
         with self._reliably(), writer.connection.transaction():
-            last = ledger.last_committed(writer.connection, self._confirmed)
-            if last >= transaction:
+            if ledger is not None and ledger.last_committed(writer.connection, self._confirmed) >= (transaction or 0):
                 return
             if stages is None:
                 stages = writer.stage(Batch(*batch) for batch in batches)
             if cleared:
                 writer.clear()
-            writer.apply(stages, strict=True)
-            ledger.note(writer.connection, transaction)
-        self._confirmed.note(transaction)
-        self._staged.pop(transaction, None)
+            writer.apply(stages, strict=transaction is not None)
+            if ledger is not None and transaction is not None:
+                ledger.note(writer.connection, transaction)
+        if transaction is not None:
+            self._confirmed.note(transaction)
+            self._staged.pop(transaction, None)
         writer.release(stages)
-
-    def _write_tick(self, batches: Sequence[Batch], *, cleared: bool) -> None:
-        writer = self._connected()
-        with self._reliably(), writer.connection.transaction():
-            stages = writer.stage(batches)
-            if cleared:
-                writer.clear()
-            writer.apply(stages, strict=False)
-        writer.release(stages)
-
-    def _take_rows(self) -> tuple[list[Batch], bool]:
-        rows = self._rows
-        if rows is None or not len(rows):
-            return [], False
-        table, _ = self._described
-        batches = [as_text(batch, table, self._text) for batch in rows.batches()]
-        cleared = rows.cleared
-        rows.reset()
-        return batches, cleared
-
-    def _new_rows(self) -> TransactionRows:
-        self._connected()
-        table, shape = self._described
-        return TransactionRows(shape, [table.exact_types(name) for name in shape.key])
 
     def _ledger(self) -> Ledger:
-        if self._owner is None:
-            raise PostgresError(
-                f"the sink of table {self._table_name} has no owner; the runtime must call fence() first"
-            )
-        return Ledger(self._ledger_name, self._owner)
+        return Ledger(self._ledger_name, self._owned_by())
 
     def _connected(self) -> TableWriter:
         if self._writer is not None and not self._writer.connection.closed:
@@ -305,7 +216,4 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
             writer.connection.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_writer": None, "_rows": None, "_staged": {}, "_pending": {}}
-
-    def __repr__(self) -> str:
-        return f"PostgresSink({self._server!r}, {self._table_name!r})"
+        return {**super().__getstate__(), "_writer": None, "_staged": {}}

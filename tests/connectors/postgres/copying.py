@@ -13,8 +13,8 @@ from typing import Any
 from malflow import SingleThreadRuntime
 from malflow.connectors.postgres import Change, PostgresChanges, PostgresSink
 from malflow.connectors.postgres import sink as sink_module
-from malflow.connectors.postgres.sink import Handle
 from malflow.connectors.postgres.writing import Stages, TableWriter
+from malflow.connectors.tables.ledger_sink import Handle
 from malflow.snapshot import FsspecBackend
 from malflow.store.failpoint import failpoint
 

@@ -1,0 +1,199 @@
+"""The base of sinks that write rows to a table of a database, together with a row of a ledger."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
+
+from malflow.connectors.lost_output import Confirmed, OnDataLoss
+from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
+from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.message import DataMessage
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
+from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+
+__all__ = ["Handle", "LedgerSink", "PlainBatch"]
+
+PlainBatch: TypeAlias = tuple[Any, ...]
+
+Handle: TypeAlias = tuple[int, bool, tuple[PlainBatch, ...]]
+"""A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
+
+
+class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
+    """Rows of a transaction are part of the snapshot, and are committed with the transaction's number in the ledger.
+
+    A subclass describes the table, takes the ledger over, makes sure that a transaction will be accepted, and writes.
+
+    Args:
+        remote: the database.
+        table: the name of the table.
+        formatter: returns the row for a message.
+        key: the columns that make a row unique; None: the primary key.
+        columns: the columns that are written; None: all.
+        delivery: if it is ``"at-least-once"``, rows are written with each tick, without a ledger.
+        ledger: the name of the ledger's table.
+        on_data_loss: ``"continue"`` if the ledger may lack a transaction that was committed.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    on_driver: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        remote: RemoteSystem[Any],
+        table: str,
+        *,
+        formatter: Formatter | None,
+        key: Iterable[str] | None,
+        columns: Iterable[str] | None,
+        delivery: Delivery,
+        ledger: str,
+        on_data_loss: OnDataLoss,
+    ) -> None:
+        me = type(self).__name__
+        require_delivery(me, delivery)
+        require_on_data_loss(me, on_data_loss)
+        require_name(me, "table", table, "the name of a table")
+        require_name(me, "ledger", ledger, "the name of a table")
+        self.delivery = delivery
+        self._remote, self._table_name, self._ledger_name = remote, table, ledger
+        self._key = None if key is None else names_of(me, "key", key, what="columns")
+        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
+        self._formatter = checked_formatter(me, formatter)
+        self._confirmed = Confirmed(ledger, remote.error, accepts_loss=on_data_loss == "continue")
+        self._owner: SinkOwner | None = None
+        self._rows: TransactionRows | None = None
+        self._pending: dict[int, Handle] = {}
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        """Add one row."""
+        self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
+
+    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Add rows to the transaction, or to the tick.
+
+        Raises:
+            MalflowError: if a value is no row of the table; a PostgresError or SqlError.
+        """
+        self._described_rows().add(keys, formatted(self._formatter, keys, values, timestamps))
+
+    def flush(self) -> None:
+        """Write the rows of the tick, if the delivery is at-least-once."""
+        if self.delivery == "at-least-once":
+            batches, cleared = self._taken()
+            if batches or cleared:
+                self._write(batches, cleared=cleared, transaction=None)
+
+    def fence(self, owner: SinkOwner) -> int:
+        """Become the owner in the ledger; return the last transaction that was committed.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            MalflowError: if the ledger lacks a transaction that was committed, or the database refuses something.
+        """
+        self._owner = owner
+        self._described_rows()
+        transaction: int = self._remote.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
+        return transaction
+
+    def prepare(self, transaction: int) -> Handle | None:
+        """Return the rows of the transaction, which the database will take.
+
+        If the table has checks, or unique indexes beside the key, they are also written and rolled back: what it
+        refuses must not get into a snapshot, from which no run could continue.
+
+        Raises:
+            MalflowError: if a row does not fit, or the database refuses it.
+        """
+        batches, cleared = self._taken()
+        if not batches and not cleared:
+            return None
+        handle = transaction, cleared, batches
+        self._pending = {number: it for number, it in self._pending.items() if number < transaction}
+        self._try_out(handle, [*self._pending.values(), handle])
+        self._pending[transaction] = handle
+        return handle
+
+    def commit(self, handles: Sequence[Handle]) -> None:
+        """Write transactions that the ledger does not have, each as a whole.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            MalflowError: if the ledger lacks a transaction that was committed, or the database refuses something.
+        """
+        self._described_rows()
+        for transaction, cleared, batches in handles:
+            self._write(batches, cleared=cleared, transaction=transaction)
+            self._pending.pop(transaction, None)
+
+    def abort(self, keep: Sequence[Handle]) -> None:
+        """Forget the rows that are in no transaction; the database has none of a transaction before its commit."""
+        self._pending = {handle[0]: handle for handle in keep}
+        if self._rows is not None:
+            self._rows.reset()
+
+    def close(self) -> None:
+        """Forget the rows that are in no transaction."""
+        self._rows = None
+
+    @abstractmethod
+    def _describe(self) -> TransactionRows:
+        """Look at the table; return the rows of a transaction, of which there are none yet."""
+
+    @abstractmethod
+    def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
+        """Return the rows of a transaction, checked, as a snapshot has them."""
+
+    @abstractmethod
+    def _take_over(self, owner: SinkOwner) -> int:
+        """Make the ledger if there is none, and the run its owner; return the last transaction committed."""
+
+    @abstractmethod
+    def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
+        """Make sure that the database will take a transaction.
+
+        Args:
+            handle: the transaction.
+            pending: those that are not committed, in order; it is the last.
+        """
+
+    @abstractmethod
+    def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
+        """Write rows; those of a transaction with its number in the ledger, unless that has it."""
+
+    @property
+    def _writing(self) -> str:
+        return f"writing to table {self._table_name}"
+
+    def _owned_by(self) -> SinkOwner:
+        if self._owner is None:
+            raise self._remote.error(
+                f"the sink of table {self._table_name} has no owner; the runtime must call fence() first"
+            )
+        return self._owner
+
+    def _described_rows(self) -> TransactionRows:
+        """Return the rows of the transaction, when the table has been looked at."""
+        if self._rows is None:
+            self._rows = self._remote.retry(self._describe, f"describing table {self._table_name}")
+        return self._rows
+
+    def _taken(self) -> tuple[tuple[PlainBatch, ...], bool]:
+        rows = self._rows
+        if rows is None or not len(rows):
+            return (), False
+        batches, cleared = list(rows.batches()), rows.cleared
+        rows.reset()
+        return self._plain(batches), cleared
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None, "_pending": {}}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._remote!r}, {self._table_name!r})"
