@@ -24,6 +24,7 @@ README_LINES = 185
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+ANCHORED = re.compile(r"\]\(([^)#:]*)(?<!\.py)#([^)]+)\)")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,25 @@ def test_readme_is_short() -> None:
 def test_links_lead_to_files(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the places of a page that a link can lead to: headings, named targets and elements with an id."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    return {*slugs, *re.findall(r"^\(([\w-]+)\)=$", text, re.MULTILINE), *re.findall(r'<a id="([\w-]+)">', text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_into_pages_lead_to_places_in_them(page: Path) -> None:
+    for target, anchor in ANCHORED.findall(page.read_text(encoding="utf-8")):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+def test_links_to_sections_that_left_the_guide_still_lead_to_it() -> None:
+    left = {"state", "event-time", "timers", "running", "events", "running-in-the-background"}
+    assert left <= anchors(ROOT / "docs" / "guide.md")
 
 
 def texts() -> Iterator[tuple[Path, str]]:
