@@ -624,7 +624,7 @@ def into(made: Callable[..., R], /, **aggregators: Aggregator[V, Any, Any]) -> A
         raise GraphError("agg.into needs at least one aggregator, under a name", location=location())
     odd = [name for name in names if not name.isidentifier() or iskeyword(name)]
     if odd:
-        raise GraphError(f"agg.into passes results by name, and {odd[0]!r} is no name in Python", location=location())
+        raise GraphError(f"agg.into passes results by name; {odd[0]!r} is not a Python identifier", location=location())
     if not callable(made):
         raise GraphError(f"agg.into calls a class; got {label(made)}", location=location())
     _refuse_other_names(made, names)

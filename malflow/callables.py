@@ -70,7 +70,7 @@ _IN_WORDS = {
         ("execute", "run", "start", "run_async", "await_termination"),
         "pass the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
     ),
-    "late": "it is an attribute of what .event_time() returns, which further operators leave behind: write "
+    "late": "only the stream that .event_time() returns has it, not the streams derived from that one; write "
     "timed = stream.event_time(...), then timed.late",
     **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
     **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),

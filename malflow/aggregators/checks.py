@@ -83,7 +83,7 @@ class Watch:
         for leaf in self._leaves:
             own = packed([states[slot.identity] for slot in leaf.slots])
             if isinstance(leaf, (Fold, Called, Merged)) and isinstance(own, _MUTABLE) and leaf.result(own) is own:
-                raise ValueError(f"{leaf!r}: its result is the accumulator itself, which goes on changing; copy it")
+                raise ValueError(f"{leaf!r}: its result is the accumulator itself, which changes later; copy it")
 
     def _compare(self, acc: Any, looks: list[Any], what: str) -> None:
         for slot, state, before in zip(self._slots, self._states(acc), looks, strict=True):

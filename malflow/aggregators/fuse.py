@@ -270,7 +270,7 @@ def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
     """
     if not isinstance(given, Aggregator):
         name = describe(given) if callable(given) else short_repr(given)
-        raise GraphError(f"{name} is no aggregator; {_instead(given)}", location=location())
+        raise GraphError(f"{name} is not an aggregator; {_instead(given)}", location=location())
     for method in ("create", "add", "result"):
         if getattr(type(given), method) is getattr(Aggregator, method):
             raise GraphError(f"the aggregator {given!r} has no method {method}()", location=location())

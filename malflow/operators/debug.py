@@ -132,8 +132,9 @@ def verify(batch: Batch, reader: str) -> None:
         if _look(value) != look:
             before = short_repr(pickle.loads(look)) if isinstance(look, bytes) else look  # noqa: S301 - pickled here
             reason = (
-                f"the value it emitted was changed before operator '{reader}' read it: it was {before}; a state "
-                "inside an emitted value goes on changing, and readers of one stream share its values; emit a copy"
+                f"the value it emitted was changed before operator '{reader}' read it: it was {before}; an "
+                "emitted value must not contain a state that changes later, and the operators that read a stream share "
+                "its values; emit a copy"
             )
             key: Any = NoKey if batch.keys is None else batch.keys[index]
             raise operator_error(batch.emitter, reason, (key, value, batch.timestamps[index]))

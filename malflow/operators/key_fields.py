@@ -35,4 +35,4 @@ class KeyByField(KeyBy):
         return read_each(batch, self._field, rest, _INSTEAD)
 
 
-_INSTEAD = "pass a function of the message for keys that are no fields, or call .filter() first"
+_INSTEAD = "pass a function of the message if keys are not in a field, or call .filter() first"

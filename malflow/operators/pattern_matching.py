@@ -88,8 +88,8 @@ class MatchOperator(Operator):
         )
         if context.debug and ends_with_open_loop(pattern.tree):
             _log.warning(
-                "operator '%s' finds %s, which ends with a loop without limit: it closes at its least number; call "
-                ".then_not() behind it to wait for more",
+                "operator '%s' finds %s, which ends with an unlimited loop: a match is complete as soon as the loop "
+                "has its minimum of events; call .then_not() after it to wait for more",
                 context.operator_name,
                 pattern,
             )

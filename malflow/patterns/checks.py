@@ -139,7 +139,7 @@ def check_kind_function(pattern: Parts, kind: Any) -> None:
     kinds = [it for it in steps_of(pattern.tree, pattern.lead) if it.kind is not None and not has_class(it)]
     if kinds and kind is None:
         raise malformed(
-            f"step {kinds[0].name!r} of {pattern} has the kind {short_repr(kinds[0].kind)}, which is no class; pass "
+            f"step {kinds[0].name!r} of {pattern} has the kind {short_repr(kinds[0].kind)}, which is not a class; pass "
             "kind=, the field of a value that is its kind, or a function that returns it"
         )
     if kind is not None and not kinds:

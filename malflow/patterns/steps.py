@@ -79,7 +79,7 @@ def step(name: str, kind: Any = None, where: Any = None, *, given: Any = None) -
     check_name(name)
     if not is_class(kind) and callable(kind):
         if where is not None:
-            raise malformed(f"step {name!r} has two predicates; write one, behind a class or a kind")
+            raise malformed(f"step {name!r} has two predicates; write one, after a class or a kind")
         kind, where = None, kind
     check_kind(name, kind)
     check_predicate(name, "where", where, "value")

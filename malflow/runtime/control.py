@@ -59,7 +59,7 @@ class OwnThreads:
             GraphError: if it works for the run, such as user code of the dataflow.
         """
         if threading.get_ident() in self._working:
-            raise GraphError(f"{deed}, which can't go on while this code waits for it; {cure}")
+            raise GraphError(f"{deed}, which can't continue while this code waits for it; {cure}")
 
 
 class Answer(Future[Any]):

@@ -126,7 +126,7 @@ def _changed(event: Event) -> Iterator[_Line]:
         case RescaleRefused(error=error):
             yield logging.WARNING, _log, f"the dataflow was not rescaled: {error}"
         case Restarted(error=error, pause=pause):
-            text = f"the run failed and goes on from its last snapshot in {pause:g} s: {error}"
+            text = f"the run failed and continues from its last snapshot in {pause:g} s: {error}"
             yield logging.WARNING, _log, text
         case _:
             pass

@@ -61,7 +61,7 @@ class TimeRow:
 
     def _reason(self) -> list[str]:
         where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
-        cure = [] if self.goes_on else [f"  to go on without it, pass idle_after= to operator '{self.generator}'"]
+        cure = [] if self.goes_on else [f"  to continue without it, pass idle_after= to operator '{self.generator}'"]
         if self.source is None:
             ended = f"  it is held back by operator '{self.generator}' ({where}), whose source has ended"
             return [] if self.generator is None else [ended, *cure]
@@ -71,7 +71,7 @@ class TimeRow:
             "" if self.silence is None or not is_silent else f", which has emitted nothing for {_seconds(self.silence)}"
         )
         if self.generator is None:
-            return [f"  it gets no epochs: nothing generates them behind source '{self.source}'"]
+            return [f"  it gets no epochs: nothing generates them after source '{self.source}'"]
         return [f"  it is held back by source '{self.source}'{part}{silence} ({where}, at '{self.generator}')", *cure]
 
 
@@ -97,7 +97,7 @@ class TimeTable:
         return "\n".join([*lines, f"late so far: {'; '.join(counts) or 'no records'}"])
 
     def _at_most(self, name: str) -> str:
-        return f", at most {self.lateness[name]} behind" if name in self.lateness else ""
+        return f", by at most {self.lateness[name]}" if name in self.lateness else ""
 
 
 def explain(

@@ -201,7 +201,7 @@ def _check_keep(name: str, levels: Sequence[str], keep: Any) -> None:
         raise malformed(name, f"needs a mapping of levels to timedeltas as its keep; got {short_repr(keep)}")
     for level, span in keep.items():
         if level not in levels:
-            raise malformed(name, f"keeps windows of {short_repr(level)}, which is none of its levels")
+            raise malformed(name, f"keeps windows of {short_repr(level)}, which is not one of its levels")
         if span is not FOREVER and not (isinstance(span, timedelta) and span > timedelta(0)):
             raise malformed(
                 name, f"needs a positive timedelta, or FOREVER, as keep of {level!r}; got {short_repr(span)}"

@@ -30,7 +30,7 @@ def _tells_its_streams(kind: C) -> C:
             raise AttributeError(f"{shown!r} object has no attribute {attribute!r}", name=attribute, obj=self)
         getattr(self[0], attribute)  # raises the error for what is no method of a stream either
         raise AttributeError(
-            f"{shown} is no stream, but has several: {fields}; take one first, such as "
+            f"{shown} is not a stream, but has several: {fields}; take one first, such as "
             f".{names[0]}.{attribute}(...), or write {fields} = ...",
             name=attribute,
             obj=self,

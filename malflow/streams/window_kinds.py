@@ -179,8 +179,8 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
         case CountWindows():
             raise malformed(
                 name,
-                "has windows of a number of records, which depend on the order between the streams, and there is none; "
-                "use windows of time, such as tumbling(60), or sessions",
+                "has count windows, which need an order of records, and records of several streams have none; use time "
+                "windows, such as tumbling(60), or sessions",
             )
         case _:
             assert_never(windows)

@@ -70,7 +70,7 @@ def test_a_result_that_changes_the_accumulator() -> None:
 def test_a_result_that_is_the_accumulator_itself(several: bool) -> None:
     leak = agg.fold(list, keep, result=lambda acc: acc)
     kernel = compile_kernel([agg.into(dict, n=agg.count(), all=leak) if several else leak], debug=True)
-    with pytest.raises(ValueError, match="its result is the accumulator itself, which goes on changing; copy it"):
+    with pytest.raises(ValueError, match="its result is the accumulator itself, which changes later; copy it"):
         kernel.each({}, "k", [1], [0])
 
 

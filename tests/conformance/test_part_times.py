@@ -134,7 +134,7 @@ def test_an_iterable_has_one_time_wherever_epochs_are_generated(any_parallelism:
 
 
 def test_a_message_with_the_key_of_no_part_is_refused(any_parallelism: Any) -> None:
-    with pytest.raises(OperatorError, match=r"operator 'e' failed at key \d.* its key is no part of source 's'"):
+    with pytest.raises(OperatorError, match=r"operator 'e' failed at key \d.* its key is not a part of source 's'"):
         late_of(any_parallelism, lambda stream: stream.stateless_op("other keys", send_by_hundred))
 
 

@@ -198,7 +198,7 @@ def test_any_number_of_predicates_makes_a_column(count: int) -> None:
 @pytest.mark.parametrize(
     ("pattern", "arguments", "message"),
     [
-        (step("a", "A"), {}, "step 'a' of a has the kind 'A', which is no class; pass kind="),
+        (step("a", "A"), {}, "step 'a' of a has the kind 'A', which is not a class; pass kind="),
         (step("a", int), {"kind": type}, "no step with a kind that kind= could return"),
         (step("a", "A"), {"kind": 3}, "kind= needs a function"),
         (a, {"after": "next"}, "after= needs 'end', 'start' or 'all'; got 'next'"),

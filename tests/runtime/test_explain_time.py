@@ -84,7 +84,7 @@ def test_a_window_waits_for_the_part_that_is_behind(workers: int) -> None:
         "operator 'hourly' has 2 windows open and waits for 179; its time is 124.\n"
         "  it is held back by source 'flights', part 'b.csv', which has emitted nothing for 40 s "
         "(its epoch is 124, at 'epochs')\n"
-        "  to go on without it, pass idle_after= to operator 'epochs'"
+        "  to continue without it, pass idle_after= to operator 'epochs'"
     )
 
 
@@ -213,14 +213,14 @@ def test_a_generator_behind_held_records_is_told() -> None:
     assert handle.await_termination(30)
     *_, reason, cure, _ = table.splitlines()
     assert reason == "  it is held back by operator 'again' (no epoch yet), whose source has ended"
-    assert cure == "  to go on without it, pass idle_after= to operator 'again'"
+    assert cure == "  to continue without it, pass idle_after= to operator 'again'"
 
 
 def test_late_records_are_part_of_it() -> None:
     runtime = SingleThreadRuntime(hourly(SingleIteratorSource([Timed(1, 1)])))
     runtime.execute()
     table = TimeTable(late={"epochs": 3, "others": 0}, lateness={"epochs": timedelta(hours=14)})
-    assert str(table).endswith("late so far: 3 records at 'epochs', at most 14:00:00 behind")
+    assert str(table).endswith("late so far: 3 records at 'epochs', by at most 14:00:00")
     assert runtime.explain_time().late == {"epochs": 0}
 
 

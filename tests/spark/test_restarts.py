@@ -57,7 +57,7 @@ class Away:
 
 
 def pauses(log: str) -> list[float]:
-    return [float(it) for it in re.findall(r"goes on from its last snapshot in (\S+) s", log)]
+    return [float(it) for it in re.findall(r"continues from its last snapshot in (\S+) s", log)]
 
 
 def test_a_run_is_started_again_as_often_as_told_and_the_pause_doubles(

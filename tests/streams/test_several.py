@@ -78,7 +78,7 @@ def test_a_method_of_one_stream_tells_which_there_are(method: str, called: str) 
     with pytest.raises(AttributeError) as caught:
         build(lambda streams: getattr(streams, called), make)
     shown = ", ".join(names)
-    assert f"is no stream, but has several: {shown}; take one first, such as .{names[0]}.{called}(...)" in str(
+    assert f"is not a stream, but has several: {shown}; take one first, such as .{names[0]}.{called}(...)" in str(
         caught.value
     )
 

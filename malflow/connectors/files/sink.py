@@ -207,8 +207,8 @@ def _warn_of_local_file(path: Path) -> None:
     """Warn that this run replaces a file of an earlier one, as a run that resumes never does."""
     if path.is_file() and (size := path.stat().st_size):
         _LOG.warning(
-            "sink file '%s' is written anew: its %s bytes are replaced; pass append=True to add to them, or a "
-            "persistence to the runtime to go on where they end",
+            "sink file '%s' is overwritten: its %s bytes are replaced; pass append=True to add to them, or a "
+            "persistence to the runtime to continue where they end",
             path,
             size,
         )
@@ -221,7 +221,7 @@ def _warn_of_object(url: str, storage_options: Mapping[str, Any]) -> None:
         size = filesystem.size(inner) if filesystem.exists(inner) else None
     if size:
         _LOG.warning(
-            "sink file '%s' is written anew: its %s bytes are replaced at the end of the run; write to a new path to "
+            "sink file '%s' is overwritten: its %s bytes are replaced at the end of the run; write to a new path to "
             "keep them",
             shown_path(url),
             size,

@@ -40,7 +40,7 @@ def _taken_apart(address: Address) -> tuple[str, str]:
     """Return the URL of the database, and what stands behind it."""
     if "@" in address.url.partition("://")[2].partition("/")[2]:
         raise GraphError(
-            f"{address!s} has an '@' behind its first '/'; write %2F for a '/' in the password, %40 for '@'"
+            f"{address!s} has an '@' after its first '/'; write %2F for a '/' in the password, %40 for '@'"
         )
     database, _, names = address.path.partition("/")
     user = "" if address.user is None else quote(address.user, safe="")

@@ -124,7 +124,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
             raise GraphError(f"{asked_by} dsn must be a text; got a {type(dsn).__name__}")
         if _is_misread(dsn):
             raise GraphError(
-                f"{asked_by} got a DSN with an '@' behind its user and password, or a '/' in them, so that a part of "
+                f"{asked_by} got a DSN with an '@' after its user and password, or a '/' in them, so that a part of "
                 "the password would be taken for the host; write %40 for '@' and %2F for '/'"
             )
         try:

@@ -112,8 +112,8 @@ def _unwritable_text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], t
     for row in rows:
         for column, value in zip(columns, row, strict=True):
             if isinstance(value, str) and not _encodes(value):
-                return _unwritable(value, column, table, "a lone surrogate is no text")
-    return PostgresError(f"table {table}: a value has a lone surrogate, which is no text")
+                return _unwritable(value, column, table, "a lone surrogate can't be encoded")
+    return PostgresError(f"table {table}: a value has a lone surrogate, which can't be encoded")
 
 
 def _encodes(text: str) -> bool:

@@ -147,7 +147,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
     try:
         found = connection.execute(_FIND, (name,)).fetchone()
     except psycopg.errors.SyntaxErrorOrAccessRuleViolation as error:
-        raise PostgresError(f"{asked_by} got table {name!r}, which is no name of SQL: {error}") from None
+        raise PostgresError(f"{asked_by} got table {name!r}, which is not a valid SQL name: {error}") from None
     if found is None:
         mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
         raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")

@@ -224,7 +224,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         text = f"stream '{self._stream}' at {self._server!r}: {lost}; the position is {self._at}, and {there}"
         if self._on_data_loss == "fail":
             raise RedisDataLost(f"{text}; to continue without what is lost, pass on_data_loss='earliest' or 'latest'")
-        _LOG.warning("%s; reading goes on at the %s", text, self._on_data_loss)
+        _LOG.warning("%s; reading continues at the %s", text, self._on_data_loss)
         self._at, self._count = _beginning(look, self._on_data_loss)
         self._last = self._digest = None
         return (), ()

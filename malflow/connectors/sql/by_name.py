@@ -42,7 +42,7 @@ def sink(
     """
     database, _, table = address.path.rpartition("/")
     if not table:
-        raise GraphError(f"{address!s} has no table; write it behind the database: .../database/table")
+        raise GraphError(f"{address!s} has no table; write it after the database: .../database/table")
     dialect = address.scheme.removeprefix("sql+")
     try:
         host = sa.make_url(f"{dialect}://{address.netloc}")

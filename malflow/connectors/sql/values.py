@@ -217,7 +217,7 @@ def _encodable(value: str) -> str | None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "has a lone surrogate, which is no text"
+        return "has a lone surrogate, which can't be encoded"
     return None
 
 
@@ -232,7 +232,7 @@ def _unlike_json(value: Any) -> str | None:
 def _unlike_datetime(value: datetime) -> str | None:
     """Return what is wrong with a datetime of pandas."""
     if value != value:  # noqa: PLR0124 - NaT
-        return "is no time; write None"
+        return "is not a time; write None"
     if getattr(value, "nanosecond", 0):
         return "has nanoseconds, which the database does not keep; write .floor('us')"
     return None
@@ -248,7 +248,7 @@ def _shorter_than(length: int) -> Check:
 
 def _one_of(members: Sequence[str]) -> Check:
     folded = {member.casefold() for member in members}  # the database may compare so
-    return lambda value: None if value.casefold() in folded else f"is none of {', '.join(map(repr, members))}"
+    return lambda value: None if value.casefold() in folded else f"is not one of {', '.join(map(repr, members))}"
 
 
 def _of_bytes(length: int) -> Check:

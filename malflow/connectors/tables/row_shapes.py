@@ -71,12 +71,12 @@ class RowShape:
         missing = [name for name in self.columns if name not in value]
         extra = [name for name in value if name not in self.columns]
         if missing or extra:
-            lacks = f"it lacks {missing}" if missing else f"{extra} are no columns that are written"
+            lacks = f"it lacks {missing}" if missing else f"{extra} are not columns of the sink"
             raise self._unfit(value, lacks)
         return tuple(value[name] for name in self.columns)
 
     def _unfit(self, value: Any, why: str) -> MalflowError:
         return self.error(
-            f"table {self.table}: {short_repr(value)} is no row of columns {', '.join(self.columns)}: {why}; pass "
+            f"table {self.table}: {short_repr(value)} is not a row of columns {', '.join(self.columns)}: {why}; pass "
             "columns=[...], or formatter=lambda msg: ..."
         )

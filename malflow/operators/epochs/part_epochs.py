@@ -189,9 +189,9 @@ class GeneratePartEpochs(GenerateEpochs):
         """Return the error for a key that is no part."""
         at = next(index for index, it in enumerate(batch.key_column()) if it == key)
         return self.error(
-            f"its key is no part of source '{self.parts_of}', whose parts have a time each; operator '{self._sender}' "
-            "sent it: let it send messages with the key of the message that it got, or call .generate_epochs() before "
-            "it, or pass per_part=False for one time",
+            f"its key is not a part of source '{self.parts_of}', and each part has a time of its own; operator "
+            f"'{self._sender}' sent it: send messages with the key of the message received, call .generate_epochs() "
+            "before that operator, or pass per_part=False for one time",
             (key, batch.values[at], batch.timestamps[at]),
         )
 

@@ -196,7 +196,7 @@ def uncomparable(error: Exception) -> Exception | str:
 
 def _refuse_nanoseconds(moment: Any) -> NoReturn:
     raise ValueError(
-        f"{moment!r} has nanoseconds, and the bounds of windows have microseconds: it could be behind the last instant "
+        f"{moment!r} has nanoseconds, and the bounds of windows have microseconds: it could be after the last instant "
         "of its own window; round it, as by .floor('us'), or give its nanoseconds as an integer"
     )
 

@@ -51,4 +51,4 @@ class AssignTimestampsByField(AssignTimestamps):
         return read_each(batch, self._field, rest, _INSTEAD) if column is None else column
 
 
-_INSTEAD = "pass a function of the message for timestamps that are no fields, or call .filter() first"
+_INSTEAD = "pass a function of the message if timestamps are not in a field, or call .filter() first"

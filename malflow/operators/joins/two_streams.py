@@ -112,10 +112,8 @@ class JoinOperator(Operator):
         for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
             if not record[2] > epoch:
                 raise self.error(
-                    f"it is behind epoch {short_repr(epoch)}: an operator before this one sent it with a timestamp "
-                    "that is "
-                    "too old, or gave it another one; call .assign_timestamps() and .generate_epochs() behind that "
-                    "operator",
+                    f"the record is late: epoch {short_repr(epoch)} has already passed. An upstream operator emitted "
+                    "it with an older timestamp; call .assign_timestamps() and .generate_epochs() after that operator",
                     record,
                 )
 

@@ -186,10 +186,9 @@ class WindowOperator(Operator):
             self.too_late.add_each(run.key_column(), run.values, run.timestamps)
             return
         raise self.error(
-            f"its window closed at epoch {short_repr(self.reached.epoch)}, which the record is behind: an operator "
-            "before "
-            "this one sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
-            ".generate_epochs() behind that operator",
+            f"the record is late: epoch {short_repr(self.reached.epoch)} has already closed its window. An upstream "
+            "operator emitted it with an older timestamp; call .assign_timestamps() and .generate_epochs() after that "
+            "operator",
             next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True))),
         )
 

@@ -304,7 +304,7 @@ def test_content_that_a_run_replaces_is_told(
     size = len(fsspec.open(path).open().read())
     written_by_a_run(sink_type(path))
     [message] = caplog.messages
-    assert message.startswith(f"sink file '{path}' is written anew: its {size} bytes are replaced")
+    assert message.startswith(f"sink file '{path}' is overwritten: its {size} bytes are replaced")
     assert [it.levelname for it in caplog.records] == ["WARNING"]
 
 

@@ -292,9 +292,9 @@ def test_hostile_values(database: Database, sinks: Any, delivery: Any) -> None:
         ((1, 1, {"no": "json"}), "column 'note'.*dict"),
         ((1, 1), "2 values for 3 columns"),
         ({"id": 1, "a": 1}, r"lacks \['note'\]"),
-        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are no columns"),
+        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are not columns"),
         (([], 1, ""), "key"),
-        (object(), "no row of columns"),
+        (object(), "not a row of columns"),
     ],
 )
 def test_rows_that_are_refused_before_the_snapshot(table: Database, sinks: Any, row: Any, words: str) -> None:

@@ -152,7 +152,7 @@ def test_trimmed_entries_that_were_not_read(
         numbers(readers["fail"])
     for choice, expected in (("earliest", [7, 8, 9][3 - left :]), ("latest", [])):
         assert numbers(readers[choice]) == []
-        assert f"reading goes on at the {choice}" in caplog.text
+        assert f"reading continues at the {choice}" in caplog.text
         assert numbers(readers[choice]) == expected
     add(client, name, 10)
     assert numbers(readers["latest"]) == [10]

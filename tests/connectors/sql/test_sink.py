@@ -133,7 +133,7 @@ def test_rows_by_an_update_and_an_insert(database: Database) -> None:
         ((1, 1, "\ud800"), "surrogate"),
         ((None, 1, ""), "key has NULL"),
         ((1, 1), "2 values for 3 columns"),
-        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are no columns"),
+        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are not columns"),
     ],
 )
 def test_rows_that_are_refused_before_the_snapshot(sqlite: Database, row: Any, words: str) -> None:
@@ -318,7 +318,7 @@ def test_values_of_numpy_and_pandas(database: Database, sinks: Make) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("m", pd.NaT, "NaT is no time"),
+        ("m", pd.NaT, "NaT is not a time"),
         ("m", pd.Timestamp("2024-01-01T00:00:00.000000001"), "has nanoseconds"),
         ("m", np.datetime64("2024-01-01"), "is datetime64, not a datetime"),
         ("i", Fraction(1, 2), "is Fraction, not an integer"),
