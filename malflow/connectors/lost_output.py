@@ -29,8 +29,15 @@ class Confirmed:
         self._owner: SinkOwner | None = None
         self._transaction = 0
 
-    def begin(self, owner: SinkOwner, transaction: int) -> None:
-        """Begin with what the ledger has when a run takes it over, which must be all that the run knows of."""
+    def begin(self, owner: SinkOwner, transaction: int, ledger: str | None = None) -> None:
+        """Begin with what the ledger has when a run takes it over, which must be all that the run knows of.
+
+        Args:
+            owner: the run.
+            transaction: the last transaction in the ledger.
+            ledger: its name, if it has another one than was first thought.
+        """
+        self._ledger = ledger or self._ledger
         self._owner, self._transaction = owner, owner.transaction
         self.check(transaction)
         self._transaction = transaction

@@ -9,24 +9,40 @@ from psycopg import sql
 
 from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.names import identifiers
+from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, ledger_id
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "found_ledger"]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _MAKE = """
 create table if not exists {} (
-  job text not null, sink text not null, epoch bigint not null, claim bigint not null,
-  committed_at timestamptz not null default now(), primary key (job, sink))
+  id varchar(64) primary key, job text not null, sink text not null, epoch bigint not null, claim bigint not null,
+  committed_at timestamptz not null default now())
+"""
+_FORMER_DEFAULT = "malflow_commits"
+"""The default name of older versions, whose ledgers have no column `id`."""
+
+_COLUMNS = """
+select coalesce(array_agg(attname::text) filter (where has_table_privilege(attrelid, 'select')), '{}') from pg_attribute
+where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
 """
 
 
 class Ledger:
-    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end."""
+    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end.
+
+    The row is found by job and sink, so that ledgers of older versions, which have no `id`, do as well.
+
+    Attributes:
+        name: of the table.
+    """
 
     def __init__(self, table: str, owner: SinkOwner) -> None:
+        self.name = table
         self._table = sql.Identifier(*table.split("."))
         self._owner = owner
 
@@ -37,8 +53,13 @@ class Ledger:
             FencedError: if a later run is the owner.
         """
         owner = self._owner
-        insert = "insert into {} (job, sink, epoch, claim) values (%s, %s, 0, %s) on conflict do nothing"
-        connection.execute(self._sql(insert), (owner.job, owner.sink, owner.claim))
+        first = {"job": owner.job, "sink": owner.sink, "epoch": 0, "claim": owner.claim}
+        if "id" in self._columns(connection):
+            first["id"] = ledger_id(owner)
+        insert = sql.SQL("insert into {} ({}, committed_at) values ({}, now()) on conflict do nothing").format(
+            self._table, identifiers(tuple(first)), sql.SQL(", ").join(map(sql.Literal, first.values()))
+        )
+        connection.execute(insert)
         transaction = self._lock(connection, at_most=owner.claim)
         update = "update {} set claim = %s where job = %s and sink = %s"
         connection.execute(self._sql(update), (owner.claim, owner.job, owner.sink))
@@ -54,6 +75,14 @@ class Ledger:
             connection.execute(self._sql(_MAKE))
         except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
             return  # another sink has just made it
+
+    def claim(self, connection: Connection) -> int | None:
+        """Return the claim of the row's owner; None if there is no such row, or no such ledger."""
+        if not {"job", "sink", "epoch", "claim"} <= self._columns(connection):
+            return None
+        select = "select claim from {} where job = %s and sink = %s"
+        row = connection.execute(self._sql(select), (self._owner.job, self._owner.sink)).fetchone()
+        return None if row is None else int(row[0])
 
     def last_committed(self, connection: Connection, confirmed: Confirmed) -> int:
         """Lock the row until this commit; return the last transaction committed.
@@ -82,6 +111,11 @@ class Ledger:
         update = "update {} set epoch = %s, committed_at = now() where job = %s and sink = %s"
         connection.execute(self._sql(update), (transaction, self._owner.job, self._owner.sink))
 
+    def _columns(self, connection: Connection) -> frozenset[str]:
+        """Return the columns of the table; none if it does not exist, or the role may not read it."""
+        found = connection.execute(_COLUMNS, (self._table.as_string(connection),)).fetchone()
+        return frozenset(found[0] if found is not None else ())
+
     def _lock(self, connection: Connection, *, at_most: int) -> int:
         owner = self._owner
         select = "select epoch, claim from {} where job = %s and sink = %s for update"
@@ -96,3 +130,16 @@ class Ledger:
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(self._table)
+
+
+def found_ledger(connection: Connection, name: str, owner: SinkOwner) -> Ledger:
+    """Return the ledger of a sink: the named one, or under the default name, the former default that has its row.
+
+    An older version may have run in between, so of two rows the one with the later claim counts.
+    """
+    ledger = Ledger(name, owner)
+    if name != DEFAULT_LEDGER:
+        return ledger
+    former = Ledger(_FORMER_DEFAULT, owner)
+    claim = former.claim(connection)
+    return former if claim is not None and claim > (ledger.claim(connection) or 0) else ledger

@@ -15,10 +15,10 @@ from malflow.connectors.options import names_of
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.ledger import Ledger
+from malflow.connectors.postgres.ledger import Ledger, found_ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
-from malflow.connectors.tables.ledger_sink import Handle, LedgerSink, PlainBatch
+from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
@@ -58,7 +58,8 @@ class PostgresSink(LedgerSink):
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
         text: columns whose values are text as Postgres writes it, such as those of `PostgresChanges` ``text``.
-        ledger: the table of the ledger, made if it does not exist.
+        ledger: the table of the ledger, made if it does not exist. A sink that has its row in ``malflow_commits``, as
+            the ledger was called before, keeps it there.
         retry_for: how long a lost connection is tried again before the run fails.
         on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, at a start or amid a run, or
             ``"continue"``.
@@ -77,7 +78,7 @@ class PostgresSink(LedgerSink):
         columns: Iterable[str] | None = None,
         delivery: Delivery = "exactly-once",
         text: Iterable[str] = (),
-        ledger: str = "malflow_commits",
+        ledger: str = DEFAULT_LEDGER,
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
     ) -> None:
@@ -93,6 +94,7 @@ class PostgresSink(LedgerSink):
             on_data_loss=on_data_loss,
         )
         self._text = frozenset(names_of("PostgresSink", "text", text, what="columns"))
+        self._ledger: Ledger | None = None
         self._writer: TableWriter | None = None
         self._staged: dict[int, Stages] = {}
 
@@ -116,12 +118,13 @@ class PostgresSink(LedgerSink):
         return tuple(tuple(as_text(batch, table, self._text)) for batch in batches)
 
     def _take_over(self, owner: SinkOwner) -> int:
-        connection, ledger = self._connected().connection, self._ledger()
+        connection = self._connected().connection
         with self._reliably():
+            self._ledger = ledger = found_ledger(connection, self._ledger_name, owner)
             ledger.make(connection)
             with connection.transaction():
                 transaction = ledger.take_over(connection)
-                self._confirmed.begin(owner, transaction)
+                self._confirmed.begin(owner, transaction, ledger.name)
                 return transaction
 
     def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
@@ -159,7 +162,7 @@ class PostgresSink(LedgerSink):
 
     def _write_once(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
         writer = self._connected()
-        ledger = None if transaction is None else self._ledger()
+        ledger = None if transaction is None else self._claimed()
         stages = None if transaction is None else self._staged.get(transaction)
         with self._reliably(), writer.connection.transaction():
             if ledger is not None and ledger.last_committed(writer.connection, self._confirmed) >= (transaction or 0):
@@ -176,8 +179,10 @@ class PostgresSink(LedgerSink):
             self._staged.pop(transaction, None)
         writer.release(stages)
 
-    def _ledger(self) -> Ledger:
-        return Ledger(self._ledger_name, self._owned_by())
+    def _claimed(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = Ledger(self._ledger_name, self._owned_by())
+        return self._ledger
 
     def _connected(self) -> TableWriter:
         if self._writer is not None and not self._writer.connection.closed:

@@ -12,6 +12,7 @@ from sqlalchemy import exc
 from malflow.connectors.address import Address
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.sql.sink import SqlSink
+from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
@@ -27,7 +28,7 @@ def sink(
     key: Iterable[str] | None = None,
     columns: Iterable[str] | None = None,
     delivery: Delivery = "exactly-once",
-    ledger: str = "malflow_ledger",
+    ledger: str = DEFAULT_LEDGER,
     retry_for: timedelta = timedelta(minutes=1),
     driver: Mapping[str, str] | None = None,
     on_data_loss: OnDataLoss = "fail",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
 
 from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.tables.ledger_sink import ledger_id
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
@@ -33,7 +33,7 @@ class Ledger:
     def __init__(self, name: str, owner: SinkOwner) -> None:
         schema, _, plain = name.rpartition(".")
         self._owner = owner
-        self._id = sha256(f"{owner.job}\n{owner.sink}".encode("utf-8", "surrogatepass")).hexdigest()
+        self._id = ledger_id(owner)
         self._table = sa.Table(
             plain,
             sa.MetaData(),

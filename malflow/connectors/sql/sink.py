@@ -19,7 +19,7 @@ from malflow.connectors.sql.ledger import Ledger
 from malflow.connectors.sql.plain import plain_batch
 from malflow.connectors.sql.values import ValueChecks
 from malflow.connectors.sql.writing import TableWriter
-from malflow.connectors.tables.ledger_sink import Handle, LedgerSink, PlainBatch
+from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
 from malflow.errors import short_repr
@@ -75,7 +75,7 @@ class SqlSink(LedgerSink):
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
         delivery: Delivery = "exactly-once",
-        ledger: str = "malflow_ledger",
+        ledger: str = DEFAULT_LEDGER,
         retry_for: timedelta = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
         on_data_loss: OnDataLoss = "fail",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from hashlib import sha256
+from typing import Any, ClassVar, Final, TypeAlias
 
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
@@ -15,7 +16,10 @@ from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 
-__all__ = ["Handle", "LedgerSink", "PlainBatch"]
+__all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
+
+DEFAULT_LEDGER: Final = "malflow_ledger"
+"""The table of the ledger, whatever the sink and the database."""
 
 PlainBatch: TypeAlias = tuple[Any, ...]
 
@@ -197,3 +201,8 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._remote!r}, {self._table_name!r})"
+
+
+def ledger_id(owner: SinkOwner) -> str:
+    """Return the key of a sink's row in a ledger: names differ for malflow if they differ in case or length only."""
+    return sha256(f"{owner.job}\n{owner.sink}".encode("utf-8", "surrogatepass")).hexdigest()

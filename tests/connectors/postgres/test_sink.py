@@ -104,8 +104,8 @@ def test_ledger_that_lacks_a_transaction(table: Database, sinks: Any) -> None:
     knows_more = SinkOwner("job", "totals", 2, transaction=2)
     with pytest.raises(PostgresError, match="at transaction 1, and transaction 2 was committed"):
         sinks().fence(knows_more)
-    assert table.rows("select claim from malflow_commits") == [(1,)], "a run that is refused takes nothing over"
-    table.execute("delete from malflow_commits")
+    assert table.rows("select claim from malflow_ledger") == [(1,)], "a run that is refused takes nothing over"
+    table.execute("delete from malflow_ledger")
     with pytest.raises(PostgresError, match="at transaction 0, and transaction 2 was committed"):
         sinks().fence(knows_more)
     heir = sinks(on_data_loss="continue")
@@ -124,7 +124,7 @@ def test_two_sinks_of_a_job_in_one_ledger(table: Database, sinks: Any) -> None:
     one.commit([one.prepare(1)])
     two.commit([two.prepare(7)])
     assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
-    assert table.rows("select sink, epoch, claim from malflow_commits order by 1") == [
+    assert table.rows("select sink, epoch, claim from malflow_ledger order by 1") == [
         ("other", 7, 1),
         ("totals", 1, 1),
     ]

@@ -244,6 +244,29 @@ def test_runs_that_make_the_ledger_at_once(database: Database, sinks: Make) -> N
         assert 3 not in lost
 
 
+def test_ledger_that_was_made_before_the_run(database: Database, sinks: Make) -> None:
+    """The table and the key of a row must stay as they are: ledgers of older versions have them."""
+    database.execute(TABLE)
+    database.execute(
+        "create table malflow_ledger (id varchar(64) primary key, job text not null, sink text not null, "
+        "epoch bigint not null, claim bigint not null, committed_at timestamp not null)"
+    )
+    database.execute(
+        "insert into malflow_ledger values ("
+        "'71917f99409179fda21f88f9ecc20a07e70b5e756c6c22feec9a1fd6e54d0dec', 'job', 'totals', 3, 5, current_timestamp)"
+    )
+    with pytest.raises(FencedError, match="taken over by run 5; this is run 4"):
+        sinks().fence(owner(4))
+    sink = sinks()
+    assert sink.fence(owner(6)) == 3
+    write(sink, (1, 1, "x"))
+    sink.commit([sink.prepare(3)])
+    assert database.rows() == [], "transaction 3 is not written twice"
+    write(sink, (1, 1, "x"))
+    sink.commit([sink.prepare(4)])
+    assert database.rows("select job, sink, epoch, claim from malflow_ledger") == [("job", "totals", 4, 6)]
+
+
 def test_two_writers_in_opposite_orders(database: Database, sinks: Make) -> None:
     database.execute(TABLE)
     numbers = list(range(200))
