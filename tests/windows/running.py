@@ -11,6 +11,7 @@ from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
+from tests.kit.driving import Store, compiled, finish
 
 Item = Any
 """``(key, timestamp, value)``, or `PAUSE` to begin a new tick."""
@@ -45,6 +46,24 @@ def results_of(
     build = windowed_flow(source_of(items), bound, add, sink, generator=generator)
     SingleThreadRuntime(build, **options).execute()
     return list(sink)
+
+
+def restarted(build: Callable[[Any], Any], stop: int, workers: int = 1) -> None:
+    """Run a dataflow to its end in two runs, from one snapshot to the next.
+
+    Args:
+        build: builds it.
+        stop: how many ticks the first run has, on one worker; a snapshot follows each.
+        workers: those of the second run.
+    """
+    store, program = Store(), compiled(build)
+    run = store.restore(program, 1)
+    for _ in range(stop):
+        if not run.is_finished:
+            run.tick()
+            store.commit(run, program)
+    run.close()
+    finish(store.restore(program, workers))
 
 
 def collected() -> Any:

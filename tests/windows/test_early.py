@@ -15,9 +15,8 @@ from malflow import GraphError, agg
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import Timing, WindowResult, calendar, counting, session, sliding, tumbling
-from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import early_results
-from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
+from tests.windows.running import Item, Watch, restarted, results_of, source_of, windowed_flow
 
 pytestmark = pytest.mark.slow
 
@@ -82,14 +81,7 @@ def test_a_restart_changes_nothing(items: list[Item], bound: int, shape: Shape, 
     add = aggregated(shape, agg.sum())
     undisturbed = results_of(spread, bound, add)
     sink: VecSink[Any, Any, Any] = VecSink()
-    program, store = compiled(windowed_flow(source_of(spread), bound, add, sink)), Store()
-    run = store.restore(program, 1)
-    for _ in range(stop):
-        if not run.is_finished:
-            run.tick()
-            store.commit(run, program)
-    run.close()
-    finish(store.restore(program, 1))
+    restarted(windowed_flow(source_of(spread), bound, add, sink), stop)
     assert list(map(repr, sink)) == list(map(repr, undisturbed))
 
 

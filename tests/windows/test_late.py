@@ -18,7 +18,7 @@ from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import TimeWindows, Timing, WindowResult, counting, session, sliding, tumbling
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import Record, late_sessions, late_windows, sliding_windows
-from tests.windows.running import Item, source_of
+from tests.windows.running import Item, restarted, source_of
 
 pytestmark = pytest.mark.slow
 
@@ -275,14 +275,7 @@ def test_a_restart_changes_nothing(items: list[Item], bound: int, spec: Any, sto
     until = until if getattr(spec, "is_plain", False) else 0
     undisturbed = run(spread, bound, spec, agg.sum(), until=until)
     sinks = new_sinks()
-    program, store = compiled(late_flow(source_of(spread), bound, spec, sinks, agg.sum(), until=until)), Store()
-    going = store.restore(program, 1)
-    for _ in range(stop):
-        if not going.is_finished:
-            going.tick()
-            store.commit(going, program)
-    going.close()
-    finish(store.restore(program, 1))
+    restarted(late_flow(source_of(spread), bound, spec, sinks, agg.sum(), until=until), stop)
     assert [list(map(repr, sink)) for sink in sinks] == [list(map(repr, sink)) for sink in undisturbed]
 
 

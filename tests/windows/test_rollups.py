@@ -26,7 +26,7 @@ from malflow.testing import END, PAUSE, ScriptedSource, Timed, assert_exactly_on
 from malflow.windows import FOREVER, Timing, WindowResult, calendar
 from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import parted
-from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
+from tests.windows.running import Item, Watch, collected, restarted, results_of, source_of, windowed_flow
 from tests.windows.test_moved_windows import changes, records_of, run_through, scripts
 
 pytestmark = pytest.mark.slow
@@ -173,14 +173,7 @@ def test_a_restart_changes_nothing(
     add = rolled_up(units, zone, agg.sum(), keep=dict.fromkeys(units, timedelta(hours=5)) if keep else None)
     undisturbed = results_of(spread, bound, add)
     sink: VecSink[Any, Any, Any] = VecSink()
-    store, program = Store(), compiled(windowed_flow(source_of(spread), bound, add, sink))
-    run = store.restore(program, 1)
-    for _ in range(stop):
-        if not run.is_finished:
-            run.tick()
-            store.commit(run, program)
-    run.close()
-    finish(store.restore(program, workers))
+    restarted(windowed_flow(source_of(spread), bound, add, sink), stop, workers)
     assert Counter(map(repr, sink)) == Counter(map(repr, undisturbed))
 
 

@@ -17,9 +17,9 @@ from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import Timing, WindowResult, session, tumbling
-from tests.kit.driving import Store, compiled, finish, run_of
+from tests.kit.driving import run_of
 from tests.windows.model import Record, parted, sessions
-from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
+from tests.windows.running import Item, Watch, collected, restarted, results_of, source_of, windowed_flow
 
 pytestmark = pytest.mark.slow
 
@@ -95,14 +95,7 @@ def test_a_restart_changes_nothing(items: list[Item], bound: int, gap: int, stop
     undisturbed = results_of(spread, bound, add)
     sink: VecSink[Any, Any, Any] = VecSink()
     build = windowed_flow(source_of(spread), bound, add, sink)
-    store, program = Store(), compiled(build)
-    run = store.restore(program, 1)
-    for _ in range(stop):
-        if not run.is_finished:
-            run.tick()
-            store.commit(run, program)
-    run.close()
-    finish(store.restore(program, rescale))
+    restarted(build, stop, rescale)
     if rescale == 1:
         assert list(map(repr, sink)) == list(map(repr, undisturbed))
     else:
