@@ -52,7 +52,7 @@ def declared(kind: type[Any]) -> dict[str, str]:
     option, name = inspect.signature(kind).parameters.get("delivery"), kind.__name__
     if option is None:
         return {name: ONCE if issubclass(kind, ResumableSinkImpl | TransactionalSinkImpl) else AT_LEAST_ONCE}
-    if option.default == "exactly-once":
+    if option.default != "at-least-once":  # None: a file on local disk, or a folder
         return {name: ONCE}
     return {name: AT_LEAST_ONCE, f'{name}(delivery="exactly-once")': ONCE}
 

@@ -19,7 +19,7 @@ from malflow.graph import (
     Vertex,
 )
 from malflow.partitioners import Partitioner
-from malflow.sinks.contract import ResumableSinkImpl
+from malflow.sinks.contract import is_resumable
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
 
@@ -255,7 +255,7 @@ def _targets(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]
     for vertex in vertices:
         impl = vertex.node.sink.impl if isinstance(vertex.node, SinkNode) else None
         target = getattr(impl, "target", None)
-        if isinstance(impl, ResumableSinkImpl) and isinstance(target, str):
+        if is_resumable(impl) and isinstance(target, str):
             yield vertex, impl, target
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.connectors.columns_program FOLDER parquet|delta [spark]``: numbers into files, a few a tick.
+"""``python -m tests.connectors.columns_program FOLDER parquet|json|delta [spark]``: numbers into files, a few a tick.
 
 It has points of its own, within commits.
 """
@@ -15,6 +15,7 @@ from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.local_place import LocalPlace
+from malflow.sinks import JsonLinesSink
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
 from tests.kit.running import add_failpoints, run_job
@@ -34,8 +35,8 @@ OUTPUT = "out"
 
 def run(folder: Path, kind: str, *, on_spark: bool = False) -> None:
     """Run the job to its end."""
-    make: Any = {"parquet": ParquetSink, "delta": DeltaSink}[kind]
-    sink = make(folder / OUTPUT, formatter=lambda msg: {"n": msg.value})
+    make: Any = {"parquet": ParquetSink, "json": JsonLinesSink, "delta": DeltaSink}[kind]
+    sink = make(f"{folder / OUTPUT}{'/' if kind == 'json' else ''}", formatter=lambda msg: {"n": msg.value})
     size = SIZE_ON_SPARK if on_spark else SIZE
 
     def build(provider: StreamProvider) -> None:

@@ -1,7 +1,8 @@
-"""Parquet files and a Delta table, written by a job that is killed or sleeps at each point of a commit."""
+"""Parquet files, JSON lines and a Delta table, written by a job that is killed or sleeps at each point of a commit."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = "tests.connectors.columns_program"
 OWN = {
     "parquet": ["before-begin", "after-begin", "after-publish", "after-finish"],
+    "json": ["before-begin", "after-publish"],
     "delta": ["before-append", "after-append"],
 }
 """Points of a commit, in order."""
@@ -33,11 +35,14 @@ def transactions(folder: Path, kind: str) -> list[list[int]]:
     output = folder / program.OUTPUT
     if kind == "parquet":
         return [pq.read_table(file)["n"].to_pylist() for file in sorted(output.glob("*.parquet"))]
+    if kind == "json":
+        files = sorted(output.glob("*.jsonl"))
+        return [[json.loads(line)["n"] for line in file.read_text(encoding="utf-8").splitlines()] for file in files]
     if not deltalake.DeltaTable.is_deltatable(str(output)):
         return []
     table: Any = deltalake.DeltaTable(str(output))
-    files = {uri: pq.read_table(uri)["n"].to_pylist() for uri in table.file_uris()}
-    return sorted(rows for rows in files.values() if rows)
+    rows_of = {uri: pq.read_table(uri)["n"].to_pylist() for uri in table.file_uris()}
+    return sorted(rows for rows in rows_of.values() if rows)
 
 
 def assert_whole(found: list[list[int]], seen: list[list[int]]) -> None:

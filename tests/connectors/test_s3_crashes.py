@@ -1,9 +1,10 @@
-"""Parquet files and a Delta table on S3: the server is killed at each point of a commit, alone or with the job."""
+"""Parquet files, JSON lines and a Delta table on S3: kills of it at each point of a commit, alone or with the job."""
 
 from __future__ import annotations
 
 import io
 import itertools
+import json
 import random
 import signal
 import threading
@@ -32,9 +33,10 @@ PROGRAM = "tests.connectors.s3_program"
 BEFORE = ["before-prepare", "prepared", "data-written", "before-manifest", "manifest-written", "before-commit"]
 STEPS = {
     "parquet": ["before-upload", "after-upload", "before-begin", "after-begin", "after-publish", "after-finish"],
+    "json": ["before-upload", "after-upload", "before-begin", "after-begin", "after-publish", "after-finish"],
     "delta": ["before-append", "after-append"],
 }
-SHORT = [("parquet", "after-begin", "on S3")]
+SHORT = [("parquet", "after-begin", "on S3"), ("json", "after-publish", "on S3")]
 """The points of the short suite."""
 
 ALL = [
@@ -70,7 +72,7 @@ class Output:
         Raises:
             OSError: if the server can't be reached.
         """
-        found = self._files() if self.kind == "parquet" else self._commits()
+        found = self._commits() if self.kind == "delta" else self._files()
         assert self.seen.items() <= found.items()
         numbers = sorted(itertools.chain.from_iterable(found.values()))
         assert numbers == list(range(len(numbers)))
@@ -96,6 +98,8 @@ class Output:
 
     def _rows(self, name: str) -> list[int]:
         body = self._filesystem.cat_file(name)
+        if self.kind == "json":
+            return [int(json.loads(line)["n"]) for line in body.splitlines()]
         return [int(n) for n in pq.read_table(io.BytesIO(body))["n"].to_pylist()]
 
 
@@ -164,6 +168,7 @@ def test_kill_of_the_server_and_then_of_both(
         ("parquet", "before-upload"),
         ("parquet", "after-begin"),
         ("parquet", "after-publish"),
+        ("json", "before-upload"),
         ("delta", "before-append"),
     ],
 )
@@ -201,7 +206,7 @@ def test_run_that_ends_as_the_server_stays_away(
 
 
 @only_nightly
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "json", "delta"])
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments(own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, seed: int) -> None:
     server, rng = own_versitygw(), random.Random(seed)  # noqa: S311 - no secret

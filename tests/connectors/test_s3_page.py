@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from malflow.snapshot import FsspecBackend, snapshots
+from malflow.sources import JsonLinesSource
 from tests.connectors.s3_program import delta_options
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.s3_servers import S3_SERVERS, s3_options
@@ -68,6 +69,9 @@ def test_the_program_of_the_page_reaches_a_server_like_s3(way: str, server: Faul
     assert done.returncode == 0, done.stderr
     written = pq.read_table(f"{server.bucket}/parquet", filesystem=fsspec.filesystem("s3", **options)).to_pylist()
     assert sorted(written, key=itemgetter("cents")) == ROWS
+    lines = JsonLinesSource(f"s3://{server.bucket}/json/", storage_options=options)
+    (part,) = lines.list_parts()
+    assert sorted(lines.build_part(part, None).poll_batch(9)[0], key=itemgetter("cents")) == ROWS
     table = deltalake.DeltaTable(f"s3://{server.bucket}/delta", storage_options=environment(server))
     assert sorted(table.to_pyarrow_table().to_pylist(), key=itemgetter("cents")) == ROWS
     state = FsspecBackend(f"s3://{server.bucket}/state", job="orders", storage_options=options, codec="msgpack")

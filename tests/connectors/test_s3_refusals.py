@@ -39,6 +39,8 @@ SOURCES: dict[str, Callable[[str, Options], Any]] = {
 SINKS: dict[str, Callable[[str, Options], Any]] = {
     "text": lambda place, options: TextFileSink(f"{place}/o.txt", storage_options=options),
     "json": lambda place, options: JsonLinesSink(f"{place}/o.json", storage_options=options),
+    "json folder": lambda place, options: JsonLinesSink(f"{place}/", storage_options=options, retry_for=ONCE),
+    "text folder": lambda place, options: TextFileSink(f"{place}/", storage_options=options, retry_for=ONCE),
     "parquet": lambda place, options: ParquetSink(place, schema=SCHEMA, storage_options=options, retry_for=ONCE),
     "delta": lambda place, options: DeltaSink(
         place, schema=SCHEMA, storage_options=_for_delta(options), retry_for=ONCE

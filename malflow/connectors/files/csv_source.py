@@ -40,7 +40,9 @@ class CsvSource(FileSource[Any]):
     in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
+            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
+            decompressed.
         header: whether the first row has the field names; by default it does unless `fields` are passed. Without
             header and `fields`, a row is a list of any length.
         fields: the field names; they override a header.

@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from malflow.connectors.files.sink import FileSink, UnwritableValue
+from malflow.connectors.files.sink import LineSink, UnwritableValue
 from malflow.type_parameters import K, T, V
 
 __all__ = ["JsonLinesSink"]
 
+_encoded = json.JSONEncoder(allow_nan=False).encode
 
-class JsonLinesSink(FileSink[K, V, T]):
+
+class JsonLinesSink(LineSink[K, V, T]):
     r"""Write the value of each message as a line of JSON, as `json.dumps` does.
 
-    Visibility, failed runs and resumed runs are as in `TextFileSink`.
+    NaN and infinities, which JSON does not have, are an error. Folders, visibility, failed runs and resumed runs are as
+    in `TextFileSink`.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. With a slash at
+            its end it is a folder.
         append: whether to append to an existing file, which only local files support. By default a run
             without a persistence replaces it, with a warning; one that resumes continues it.
         formatter: returns the object to write as JSON for a message; by default its value.
+        suffix: the end of the names of files in a folder, such as ``".jsonl.gz"``; ``".jsonl"`` by default.
+        delivery: of a folder: ``"exactly-once"`` by default, or ``"at-least-once"``, where a file becomes visible at
+            each snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
         storage_options: options for the file system, such as credentials.
+        retry_for: how long the run waits while the object store of a folder can't be reached; a minute by default.
+        on_data_loss: of a folder: ``"fail"``, the default, when the ledger lacks a transaction that was committed, as
+            after the folder was restored from a backup or deleted; or ``"continue"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -37,8 +47,10 @@ class JsonLinesSink(FileSink[K, V, T]):
     '["Ulm", 12]\n'
     """
 
+    _suffix = ".jsonl"
+
     def _line(self, value: Any) -> bytes:
         try:
-            return f"{json.dumps(value)}\n".encode("ascii")
+            return f"{_encoded(value)}\n".encode("ascii")
         except (TypeError, ValueError, RecursionError) as error:
             raise UnwritableValue(self._path, value, f"it is not JSON ({error})") from error

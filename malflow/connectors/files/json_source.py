@@ -28,7 +28,9 @@ class JsonLinesSource(FileSource[Any]):
     else (files, keys, line ends, growing files) is as in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
+            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
+            decompressed.
         types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, of which values become
             instances; items that it lacks are left out. Numbers, booleans and text are checked, all else is converted
             from what JSON has, and a Decimal has the digits that are written. A value of another type is a bad line.

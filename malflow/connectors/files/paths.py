@@ -17,8 +17,8 @@ __all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", 
 
 Path: TypeAlias = str | os.PathLike[str]
 
-NO_MATCH = "is a glob that matches no files"
-"""The problem of a glob without files."""
+NO_MATCH = "matches no files"
+"""The problem of a glob or folder without files."""
 
 _MAGIC = frozenset("*?[")
 _STAGES = "/.malflow/"
@@ -118,12 +118,26 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
     kind = _kind(filesystem, inner)
     if kind not in (None, "directory"):
         return [_part(filesystem, path, inner)]
+    if kind == "directory" and path.endswith("/"):
+        return _in_folder(filesystem, path, inner)
     if _MAGIC.isdisjoint(inner):
-        problem = "does not exist" if kind is None else "is a directory; add /* to read the files in it"
+        problem = (
+            "does not exist" if kind is None else "is a directory; write a slash at its end to read the files in it"
+        )
         raise InputFileError(path, problem)
     found = filesystem.glob(inner, detail=True)
     visible = [file for file, info in found.items() if info["type"] != "directory" and not _is_staged(file, inner)]
-    files = [_part(filesystem, path, file) for file in visible]
+    return _some([_part(filesystem, path, file) for file in visible], path)
+
+
+def _in_folder(filesystem: Any, path: str, inner: str) -> list[str]:
+    """Return the files right in a folder, without hidden ones."""
+    found = [entry["name"] for entry in filesystem.ls(inner, detail=True) if entry["type"] != "directory"]
+    visible = [file for file in found if not file.rpartition("/")[2].startswith((".", "_")) and file != f"{inner}/"]
+    return _some([_part(filesystem, path, file) for file in visible], path)
+
+
+def _some(files: list[str], path: str) -> list[str]:
     if not files:
         raise InputFileError(path, NO_MATCH)
     return files

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from malflow.connectors.files.sink import FileSink, UnwritableValue
+from malflow.connectors.files.sink import LineSink, UnwritableValue
+from malflow.connectors.lost_output import OnDataLoss
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
+from malflow.sinks.transactional import Delivery
 from malflow.type_parameters import K, T, V
 
 __all__ = ["TextFileSink"]
 
 
-class TextFileSink(FileSink[K, V, T]):
+class TextFileSink(LineSink[K, V, T]):
     r"""Write each message as a line: its value by `str`, and ``\n``.
 
     A text with a line break is an error: a reader of the file would see two records.
 
-    A local file is visible as it grows, tick by tick. On an object store the file appears when the run has ended,
+    A single local file is visible as it grows, tick by tick. A single object appears when the run has ended,
     whether it succeeded or failed. A stream without records leaves an empty file. A sink object that is used for
     another run continues its file.
 
@@ -27,15 +30,27 @@ class TextFileSink(FileSink[K, V, T]):
     length is part of each snapshot, and a run that resumes truncates the file to it, since later records are written
     again. So the file belongs to the job: lines that others append are removed too. Resuming fails if the file is
     missing, shorter or replaced; other compressions fail at the start. A sink with a new path starts a file there and
-    leaves the old file alone. An object cannot be resumed: a run that resumes needs a new path.
+    leaves the old file alone. A single object cannot be resumed: a run that resumes needs a new path, or a folder.
+
+    A path that ends with a slash is a folder, local or on an object store. Each interval between two snapshots that has
+    records is a file there, ``part-<sink>-<run>-<number>-<random>.txt``. It becomes visible as a whole once the
+    snapshot that covers its records is durable, and each record is in one file: delivery is exactly once, and needs
+    snapshots. Records that are not visible yet are below ``.malflow``, or in an incomplete upload.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. With a slash at
+            its end it is a folder.
         encoding: the text encoding.
         append: whether to append to an existing file, which only local files support. By default a run
             without a persistence replaces it, with a warning; one that resumes continues it.
         formatter: returns the text to write for a message; by default ``str`` of its value.
+        suffix: the end of the names of files in a folder, such as ``".txt.gz"``; ``".txt"`` by default.
+        delivery: of a folder: ``"exactly-once"`` by default, or ``"at-least-once"``, where a file becomes visible at
+            each snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
         storage_options: options for the file system, such as credentials.
+        retry_for: how long the run waits while the object store of a folder can't be reached; a minute by default.
+        on_data_loss: of a folder: ``"fail"``, the default, when the ledger lacks a transaction that was committed, as
+            after the folder was restored from a backup or deleted; or ``"continue"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -51,16 +66,31 @@ class TextFileSink(FileSink[K, V, T]):
     'Ulm 12\n'
     """
 
-    def __init__(
+    _suffix = ".txt"
+
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         path: str | os.PathLike[str],
         *,
         encoding: str = "utf-8",
         append: bool = False,
         formatter: Formatter | None = None,
+        suffix: str | None = None,
+        delivery: Delivery | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        retry_for: timedelta | None = None,
+        on_data_loss: OnDataLoss | None = None,
     ) -> None:
-        super().__init__(path, append=append, formatter=formatter, storage_options=storage_options)
+        super().__init__(
+            path,
+            append=append,
+            formatter=formatter,
+            suffix=suffix,
+            delivery=delivery,
+            storage_options=storage_options,
+            retry_for=retry_for,
+            on_data_loss=on_data_loss,
+        )
         self._encoding = encoding
         try:
             plain = "\n".encode(encoding) == b"\n"

@@ -26,7 +26,9 @@ class TextFileSource(FileSource[str]):
     times in all. A process that must skip a GiB or more logs a warning.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
+            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
+            decompressed.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"`` and count it,
             or call a function with the `BadRecord` and count it.

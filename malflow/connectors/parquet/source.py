@@ -230,7 +230,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
     that resumes reads at most one row group again. A file that was changed since is an error.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part.
+        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
+            files right in it, without those whose names begin with a dot or ``_``.
         columns: the columns of a record, in order; all by default. Others are not read.
         filter: which rows to read: an expression such as ``pyarrow.compute.field("n") > 3``, or a list of tuples such
             as ``[("n", ">", 3)]``. Row groups that have none, by their statistics, are not read.

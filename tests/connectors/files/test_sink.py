@@ -64,7 +64,13 @@ def test_text_source_reads_the_output_of_a_text_sink(
 
 
 @given(
-    st.lists(st.none() | st.integers() | lines | st.lists(lines) | st.dictionaries(lines, st.floats(allow_nan=False)))
+    st.lists(
+        st.none()
+        | st.integers()
+        | lines
+        | st.lists(lines)
+        | st.dictionaries(lines, st.floats(allow_nan=False, allow_infinity=False))
+    )
 )
 def test_json_source_reads_the_output_of_a_json_sink(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 import pyarrow as pa
@@ -90,7 +91,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[FaultyS3 | str]:
 @pytest.fixture
 def output(server: FaultyS3 | str, tmp_path: Path, request: pytest.FixtureRequest) -> Output:
     if isinstance(server, str):
-        return Output(f"memory:/{tmp_path}/out" if server == MEMORY else str(tmp_path / "new" / "out"), {})
+        return Output(f"memory://{uuid4().hex}/out" if server == MEMORY else str(tmp_path / "new" / "out"), {})
     return Output(f"s3://{server.bucket}/{abs(hash(request.node.name))}/out", server.options)
 
 
