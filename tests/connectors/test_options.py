@@ -106,7 +106,16 @@ _FILE_SOURCE = {
     "storage_options": SECRETS_OR_NONE,
     "in_order": FLAG,
 }
-_FILE_SINK = {"path": PATH, "append": FLAG, "formatter": FUNCTION_OR_NONE, "storage_options": SECRETS_OR_NONE}
+_LINE_SINK = {
+    "path": PATH,
+    "append": FLAG,
+    "formatter": FUNCTION_OR_NONE,
+    "suffix": Kind((5, "gz", ".", ".a/b", True, [".gz"])),
+    "delivery": CHOICE_OR_NONE,
+    "storage_options": SECRETS_OR_NONE,
+    "retry_for": DURATION_OR_NONE,
+    "on_data_loss": CHOICE_OR_NONE,
+}
 _ROWS = {
     "columns": NAMES_OR_NONE,
     "timestamp": FIELD_OR_FUNCTION_OR_NONE,
@@ -180,7 +189,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "settings": SECRETS_OR_NONE,
         },
     ),
-    JsonLinesSink: ({"path": "out.jsonl"}, _FILE_SINK),
+    JsonLinesSink: ({"path": "out/"}, _LINE_SINK),
     JsonLinesSource: ({"path": "log.jsonl"}, {**_FILE_SOURCE, "types": TYPES_OR_NONE}),
     KafkaSink: (
         _KAFKA,
@@ -335,7 +344,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
     ),
     StartSource: ({}, {}),
     StdOutSink: ({}, {"formatter": FUNCTION_OR_NONE}),
-    TextFileSink: ({"path": "out.txt"}, {**_FILE_SINK, "encoding": Kind((5, "unknown", ["utf-8"])).required()}),
+    TextFileSink: ({"path": "out/"}, {**_LINE_SINK, "encoding": Kind((5, "unknown", ["utf-8"])).required()}),
     TextFileSource: ({"path": "poem.txt"}, _FILE_SOURCE),
     VecSink: ({}, {}),
     WebhookSource: (
@@ -360,7 +369,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
 
 _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NONE, NAME_OR_FUNCTION, FIELD_OR_FUNCTION)
 _CONTRACTS_ROOMS = ("malflow.sources.contract", "malflow.sinks.contract", "malflow.sinks.transactional")
-_MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer"})
+_MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})
 _CONTRACTS = (StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
 
 
