@@ -114,7 +114,7 @@ def _explained(error: BaseException, record: tuple[Any, Any, Any] | None) -> str
 
 
 def _mistaken(error: BaseException, record: tuple[Any, Any, Any] | None) -> str | None:
-    """Return what to write if a function took the message for its value, or the value for the message."""
+    """Return the cure if a function took the message for its value, or the value for the message."""
     if isinstance(error, TypeError) and "DataMessage'" in error_text(error):
         return "the function receives the message: write msg.value for its value, as in msg.value['field']"
     if not isinstance(error, AttributeError):

@@ -95,7 +95,7 @@ class SnapshotFailed:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationFailed:
-    """A reader could not confirm a position outside, by its ``committed``; the run goes on, and so do its snapshots.
+    """A reader could not confirm a position outside, by its ``committed``; the run continues, and so do its snapshots.
 
     Attributes:
         tick: the number of the last tick.

@@ -143,7 +143,7 @@ class EpochsNode(NodeFacts):
     Attributes:
         placement: the partitioner that placed the keys of its input on workers; None if none did.
         source: the source whose parts have an epoch each; None if the stream has one epoch.
-        idle_after: the silence after which time goes on without input; None if it does not.
+        idle_after: the silence after which time advances without input; None if it does not.
         second: how many units of a number are a second; None if that is not known.
     """
 

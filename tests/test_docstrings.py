@@ -24,6 +24,22 @@ NOUN_CLAUSE_TITLE = re.compile(r"test_(what|whatever|how|where|why|who)_")
 CANDIDATE = re.compile(rf"""["'](\\\n)?\s*({BANNED.pattern}|{NOUN_CLAUSE.pattern})""")
 """The beginning of a string that is an offence if it is a docstring: most modules have none, and need no parsing."""
 
+PHRASES = {
+    r"\b(that|which) is none\b": "name the fault: 'is not ...', 'has no ...'",
+    r"(?<!there )(?<!there or )\bis no (?!longer|more|later|older)[a-z]+": "write 'is not a ...'",
+    r"(?<!left )(?<!leaves nothing )(?<!left nothing )\bbehind\b(?! the newest)": "write 'after', unless of an epoch",
+    r"(?<!by )\bwhat (it|they) (is|was|were)\b": "write the noun",
+    r"\bgo(es|ing)? on\b": "write 'continue' or 'advance'",
+    r"\bbears?\b": "write 'have' or 'allow'",
+    r"^(Return|Note) what\b": "name the thing that is returned or recorded",
+}
+"""Phrases that no docstring and no message of the package has, and what to write instead."""
+
+OF_EPOCHS = re.compile(r"\bepochs?\b|\bwatermarks?\b|\bregistry\b|\bothers\b")
+"""Sentences in which records, or an epoch, may be behind another epoch, and a registry behind a proxy."""
+
+CODE = re.compile(r"``[^`]*``")
+
 TITLE = re.compile(r"^ *def (test_\w+)\(", re.MULTILINE)
 LONGEST_TITLE = 70
 
@@ -39,6 +55,21 @@ def offences(source: str) -> Iterator[tuple[int, str]]:
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_property(node)
         if BANNED.match(text) or (is_function and NOUN_CLAUSE.match(text)):
             yield getattr(node, "lineno", 1), text.partition("\n")[0]
+
+
+def phrases(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, text and remedy of each docstring and message that has one of the phrases."""
+    tree = ast.parse(source)
+    documentation = {id(it.value) for it in ast.walk(tree) if isinstance(it, ast.Expr)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        if id(node) not in documentation and node.value.count(" ") < 2:
+            continue  # a word of the code, such as the name of a law
+        for sentence in re.split(r"(?<=[.:;])\s+", CODE.sub("", node.value).strip()):
+            for phrase, remedy in PHRASES.items():
+                if re.search(phrase, sentence) and not ("behind" in phrase and OF_EPOCHS.search(sentence)):
+                    yield node.lineno, " ".join(sentence.split()), remedy
 
 
 def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -63,6 +94,34 @@ def test_no_docstring_has_a_banned_opening() -> None:
         f"{path.relative_to(ROOT)}:{line}: {text}" for path in modules() for line, text in offences(path.read_text())
     ]
     assert not found, "\n".join(["Write 'Return ...', 'Whether ...' or the verb of what is done:", *found])
+
+
+def test_no_text_of_the_package_has_a_foreign_phrase() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text} -> {remedy}"
+        for path in sorted((ROOT / "malflow").rglob("*.py"))
+        for line, text, remedy in phrases(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the stream is no stream",
+        "add it behind that operator",
+        "the run goes on",
+        "Note what it did",
+        "its URL is one that is none",
+    ],
+)
+def test_foreign_phrases_are_found(text: str) -> None:
+    assert list(phrases(f"raise ValueError({text!r})\n"))
+
+
+@pytest.mark.parametrize("text", ["there is no key", "records behind the epoch are late", "it is no longer there"])
+def test_plain_phrases_are_not(text: str) -> None:
+    assert not list(phrases(f"raise ValueError({text!r})\n"))
 
 
 def test_titles_of_tests_are_short_and_name_their_subject() -> None:

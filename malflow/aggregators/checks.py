@@ -33,7 +33,7 @@ class Watch:
         self._noted: OrderedDict[int, tuple[Any, list[Any]]] = OrderedDict()  # the accumulator keeps its id in use
 
     def note(self, acc: Any) -> None:
-        """Note what an accumulator looks like; those that were noted long ago are forgotten."""
+        """Record the look of an accumulator; the oldest records are dropped."""
         self._noted[id(acc)] = (acc, self._looks(acc))
         if len(self._noted) > _WATCHED:
             self._noted.popitem(last=False)

@@ -39,7 +39,7 @@ LACKING = "call .filter() first to drop such records, or pass a function that re
 """What to do about values that lack a field."""
 
 TEXTS = (str, bytes, bytearray)
-"""What is no number, although some of it can be added."""
+"""What is not a number, although some of it can be added."""
 
 TEXT_CURE = "convert it where it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
 
@@ -92,7 +92,7 @@ def whole_number(function: str, name: str, given: Any, least: int) -> int:
     """Return an integer argument, having checked it.
 
     Raises:
-        GraphError: if it is no integer, or below `least`.
+        GraphError: if it is not an integer, or below `least`.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise GraphError(
@@ -103,7 +103,7 @@ def whole_number(function: str, name: str, given: Any, least: int) -> int:
 
 
 def read(field: Field, value: Any) -> Any:
-    """Return what a field is in one value.
+    """Return a field of one value.
 
     >>> read("amount", {"amount": 2}), read("real", 3), read(len, "abc"), read(None, 1)
     (2, 3, 3, 1)
@@ -120,7 +120,7 @@ def read(field: Field, value: Any) -> Any:
 
 
 def read_of_message(field: Field, message: DataMessage[Any, Any, Any]) -> Any:
-    """Return what a field is in the value of a message."""
+    """Return a field of the value of a message."""
     return read(field, message.value)
 
 

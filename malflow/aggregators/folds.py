@@ -35,7 +35,7 @@ class Fold(Slotted[V, A, R]):
         return (Slot(self.creator, self.adder, self.merger, takes="xt" if self.timed else "x"),)
 
     def combine(self, *states: Any) -> Any:
-        """Return what the user's function makes of the accumulator, or a copy of it."""
+        """Return the result of the user's function for the accumulator, or a copy of that."""
         return duplicate(*states) if self.finisher is None else self.finisher(*states)
 
     def __repr__(self) -> str:

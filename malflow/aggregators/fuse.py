@@ -1,4 +1,10 @@
-"""Kernels: several aggregators compiled into one loop over the records."""
+"""Kernels: several aggregators compiled into one loop over the records.
+
+Each aggregator is lowered to slots: a value to begin with, and the code that adds a record. Equal slots are shared, so
+``sum`` and ``mean`` of one field add it once. Source code for a single loop over the records is generated from the
+slots and compiled, with an accumulator that holds all of their states. This avoids a call for each record and
+aggregator (loop fusion, as in query compilers after Neumann, 2011).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,7 @@ _EMPTY = object()
 
 
 class _Columns(NamedTuple):
-    """The fields that a kernel reads, row by row: bare if it is one; anything if it is none."""
+    """The fields that a kernel reads, row by row: bare if it is one; anything if it has none."""
 
     rows: Iterable[Any]
 
@@ -254,7 +260,7 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
             contract, and that no NaN is summed or compared.
 
     Raises:
-        GraphError: if there is none, or one is no aggregator.
+        GraphError: if there is none, or one is not an aggregator.
     """
     if not aggregators:
         raise GraphError("no aggregator is given; write agg.count(), for example", location=location())
@@ -266,7 +272,7 @@ def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
     """Return an argument that must be an aggregator.
 
     Raises:
-        GraphError: if it is none, with what to write instead.
+        GraphError: if it is not an aggregator; the text says what to write instead.
     """
     if not isinstance(given, Aggregator):
         name = describe(given) if callable(given) else short_repr(given)

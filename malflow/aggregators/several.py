@@ -52,7 +52,7 @@ class Into(Several[V, R]):
     names: tuple[str, ...]
 
     def combine(self, *states: Any) -> R:
-        """Return what the class makes of the results."""
+        """Return an instance of the class, made from the results."""
         return self.made(**dict(zip(self.names, self.results(states), strict=True)))
 
     def result_source(self, layout: Layout) -> str:

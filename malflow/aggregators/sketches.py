@@ -165,7 +165,7 @@ def _quantiles(buckets: Buckets, fractions: tuple[float, ...]) -> tuple[Any, ...
 
 
 def _at_ranks(counts: dict[Any, int], fractions: tuple[float, ...]) -> tuple[Any, ...]:
-    """Return what is at each rank ``ceil(fraction * n)``, counted from 1; None where there is nothing."""
+    """Return the value at each rank ``ceil(fraction * n)``, counted from 1; None where there is nothing."""
     if not counts:
         return (None,) * len(fractions)
     ascending = sorted(counts)

@@ -189,7 +189,7 @@ def duplicate(state: Any) -> Any:
 
 
 def _same(function: Any) -> object:
-    """Return what stands for a function in an identity: methods of one object are equal, but not the same."""
+    """Return the stand-in for a function in an identity: methods of one object are equal, but not the same."""
     return function if isinstance(function, MethodType) else id(function)
 
 

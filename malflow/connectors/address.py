@@ -28,7 +28,7 @@ class Address:
         netloc: everything between user and path, such as ``"a:9092,b:9092"``.
         path: unquoted, without the slash before it. Of a URL without scheme, the path as it was written.
         url: the URL as it was written, without the part that holds the options.
-        query: the options in the URL: what stands behind the ``?``.
+        query: the options in the URL: what follows the ``?``.
     """
 
     scheme: str
@@ -55,7 +55,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Take a URL apart. What stands behind a ``?`` are options only if they have the form ``name=value``.
+        """Take a URL apart. What follows a ``?`` are options only if they have the form ``name=value``.
 
         Raises:
             GraphError: if it is empty, an option comes twice, or a password is not quoted.
@@ -90,7 +90,7 @@ class Address:
 
 
 def _check_quoted(authority: str, rest: str) -> None:
-    """Refuse an authority that ends amid a password, with the ``@`` behind it."""
+    """Refuse an authority that ends amid a password, with the ``@`` after it."""
     _, colon, port = authority.rpartition(":")
     if colon and port and "@" not in authority and "@" in rest and not port.isdigit() and not port.endswith("]"):
         raise GraphError(

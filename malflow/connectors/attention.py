@@ -79,7 +79,7 @@ def attended(action: Callable[[], T], attention: Attention) -> T:
     """Return the result of an action of a driver that can't be interrupted: it runs on a thread of its own.
 
     Raises:
-        ServerSilent: if the server is silent meanwhile; the action goes on, so it must not commit then.
+        ServerSilent: if the server is silent meanwhile; the action continues, so it must not commit then.
     """
     attention.heard()
     running = Background(action)

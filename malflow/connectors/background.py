@@ -25,7 +25,7 @@ class Background(Generic[T]):
         return bool(self._outcome)
 
     def result(self) -> T:
-        """Return what the function returned, or raise what it raised; wait for it."""
+        """Wait for the function; return its result, or raise its error."""
         self._thread.join()
         value, error = self._outcome[0]
         if error is not None:

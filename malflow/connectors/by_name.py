@@ -57,7 +57,7 @@ def connect(url: str, /, **options: Any) -> Connection:
     r"""Return a source or sink by its URL, for `Stream.source` and `Stream.sink`.
 
     The scheme says which connector it is, such as ``kafka``, ``postgres`` or ``redis``; a path, or the URL of a file
-    system such as ``s3``, is a file, whose format is its extension or the option ``format``. Options stand behind a
+    system such as ``s3``, is a file, whose format is its extension or the option ``format``. Options follow a
     ``?``, as text, or are arguments, as objects. An option that is a mapping has entries, as in
     ``?settings.linger.ms=5``.
 

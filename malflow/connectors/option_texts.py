@@ -138,7 +138,7 @@ def _list_of(text: str, kind: Any, origin: type) -> Any:
 
 
 def _form(kind: Any) -> str:
-    """Return what text says a value of this kind; nothing if none does."""
+    """Return the text that describes a value of this kind; empty if there is none."""
     origin = get_origin(kind) or kind
     if origin is Literal:
         return " or ".join(map(repr, get_args(kind)))

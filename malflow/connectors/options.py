@@ -33,7 +33,7 @@ def require_one_of(asked_by: str, option: str, value: object, choices: Sequence[
     """Check an option that is one of a few texts, or None where that is a choice.
 
     Raises:
-        GraphError: if it is none of them.
+        GraphError: if it is not one of them.
 
     >>> require_one_of("KafkaSink", "delivery", "twice", ("exactly-once", "at-least-once"))
     Traceback (most recent call last):
@@ -125,7 +125,7 @@ def require_duration(
         optional: whether it may be None.
 
     Raises:
-        GraphError: if it is no timedelta, or negative.
+        GraphError: if it is not a timedelta, or negative.
 
     >>> require_duration("PostgresSink", "retry_for", 5)
     Traceback (most recent call last):
@@ -145,7 +145,7 @@ def require_seconds(asked_by: str, option: str, value: object) -> None:
     """Check a number of seconds that is waited.
 
     Raises:
-        GraphError: if it is no number, not above 0, or more than can be waited.
+        GraphError: if it is not a number, not above 0, or more than can be waited.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _LONGEST_WAIT:  # type: ignore[operator] # a number
@@ -159,7 +159,7 @@ def require_count(asked_by: str, option: str, value: object, *, least: int = 1, 
     """Check a whole number.
 
     Raises:
-        GraphError: if it is none, or outside of the bounds.
+        GraphError: if it is not an integer, or out of bounds.
 
     >>> require_count("HttpSink", "retries", -1, least=0)
     Traceback (most recent call last):
@@ -228,7 +228,7 @@ def require_mapping(asked_by: str, option: str, value: Any, what: str) -> None:
     """Check settings that are passed on to another library, or None. The error has no value of theirs: secrets.
 
     Raises:
-        GraphError: if it is no mapping, or a name is no text.
+        GraphError: if it is not a mapping, or a name is not text.
     """
     if value is None:
         return

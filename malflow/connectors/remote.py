@@ -31,7 +31,7 @@ class RemoteSystem(ABC, Generic[E]):
         refusals: the classes of what the client library raises.
 
     Raises:
-        GraphError: if `retry_for` is no timedelta, or negative.
+        GraphError: if `retry_for` is not a timedelta, or negative.
     """
 
     error: type[E]
@@ -51,10 +51,10 @@ class RemoteSystem(ABC, Generic[E]):
     @staticmethod
     @abstractmethod
     def reason(error: BaseException) -> str:
-        """Return what the server said."""
+        """Return the server's error text."""
 
     def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return what an idempotent action does, called again while the connection is lost, for at most `retry_for`.
+        """Return the result of an idempotent action, repeated while the connection is lost for at most `retry_for`.
 
         Raises:
             MalflowError: of the class `error`, if it is lost for longer, or the server refuses what is done.

@@ -8,7 +8,7 @@ __all__ = ["RunClock"]
 
 
 class RunClock:
-    """The system's clock, except that it never goes back, not even behind the snapshot that a run continues from.
+    """The system's clock, except that it never goes back, not even to before the snapshot that a run continues from.
 
     Attributes:
         now: the time of the last reading, in UTC.
@@ -32,7 +32,7 @@ class RunClock:
         return self.now, self.started
 
     def skip(self, time: timedelta) -> None:
-        """Go on by some time at once, as scripts of tests say."""
+        """Advance by some time at once, as scripts of tests say."""
         if time:
             self.read()
             self.now += time

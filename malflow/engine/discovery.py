@@ -1,4 +1,4 @@
-"""Parts of sources that appear while a run goes on, where a source lists them again and again."""
+"""Parts of sources that appear during a run, where a source lists them again and again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def discovering(program: Program) -> dict[str, timedelta]:
     """Return how often the parts are listed again, of the sources that want it.
 
     Raises:
-        GraphError: if that is no time.
+        GraphError: if that is not a time.
     """
     found: dict[str, timedelta] = {}
     for vertex in program.vertices:
@@ -61,7 +61,7 @@ class Discovery:
         listed: the parts of each source as they are known.
 
     Raises:
-        GraphError: if a source has a ``discover_every`` that is no time.
+        GraphError: if a source has a ``discover_every`` that is not a time.
     """
 
     def __init__(self, program: Program, listed: Mapping[str, Sequence[Any]]) -> None:
@@ -116,7 +116,7 @@ def with_waiting(live: Collection[Place], places: Iterable[Place], names: Collec
 def refuse_unfinished(
     program: Program, name: str, gone: Iterable[Any], states: Mapping[int, Mapping[Any, Any]]
 ) -> None:
-    """Refuse to go on without parts that are listed no more, unless their readers say that they are finished.
+    """Refuse to continue without parts that are listed no more, unless their readers say that they are finished.
 
     Args:
         program: the program.

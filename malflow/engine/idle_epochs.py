@@ -1,7 +1,7 @@
-"""Epochs (watermarks) of generators that receive nothing more, or nothing for the time being, while others go on.
+"""Advance the epochs (watermarks) of idle or finished generators, so that they do not hold back the others.
 
-Such a generator would hold everybody back behind an exchange, a union or a join. Three kinds are lifted to the least
-epoch of those that go on:
+Such a generator would hold back the operators after an exchange, a union or a join. Three kinds are lifted to the least
+epoch of those that are active:
 
 - on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
   more records in a later run, those that it has passed are late;
@@ -9,7 +9,7 @@ epoch of those that go on:
   windows that it feeds close before the windows that take their results. It waits while an upstream operator, which
   has the epochs of another generator, still holds records for it;
 - with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
-  downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
+  downstream. If all of them are silent, their time advances by the clock, from the greatest epoch.
 
 The runtime finds the lifts between ticks from the reports of all workers, and makes them part of the next tick.
 """
@@ -138,7 +138,7 @@ class Lifts:
 
 
 def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection[str]] = ()) -> dict[str, Any]:
-    """Return the lifts within a group, by generator: of finished members to the least epoch of those that go on.
+    """Return the lifts within a group, by generator: of finished members to the least epoch of those that are active.
 
     Args:
         members: the members of the group.
@@ -169,7 +169,7 @@ def followed(meetings: Sequence[Collection[str]], going: Mapping[str, Sequence[A
 
     Args:
         meetings: the generators whose streams meet, for each place where some do.
-        going: the epochs of the members that go on, by generator; None for one without.
+        going: the epochs of the active members, by generator; None for one without.
 
     >>> followed([{"a", "b"}, {"b", "c"}], {"a": [], "b": [], "c": [7, 5, None]})
     {'b': 5, 'a': 5}

@@ -121,7 +121,7 @@ class Program:
 
     @property
     def lifts_silent(self) -> bool:
-        """Whether a generator of epochs goes on without input, by ``idle_after``."""
+        """Whether a generator of epochs advances without input, by ``idle_after``."""
         return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
 
 

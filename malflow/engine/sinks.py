@@ -145,10 +145,10 @@ class RunSinks:
             job: the job's name, different from that of any other job.
             claim: the number of the run's claim.
             origin: where the run starts from, for an error.
-            accept_duplicates: whether the run may start behind what a sink has committed.
+            accept_duplicates: whether the run may start before the last commit of a sink.
 
         Raises:
-            SnapshotError: if the run starts behind what a sink has committed.
+            SnapshotError: if the run starts before the last commit of a sink.
             FencedError: if a run with a higher claim has an output.
             OperatorError: if a sink fails.
         """

@@ -26,7 +26,7 @@ from malflow.states.kinds import StateKind, StateSpec
 __all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
 
 States = Mapping[Any, Any]
-"""What one worker holds of one state: by key, or, of an operator's own, by the name of what it is."""
+"""What one worker holds of one state: by key, or, of an operator's own, by the name of the thing."""
 
 OldStates = Mapping[str, Mapping[int, States]]
 """The states by key, for each worker that held any, by the state's name."""

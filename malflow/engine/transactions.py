@@ -70,7 +70,7 @@ class SinkTransactions:
         """Take the output over; see `RunSinks.begin`.
 
         Raises:
-            SnapshotError: if the run starts behind what the sink has committed.
+            SnapshotError: if the run starts before the last commit of the sink.
             FencedError: if a run with a higher claim has the output.
             OperatorError: if the sink fails.
         """

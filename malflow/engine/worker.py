@@ -52,7 +52,7 @@ Outputs = dict[int, list[list[Batch]]]
 _NO_TICK = Tick()
 
 LATE = "/late"
-"""What stands behind a generator's name where its late records are counted; no operator's name has a ``/``."""
+"""What follows a generator's name where its late records are counted; no operator's name has a ``/``."""
 
 _PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
 """The nodes whose output has the keys by which records are placed."""
@@ -219,7 +219,7 @@ class Worker:
         return self._outputs
 
     def _count(self) -> None:
-        """Note what sources, generators and operators that count have counted in the tick."""
+        """Record the tick's counts of sources, generators and other operators that count."""
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
         for generator in self._generators.values():

@@ -299,7 +299,7 @@ class CalendarPanes:
         """Return panes for timestamps of this one's type.
 
         Raises:
-            TypeError: if it is no date, or a datetime without a zone where the panes have another than UTC.
+            TypeError: if it is not a date, or a datetime without a zone where the panes have another than UTC.
         """
         if isinstance(timestamp, datetime):
             if timestamp.tzinfo is not None:

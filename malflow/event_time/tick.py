@@ -28,7 +28,7 @@ class Tick:
             first tick of a run these are all.
         quiet_time: the `passed` of the tick before, by which the silence of sources in `quiet` has grown.
         lifts: epochs by operator: the generator issues the epoch where its source is finished or silent.
-        final: whether this is the last tick, in which the epoch `MAX` flows. It is no part of the history of the state.
+        final: whether this is the last tick, in which the epoch `MAX` flows. It is not in the history of the state.
         polls: whether sources are polled.
         explains: whether reports tell how far operators have come in event time, before the tick.
         asks_held: whether the input has ended, and reports tell the open results of operators.

@@ -202,7 +202,7 @@ class StateKeeper(Protocol):
         """Write to `state` what is kept elsewhere while records flow."""
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
 
     def apply(self, delta: Delta, /) -> None:
         """Apply a delta to the state."""
@@ -248,7 +248,7 @@ class Operator:
         """Acquire resources; called after the state is loaded and before the first tick."""
 
     def begin_tick(self, tick: Tick) -> None:
-        """Note what the tick knows of the world; called before `run`."""
+        """Take the tick's facts about the run; called before `run`."""
 
     def flush(self) -> None:
         """Make the output so far visible; called at the end of every tick."""
@@ -271,7 +271,7 @@ class Operator:
         """
 
     def waiting(self) -> Waiting | None:
-        """Return what the operator keeps until an epoch releases it; None if it keeps nothing."""
+        """Return the results that wait for an epoch, and their kind; None if the operator keeps none."""
         return None
 
     def held(self) -> Waiting | None:
@@ -293,7 +293,7 @@ class Operator:
         """Adapt to how much larger the largest batch of the last tick was than the largest poll."""
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return what the operator has counted since the last call, by name."""
+        """Return the operator's counts since the last call, by name."""
         return {}
 
     def gauges(self) -> Mapping[str, int]:

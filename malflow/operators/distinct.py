@@ -26,7 +26,7 @@ class Distinct(Operator):
     """Drop a record if one with its key and id passed before it, and their timestamps are less than `within` apart.
 
     A pane is as long as that, so that it has at most one record of an id, and only its neighbours may have another one
-    that is near enough. A pane is dropped at the first epoch behind which no record can be near one of its own.
+    that is near enough. A pane is dropped at the first epoch after which no record can be near one of its own.
 
     Args:
         context: what every operator gets.

@@ -75,7 +75,7 @@ class LogicTimers:
         self._changed = {}
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         self.sync_state()
         return self.state.delta()
 

@@ -102,7 +102,7 @@ class MatchOperator(Operator):
         self._dirty: dict[Any, None] = {}  # in the order of the changes
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return what became of partial matches since the last call, and how many records were late."""
+        """Return the outcomes of partial matches since the last call, and how many records were late."""
         counts = {**asdict(self.machine.counters), "late": self._late}
         self.machine.counters, self._late = Counters(), 0
         return counts
@@ -246,7 +246,7 @@ class MatchOperator(Operator):
         """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""
 
     def sync_state(self) -> None:
-        """Write what the changed keys have to the state."""
+        """Write the partial matches of changed keys to the state."""
         state, machine = self.state, self.machine
         changed = self._dirty
         if not self.context.tracked:
@@ -374,7 +374,7 @@ class MatchByTime(MatchOperator):
         return self._sorted
 
     def _put_in_order(self, emitted: Emitted) -> None:
-        """Put what was emitted in the order of time, behind the last epoch."""
+        """Sort the emitted matches by time; all are after the last epoch."""
         emitted.sort()
         floor = self.reached.epoch
         if floor is not None and emitted.timestamps and emitted.timestamps[0] <= floor:

@@ -289,7 +289,7 @@ class Merge(Operator):
         self._frontiers.sync_state()
 
     def apply(self, delta: Delta) -> None:
-        """Go on from the epochs that the edges had."""
+        """Continue from the epochs that the edges had."""
         self._frontiers.apply(delta)
 
     def _merge(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Batch]:

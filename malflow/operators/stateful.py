@@ -57,7 +57,7 @@ class StatefulMap(Operator):
         return shape_error(error, "(value, state)")
 
     def _settle(self, key: Any, emitted: Any, state: Any) -> Any:
-        """Finish the rare cases: no state is left, or the state itself is emitted, which goes on changing."""
+        """Finish the rare cases: no state is left, or the state itself is emitted, which changes later."""
         if state is None:
             del self.state[key]
             return emitted

@@ -14,7 +14,7 @@ class Waiting(NamedTuple):
     """What an operator keeps until an epoch releases it.
 
     Attributes:
-        what: what it is, in the plural, such as ``windows``.
+        what: its kind, in the plural, such as ``windows``.
         open: how many of them.
         until: the least epoch that releases one of them; None if that is not known.
     """

@@ -43,7 +43,7 @@ def check_name(name: Any) -> None:
     """Check the name of a step.
 
     Raises:
-        GraphError: if it is no printable, non-blank string.
+        GraphError: if it is not a printable, non-blank string.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise malformed(f"step() needs a printable, non-blank string as its name; got {short_repr(name)}")

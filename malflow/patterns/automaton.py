@@ -103,7 +103,7 @@ class Automaton:
         Args:
             state: the state.
             able: the bits of the options that take the event.
-            ended: the bits of the options, and behind them of the waits, that the event ends.
+            ended: the bits of the options, and after them of the waits, that the event ends.
         """
         targets: dict[int, frozenset[int]] = {}
         is_compelled = False

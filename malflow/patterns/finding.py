@@ -50,7 +50,7 @@ def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
 
 
 def find(machine: Machine, masks: Masks, records: Iterable[Any]) -> Found[Any]:
-    """Return the matches that a machine finds in records, and the end of time behind them."""
+    """Return the matches that a machine finds in records, and the end of time after them."""
     rows = rows_of(records)
     bits = masks.of([value for _, _, value in rows])
     machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))

@@ -28,7 +28,7 @@ _WIDTH = 3
 
 
 def flatten(machine: Machine, key: Any, waiting: Iterable[tuple[Any, Any]]) -> Flat | None:
-    """Return what a key has; None if it has nothing.
+    """Return the flat form of a key's partial matches; None if it has nothing.
 
     Args:
         machine: the machine.
@@ -116,7 +116,7 @@ class PartialMigration:
         self._migrate = migrate
 
     def __call__(self, flat: Flat, version: int) -> Flat | None:
-        """Return what a key has in the form of the pattern; None if nothing is left."""
+        """Return a key's partial matches in the form of the pattern; None if nothing is left."""
         partials = [] if self._migrate is None else self._migrate(_matches(flat), version)
         new = _replayed(self._automaton(), partials, flat[3])
         return new if new[2] or new[3] else None
@@ -165,5 +165,5 @@ def _replayed(automaton: Automaton, partials: Iterable[Match[Any, Any, Any]], wa
 
 
 def _event_id(event: Event[Any, Any]) -> tuple[Any, int]:
-    """Return what tells events apart, which several matches may share: values are not compared."""
+    """Return the identity of an event, which several matches may share: values are not compared."""
     return event.timestamp, id(event.value)

@@ -1,4 +1,11 @@
-"""The partial matches of keys, moved by events and ended by deadlines."""
+"""The partial matches of keys, moved by events and ended by deadlines.
+
+The pattern is an automaton over sets of positions (after Glushkov's construction; see `malflow.patterns.automaton`). A
+partial match of a key, a run, is a state of it with the events taken so far. An event moves each run of its key by the
+steps that it fulfils: the run takes the event, passes it over, or both, and then forks. Where two runs have the same
+future and only one may be emitted, the preferred one is kept. Deadlines, of absences and of limits of time, are timers
+of the key; the epoch fires them, so results do not depend on the order in which records of other keys arrive.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +161,7 @@ class Machine:
             mask: the bits of the steps that the event fulfils.
             value: its value.
             time: its timestamp.
-            after: where those are added that go on.
+            after: where those are added that continue.
             done: where those are added that are matches.
 
         Returns:
@@ -268,12 +275,12 @@ class Machine:
     def _settle(
         self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
     ) -> None:
-        """Emit the matches that an event completed, and keep what goes on.
+        """Emit the matches that an event completed, and keep what continues.
 
         Args:
             key: the key.
             before: the partial matches before the event.
-            after: those that go on, or have begun.
+            after: those that are active, or have begun.
             done: those that are matches.
             time: the timestamp of the event.
             ended: how many have ended.
@@ -355,7 +362,7 @@ class Machine:
                 self._plan(key, runs)
 
     def drop(self, key: Any) -> None:
-        """Forget what a key has."""
+        """Drop the partial matches of a key."""
         self.partials -= len(self.runs.pop(key, ()))
         self.finished.pop(key, None)
         self.silent_since.pop(key, None)
@@ -484,7 +491,7 @@ class Machine:
         return (), None
 
     def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
-        """Emit what is complete or over at a deadline; return the partial matches that are left."""
+        """Emit the matches that are complete or over at a deadline; return the partial matches that are left."""
         kept: list[Run] = []
         done: list[Run] = []
         late: list[Run] = []

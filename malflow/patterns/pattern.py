@@ -180,7 +180,7 @@ class Pattern(Generic[V_co]):
         """Repeat the pattern any number of times, from a least number on.
 
         At the end of a pattern this is the same as ``times(low)``: nothing is held back for a longer match. With
-        ``then_not(...)`` behind, the match is told when there were no more for a time.
+        ``then_not(...)`` after it, the match is told when there were no more for a time.
 
         Args:
             low: how often, at least.
@@ -312,7 +312,7 @@ class Pattern(Generic[V_co]):
 
         The first line has the number of records that fulfil each step, apart from its `given`: a step that none
         fulfils explains most misses. Then comes a line for each event that began a match: how far it came, and how it
-        ended. Unlike in `find`, time does not pass to its end behind the last record.
+        ended. Unlike in `find`, time does not pass to its end after the last record.
 
         Args:
             records: messages; or values, whose timestamps are 0, 1, 2, ...
@@ -413,7 +413,7 @@ class Absent:
         """Return the pattern with this absence before its first event.
 
         Raises:
-            GraphError: if it is no pattern, or has such an absence already.
+            GraphError: if it is not a pattern, or has such an absence already.
         """
         checked = _pattern("absent().then()", pattern, whole=True)
         if checked.lead is not None:

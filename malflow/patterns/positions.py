@@ -46,7 +46,7 @@ class Edge(NamedTuple):
 
 @dataclass(slots=True)
 class _Fragment:
-    """A part of the automaton: its first positions, and its last ones with the absence behind each."""
+    """A part of the automaton: its first positions, and its last ones with the absence after each."""
 
     can_be_empty: bool
     first: list[int]
@@ -62,7 +62,7 @@ class Positions:
         edges: what may follow each position.
         gaps: the gaps between positions, by number.
         first: the positions of first events.
-        ends: by position, what completes a match behind it: absences, or None for nothing more.
+        ends: by position, what completes a match after it: absences, or None for nothing more.
 
     Args:
         tree: the tree of a pattern that is whole.

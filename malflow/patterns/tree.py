@@ -233,7 +233,7 @@ def taken_steps(tree: Tree) -> Iterator[Step]:
 
 
 def bounds_of(tree: Tree) -> Iterator[Absence | Gap]:
-    """Yield what forbids or bounds in a tree: its absences and its gaps."""
+    """Yield the absences and the gaps of a tree, which forbid or bound."""
     match tree:
         case Single() | Together():
             return

@@ -55,7 +55,7 @@ class RuntimeBuilder:
         return self._with("listeners", listeners)
 
     def sinks(self, sinks: Literal["exactly_once", "accept_duplicates"]) -> Self:
-        """Set whether a run may start behind what a transactional sink has committed."""
+        """Set whether a run may start before the last commit of a transactional sink."""
         return self._with("sinks", sinks)
 
     def at_end(self, at_end: Literal["finish", "keep"] | None) -> Self:

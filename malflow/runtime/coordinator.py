@@ -138,7 +138,7 @@ class Coordinator:
         """Claim the job, and restore its last snapshot.
 
         Raises:
-            SnapshotError: if it can't be read, does not fit the program, or is behind what a sink has committed.
+            SnapshotError: if it can't be read, does not fit the program, or is older than the last commit of a sink.
             OperatorError: if user code fails.
         """
         restored = self.snapshots.restore()

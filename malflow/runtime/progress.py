@@ -43,7 +43,7 @@ class Progress:
             the limit; how many records were ``late``; and how many ``partials`` (partial matches) there are now.
         lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
             records with timestamps that can be subtracted.
-        lag: how much waits outside behind the position of each source whose readers tell it, in the source's own unit:
+        lag: how much input waits after the position of each source whose readers report it, in the source's own unit:
             records, bytes; None where one of its parts does not know. Sources whose readers don't tell it are left out.
         lag_by_part: the same for each unfinished part.
         unfinished: the sources that have not given their last record: those that a run waits for.
@@ -93,7 +93,7 @@ def written_of(program: Program, counts: Mapping[str, int]) -> int:
 
 
 def patterns_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return what became of partial matches in each `match`, from the workers' counts and gauges."""
+    """Return the outcomes of partial matches in each `match`, from the workers' counts and gauges."""
     return {
         name: {it: counts.get(f"{name}/{it}", 0) for it in COUNTERS}
         | {it: gauges.get(f"{name}/{it}", 0) for it in GAUGES}

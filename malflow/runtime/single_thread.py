@@ -43,7 +43,7 @@ class SingleThreadRuntime:
             workers, and states that differ from what snapshots add up to. For tests: records are processed one by one.
         listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
         sinks: what to do if a transactional sink has committed more than the restored snapshot knows of:
-            ``"exactly_once"`` raises; ``"accept_duplicates"`` goes on, and writes again what was written since.
+            ``"exactly_once"`` raises; ``"accept_duplicates"`` continues, and writes again what was written since.
         at_end: what the end of the input does. ``"finish"`` lets the epoch `MAX` flow: windows close, timers fire,
             patterns and joins answer. ``"keep"`` suspends the run, as a stop does: open windows, timers and waiting
             records stay in the state for the next run. With None, a run with a persistence keeps, and one without

@@ -32,7 +32,7 @@ def begin_transactions(
 
     Raises:
         GraphError: if the session can't decide about transactions.
-        SnapshotError: if the snapshot is behind what a sink has committed, or another run has taken an output over.
+        SnapshotError: if the snapshot is older than the last commit of a sink, or another run has taken an output over.
         OperatorError: if a sink fails.
     """
     if not sinks.has_transactions:

@@ -37,7 +37,7 @@ class TimeRow:
         part: the part of the source; None if all of its parts are meant.
         epoch: the epoch of the generator, or of the part.
         silence: how long the source, or the part, has emitted nothing; None if that is not known.
-        goes_on: whether the generator goes on without input, by ``idle_after``.
+        goes_on: whether the generator advances without input, by ``idle_after``.
     """
 
     operator: str

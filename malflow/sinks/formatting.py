@@ -24,7 +24,7 @@ def checked_formatter(sink: object, formatter: Formatter | None) -> Formatter | 
         formatter: the argument.
 
     Raises:
-        GraphError: if it is no plain function of a message, or returns nothing.
+        GraphError: if it is not a plain function of a message, or returns nothing.
     """
     if formatter is None:
         return None
@@ -41,7 +41,7 @@ def checked_formatter(sink: object, formatter: Formatter | None) -> Formatter | 
 def formatted(
     formatter: Formatter | None, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]
 ) -> Sequence[Any]:
-    """Return what a sink writes of a batch of messages: the values, or what the formatter makes of each message.
+    """Return the items that a sink writes for messages: their values, or the formatter's results.
 
     An exception of the formatter gets a note that names the message.
     """

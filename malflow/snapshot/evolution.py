@@ -1,4 +1,10 @@
-"""Matching the states of a snapshot to a program that may have changed since."""
+"""Matching the states of a snapshot to a program that may have changed since.
+
+States are matched by the operator's name, or the new name given in ``renamed``, and by their kind. A state with keys
+that has no place in the program is refused unless the user allows to drop it, or its kind may be lost. Then definitions
+of windows and aggregators are compared, and the shapes of classes in states: a difference is refused unless the
+operator's version was increased, or there is a migration. All checks precede loading.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +121,7 @@ def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: d
 
 
 def _after(entry: StateEntry, spec: StateSpec) -> str:
-    """Return what another version does with the states of another definition."""
+    """Return the way in which a new version treats states of another definition."""
     if spec.kind is StateKind.MATCH:
         return "partial matches are then dropped, unless migrate=(partials, old_version) -> partials converts them"
     if spec.kind in _WINDOWS or entry.panes == spec.panes:

@@ -60,7 +60,7 @@ class Authenticator(Protocol):
         """Return the signature, or None if there is no key."""
 
     def verify(self, data: bytes, mac: str | None) -> str | None:
-        """Return what is wrong with a signature; None if it is valid."""
+        """Return the fault of a signature; None if it is valid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class NoPersistence:
 
 @runtime_checkable
 class NamedJob(Protocol):
-    """A persistence of a named job; logs and the queries of Spark bear the name.
+    """A persistence of a named job; logs and the queries of Spark have the name.
 
     Attributes:
         job: the name of the job.

@@ -89,12 +89,12 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         which the reader has usually passed. The positions of several snapshots may be confirmed by one call, with the
         newest. Nothing is confirmed twice on purpose, but after a restart the restored position may come again.
 
-        What confirms only informs others, or allows them to delete: if this raises, the run goes on, the error is
+        What confirms only informs others, or allows them to delete: if this raises, the run continues, the error is
         logged as a `malflow.events.ConfirmationFailed`, and the next snapshot's position is confirmed in its turn.
         """
 
     def lag(self) -> int | None:
-        """Return how much waits outside behind the position, in the source's own unit; None if that is not known.
+        """Return how much input waits after the position, in the source's own unit; None if that is not known.
 
         It is called at the end of each tick, so it must not ask a server. Optional; `malflow.Progress` shows it.
         """
@@ -112,7 +112,7 @@ class StatelessSourceImpl(Generic[P, V, T]):
             attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
             until it is finished. False if an implementation lacks the attribute.
-        discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
+        discover_every: how often the parts are listed again while the run continues; None for once a run, also if an
             implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
         in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
             a source. False if an implementation lacks the attribute.
@@ -146,7 +146,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
             until it is finished. False if an implementation lacks the attribute.
-        discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
+        discover_every: how often the parts are listed again while the run continues; None for once a run, also if an
             implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
         in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
             a source. False if an implementation lacks the attribute.

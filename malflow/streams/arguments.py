@@ -159,7 +159,7 @@ def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] |
 
 
 def checked_step(name: str, every: Any, bound: Any) -> Any:
-    """Return what epochs are to be multiples of, having checked it; None is allowed.
+    """Return the step whose multiples the epochs are to be, having checked it; None is allowed.
 
     Args:
         name: the operator's name.
@@ -180,7 +180,7 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
 
 
 def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta | None, Any]:
-    """Return the silence after which time goes on, and how many units are a second, having checked both."""
+    """Return the silence after which time advances, and how many units are a second, having checked both."""
     if idle_after is not None and (not isinstance(idle_after, timedelta) or idle_after <= timedelta(0)):
         raise malformed(name, f"needs a positive timedelta as its idle_after; got {short_repr(idle_after)}")
     if second is None:

@@ -90,7 +90,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
                 timestamps.
             every: the step of which epochs are multiples, as of `generate_epochs`.
             per_part: whether each part of a source has its own epoch, as of `generate_epochs`.
-            idle_after: the silence after which time goes on without input, as of `generate_epochs`.
+            idle_after: the silence after which time advances without input, as of `generate_epochs`.
             second: how many units of a number are a second, for `idle_after`.
 
         Raises:
@@ -166,7 +166,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         issued if the multiple is greater than the previous epoch. No record is late that would be on time without it.
         The generator still receives its epoch before rounding, so it returns the same epochs as without `every`.
 
-        Without input there are no new epochs, so that windows stay open. With `idle_after`, time goes on without input
+        Without input there are no new epochs, so that windows stay open. With `idle_after`, time advances without input
         that has been silent for so long: a source whose parts on a worker emit nothing, or a part, if parts have
         epochs. It follows the busy inputs that the stream meets downstream, on all workers, and the epoch is raised to
         the least of theirs. If all of them are silent, the epoch follows the clock from the greatest of theirs, by the
@@ -182,10 +182,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
                 start of 1970 (UTC if the timestamps have a zone). None issues epochs as they are.
             per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
                 records of the others late.
-            idle_after: the silence after which time goes on without input, a timedelta of the clock; None to wait.
+            idle_after: the silence after which time advances without input, a timedelta of the clock; None to wait.
             second: how many units of a number are a second, such as 1000 if timestamps are milliseconds, for
                 `idle_after`. Datetimes, dates and timedeltas need none. For numbers without it, and for other types of
-                timestamps, silent inputs follow busy ones, but if all are silent, time does not go on.
+                timestamps, silent inputs follow busy ones, but if all are silent, time does not advance.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.

@@ -50,7 +50,7 @@ class StreamHandle(Generic[K, V_co, T]):
             keyed: whether they must be keyed.
 
         Raises:
-            GraphError: if one is no stream, is of another dataflow, or is not keyed.
+            GraphError: if one is not a stream, is of another dataflow, or is not keyed.
         """
         ports = [self._input(name)]
         for stream in others:

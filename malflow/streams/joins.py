@@ -177,7 +177,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         A pair is emitted when the epoch (watermark) of both streams reaches the left record: no other right record can
         come in between then. It has the timestamp of the left record. So the right stream is a table with versions,
         and each left record finds the version of its time. Until there is an epoch from the right stream, left records
-        wait: if it is seldom written, give it epochs that go on without records.
+        wait: if it is seldom written, give it epochs that advance without records.
 
         Of right records with equal timestamps, the last to arrive counts, unless `tie` orders them. The newest one of
         each key is kept forever, unless there is a tolerance.

@@ -161,7 +161,7 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
     """Return the levels of a rollup.
 
     Raises:
-        GraphError: if there is none, one is unknown or doesn't divide the next, or one of `keep` is no level.
+        GraphError: if there is none, one is unknown or doesn't divide the next, or one of `keep` is not a level.
     """
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
         raise malformed(name, f"needs a list of calendar units as its levels; got {short_repr(levels)}")

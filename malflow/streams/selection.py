@@ -180,7 +180,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         """Collect the values of each key into lists of up to `size`, in order of arrival.
 
         A list is complete when it has `size` values; or when event time, or a record of the key, is `within` or more
-        behind the timestamp of its first record. Its timestamp is that of the record that filled it, or the end of
+        after the timestamp of its first record. Its timestamp is that of the record that filled it, or the end of
         that span. At the end of the stream, the lists that are not complete are emitted as well.
 
         Args:

@@ -136,7 +136,7 @@ def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
     """Return the loop of aggregators.
 
     Raises:
-        GraphError: if there is none, or one is no aggregator.
+        GraphError: if there is none, or one is not an aggregator.
     """
     try:
         return compile_kernel(aggregators)

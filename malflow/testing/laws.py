@@ -60,7 +60,7 @@ class Laws:
             raise AssertionError(f"{self._suite}: the law {law!r} is broken: {text}") from error
 
     def pickled(self, law: str, thing: Any, what: str) -> Any:
-        """Return what a pickle of an object becomes in another process, and check that it holds no secret."""
+        """Unpickle a copy of an object in another process and return it; check that it holds no secret."""
         try:
             data = pickle.dumps(thing, 5)
             loaded = pickle.loads(data)  # noqa: S301 - just written

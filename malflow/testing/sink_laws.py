@@ -121,7 +121,7 @@ def assert_sink(
 
     Raises:
         AssertionError: naming the first law that is broken.
-        GraphError: if it is no transactional sink, or `without` has an unknown law.
+        GraphError: if it is not a transactional sink, or `without` has an unknown law.
     """
     __tracebackhide__ = True
     laws = Laws("assert_sink", SINK_LAWS, without, secrets)

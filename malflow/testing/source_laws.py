@@ -81,7 +81,7 @@ def assert_source(
     - ``move``: so does one that is built from ``collect()``, after `suspend`.
     - ``go on``: a reader that has been left behind continues from a later position, if ``go_on_from`` says so.
     - ``committed``: confirming a position, also twice or again after a restart, moves no reader, and loses no record
-      behind it.
+      after it.
     - ``restored``: checked if `add_records` and `copy_input` are passed. Once the input has returned to an earlier
       state, amid a run or between two, and has grown again, less or more than before, a reader raises an error, or
       returns just what was added since: there is no gap. A reader that had not passed the copy returns that, without
@@ -108,7 +108,7 @@ def assert_source(
 
     Raises:
         AssertionError: naming the first law that is broken.
-        GraphError: if it is no source with positions, or `without` has an unknown law.
+        GraphError: if it is not a source with positions, or `without` has an unknown law.
 
     >>> from malflow.testing import ScriptedSource
     >>> assert_source(lambda: ScriptedSource({"a": [1, 2, 3], "b": [4, 5]}))
@@ -250,7 +250,7 @@ class _SourceSuite:
         return all(reader.is_finished() for reader in readers.values())
 
     def _noted(self, part: Any, reader: Any) -> tuple[int, Any, bytes]:
-        """Return how many records came, the position behind them, and its pickle."""
+        """Return how many records came, the position after them, and its pickle."""
         __tracebackhide__ = True
         position = self._position(part, reader)
         return len(self._expected[part]), position, pickle.dumps(position, 5)

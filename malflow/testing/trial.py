@@ -222,7 +222,7 @@ class _Job:
             self.run.tick()
 
     def continue_ticks(self) -> None:
-        """Go on from the last two ticks, so that the ticks are those of an undisturbed run."""
+        """Continue from the last two ticks, so that the ticks are those of an undisturbed run."""
         quiet, done = QuietSources(self.run.parts), self._feed.allowed
         for tick in range(max(0, done - 2), done):
             record = self._feed.records[tick]

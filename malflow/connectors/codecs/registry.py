@@ -97,7 +97,7 @@ class SchemaRegistry:
         self._unknown: dict[int, float] = {}
 
     def schema(self, number: int) -> dict[str, Any]:
-        """Return what the registry says of a schema id: ``schema``, and perhaps ``schemaType`` and ``references``.
+        """Return the registry's answer about a schema id: ``schema``, and perhaps ``schemaType`` and ``references``.
 
         Raises:
             UnknownSchema: if there is none.
@@ -116,7 +116,7 @@ class SchemaRegistry:
         return found
 
     def version(self, subject: str, version: int | str = "latest") -> dict[str, Any]:
-        """Return what the registry says of a version of a subject: ``id``, ``schema`` and so on."""
+        """Return the registry's answer about a version of a subject: ``id``, ``schema`` and so on."""
         return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, schema: str) -> int:

@@ -11,7 +11,7 @@ FRAME_SIZE = 5
 _FRAME = struct.Struct(">bI")
 _MOST_INDEXES = 100
 _MORE = 0x80
-"""The bit of a byte that says that the number goes on."""
+"""The bit of a byte that says that the number continues."""
 _LONGEST_SHIFT = 63
 
 

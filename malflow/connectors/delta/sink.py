@@ -135,7 +135,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._batches.append(self._columns.make(rows))
 
     def close(self) -> None:
-        """Drop what is not prepared; if delivery is at least once, append it."""
+        """Drop records that are not prepared; if delivery is at least once, append it."""
         if self.delivery == "at-least-once":
             self._append_now()
         self._drop()
@@ -174,7 +174,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
                 self._table.append(transaction, reader.read_all())
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop what is not prepared; nothing is staged outside."""
+        """Drop records that are not prepared; nothing is staged outside."""
         del keep
         self._drop()
 

@@ -87,7 +87,7 @@ class _JsonParser(RecordParser[Any]):
 
         Raises:
             FieldError: if it has no such fields.
-            ValueError: if the line is no JSON.
+            ValueError: if the line is not JSON.
         """
         value, types = _decode(line), self._types
         if types is None:

@@ -120,7 +120,7 @@ class RecordTypes:
             exact: the same with Decimals for its floats, if `wants_exact`.
 
         Raises:
-            FieldError: if it is no object, lacks a field, or has one of another type.
+            FieldError: if it is not an object, lacks a field, or has one of another type.
         """
         if not isinstance(value, dict):
             raise FieldError(f"{type(value).__name__} where types needs an object")

@@ -67,7 +67,7 @@ def sink(
     timeout: float = 30.0,
     settings: Mapping[str, Any] | None = None,
 ) -> HttpSink[Any, Any, Any]:
-    """Return the sink that sends to the URL. What stands behind its ``?`` are options, not a query."""
+    """Return the sink that sends to the URL. What follows its ``?`` are options, not a query."""
     return HttpSink(
         address.url,
         batch=batch,

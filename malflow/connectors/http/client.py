@@ -183,7 +183,7 @@ class Client:
         sleep: sleeps for a number of seconds.
 
     Raises:
-        GraphError: if the method or a setting is none.
+        GraphError: if the method or a setting is invalid.
     """
 
     def __init__(

@@ -118,12 +118,12 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._end_request()
 
     def flush(self) -> None:
-        """Send what was written, unless it waits for a snapshot."""
+        """Send the written records, unless they wait for a snapshot."""
         if self.delivery == "at-least-once":
             self._end_request()
 
     def close(self) -> None:
-        """Drop what was not sent, and close the connection."""
+        """Drop unsent records, and close the connection."""
         self._drop()
         self._client.close()
 
@@ -150,7 +150,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
                 self._client.send(body, {_KEY: key})
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop what is not prepared."""
+        """Drop records that are not prepared."""
         del keep
         self._drop()
 

@@ -84,18 +84,18 @@ class Buffer:
         return self._mark
 
     def go_to(self, offset: int) -> None:
-        """Forget what waits and what was read, and go on at an offset."""
+        """Drop all records, waiting and read, and continue at an offset."""
         self.seen = self._mark = None
         self._forget(offset)
 
     def doubt(self) -> int:
-        """Forget what waits; return where to read on, so that the last record is compared before others are added."""
+        """Drop the waiting records; return where to continue, so that the last record is compared first."""
         self._forget(self.next)
         self.doubted = self.mark
         return self.next if self.doubted is None else self.doubted.offset
 
     def trust(self) -> None:
-        """Go on without the last record, which can no longer be read."""
+        """Continue without the last record, which can no longer be read."""
         self._forget(self.next)
 
     def _forget(self, offset: int) -> None:

@@ -164,7 +164,7 @@ class ClientSettings:
         raise GraphError(f"{self.asked_by} cannot build a Kafka client: {reason}")  # its context would have secrets
 
     def text(self, error: BaseException | KafkaError) -> str:
-        """Return what an error says, without the values of secret settings."""
+        """Return the text of an error, without the values of secret settings."""
         inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
         said = f"{inner.name()}: {inner.str()}" if isinstance(inner, KafkaError) else str(inner)
         for name, value in self.settings.items():
@@ -183,7 +183,7 @@ class KafkaClientError(KafkaFailed):
     """A request failed.
 
     Attributes:
-        code: the number of the client's error; None if it is none of the client's.
+        code: the number of the client's error; None if it is not one of the client's.
     """
 
     def __init__(self, message: str, code: int | None) -> None:

@@ -162,7 +162,7 @@ class SharedConsumer:
             self._to_commit[part] = offset
 
     def lose(self, buffer: Buffer, wanted: int, reason: str) -> int:
-        """Return the offset at which to go on.
+        """Return the offset at which to continue.
 
         Raises:
             KafkaDataLost: if `on_data_loss` is ``"fail"``.
@@ -177,7 +177,7 @@ class SharedConsumer:
         return offset
 
     def seek(self, buffer: Buffer, offset: int) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         buffer.go_to(offset)
         buffer.topic_id = self.topic_id(buffer.part[0])
         self._reassign(buffer, offset)
@@ -270,7 +270,7 @@ class SharedConsumer:
             buffer.error = error
 
     def _handle(self, buffer: Buffer) -> None:
-        """Raise what stopped a partition, or go on where the user said."""
+        """Raise the error that stopped a partition, or continue where the user chose."""
         error, reason = buffer.error, buffer.lost
         if reason is None and error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             doubted = buffer.doubted

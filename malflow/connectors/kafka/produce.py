@@ -38,7 +38,7 @@ class Failures:
         self._users_on_error: Any = settings.settings.get("error_cb")
 
     def note(self, error: KafkaError | None, message: Message) -> None:
-        """Note what became of a record."""
+        """Record the outcome of a record's delivery."""
         if error is None:
             return
         self._count += 1
@@ -46,7 +46,7 @@ class Failures:
             self._errors.append((error, f"topic '{message.topic()}' partition {message.partition()}"))
 
     def hear(self, error: KafkaError) -> None:
-        """Note what the client tells of its connections."""
+        """Record an error of the client's connections."""
         self._heard = self._settings.text(error)
         if self._users_on_error is not None:
             self._users_on_error(error)
@@ -57,7 +57,7 @@ class Failures:
         return f" ({self._heard})" if self._heard else ""
 
     def forget(self) -> None:
-        """Forget what the client told: all is well."""
+        """Clear the client's errors: all is well."""
         self._heard = ""
 
     def take(self) -> KafkaFailed | None:
@@ -80,7 +80,7 @@ class Failures:
 
 
 def hint_of(code: int) -> str:
-    """Return what a user can do about an error, as the end of a message."""
+    """Return the cure of an error, as the end of a message."""
     return f"; {_HINTS[code]}" if code in _HINTS else ""
 
 

@@ -157,7 +157,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         return [it for it in messages if (it.offset() or 0) < stop_at]
 
     def _reached(self) -> int:
-        """Return the offset that the buffer has come to; what was taken from behind the stop is for the next run."""
+        """Return the offset that the buffer has come to; records after the stop are left to the next run."""
         reached = self._buffer.next
         return reached if self._stop_at is None else min(reached, max(self._stop_at, self._next))
 

@@ -72,7 +72,7 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         timestamps: how the times of records are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
             count it, or call a function with it, whose result is emitted instead unless it is None.
-        on_data_loss: how to go on if records were deleted before they were read, the topic was made anew, or its log
+        on_data_loss: how to continue if records were deleted before they were read, the topic was made anew, or its log
             lost what was read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
             `KafkaDataLost`, or read on at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
         discover_every: how often new partitions are looked for; None: never.

@@ -59,7 +59,7 @@ class RowBatch(NamedTuple):
     Attributes:
         rows: the rows.
         start: the number of the first one in its row group, before the filter.
-        end: the number behind the last one.
+        end: the number after the last one.
         numbers: the numbers of the rows; None if the filter dropped none.
     """
 

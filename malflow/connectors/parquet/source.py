@@ -65,7 +65,7 @@ class ParquetPosition(NamedTuple):
 
     @property
     def is_end(self) -> bool:
-        """Whether it is behind the last row."""
+        """Whether it is after the last row."""
         return self.file is not None and self.row_group >= self.file.row_groups
 
     @property
@@ -164,7 +164,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         return taken
 
     def _pass(self, batch: RowBatch) -> None:
-        """Move the position behind a batch, and to the next row group if that was the last of its own."""
+        """Move the position after a batch, and to the next row group if that was the last of its own."""
         self._batch, self._at = None, 0
         self._position = self._position._replace(row=batch.end)
         if self._file is not None and batch.end >= self._file.rows_in(self._position.row_group):
@@ -246,7 +246,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names.
-        discover_every: how often to look for new files while the run goes on, which ends only when it is stopped then.
+        discover_every: how often to look for new files during the run, which ends only when it is stopped then.
             Files must appear as a whole, as those of `ParquetSink` do.
 
     Raises:

@@ -168,7 +168,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
         return connection
 
     def attention(self) -> Attention:
-        """Return what notices that the server does not answer any more."""
+        """Return a guard that notices when the server stops answering."""
         return Attention(self._answers, self.retry_for)
 
     def _opened(self, settings: dict[str, Any]) -> AttendedConnection:
@@ -206,7 +206,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
     @staticmethod
     def reason(error: BaseException) -> str:
-        """Return what the server said: its message, detail, context and hint."""
+        """Return the server's error text: message, detail, context and hint."""
         if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
             return str(error)
         diag = error.diag

@@ -12,4 +12,4 @@ class PostgresError(MalflowError, RuntimeError):
 
 
 class PositionLost(PostgresError):
-    """The server no longer has the changes after a source's position; going on would lose some of them."""
+    """The server no longer has the changes after a source's position; continuing would lose some of them."""

@@ -1,4 +1,11 @@
-"""The first copy of the tables, page by page in order of keys, under the snapshot with which a slot begins."""
+"""The first copy of the tables, page by page in order of keys, under the snapshot with which a slot begins.
+
+Creating a replication slot exports a snapshot: it shows exactly the transactions before the slot's stream. The tables
+are read under it, a page of rows at a time, each beginning after the last key of the page before. An interrupted copy
+continues under a newer snapshot, which shows some of the transactions that the stream delivers as well. The copy
+therefore keeps the range of keys that was read under each snapshot, and a change is dropped if the snapshot of its
+row's key showed its transaction.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +158,7 @@ def begin_copy(server: PostgresServer, slot: str, wanted: Wanted) -> tuple[int, 
 
 
 def resume_copy(server: PostgresServer, wanted: Wanted, state: CopyState) -> CopyReader:
-    """Return a reader that goes on with a copy under a snapshot of now.
+    """Return a reader that continues a copy under a snapshot of now.
 
     Raises:
         PostgresError: if the tables are others than when it began.

@@ -179,7 +179,7 @@ def postgres_time(microseconds: int) -> datetime:
 
 
 def _failure(result: pq.abc.PGresult) -> psycopg.Error:
-    """Return what a result says; without SQLSTATE it is libpq's own word: the connection is lost."""
+    """Return the error of a result; without SQLSTATE it is libpq's own word: the connection is lost."""
     error = psycopg.errors.error_from_result(result, encoding="utf-8")
     return error if error.sqlstate else psycopg.OperationalError(str(error))
 

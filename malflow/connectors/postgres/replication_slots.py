@@ -49,7 +49,7 @@ _PATIENCE = 2.0
 
 
 def system_identifier(connection: Connection) -> str:
-    """Return what tells a server, with its standbys, from all others."""
+    """Return the identity that a server shares with its standbys alone."""
     row = connection.execute("select system_identifier::text from pg_control_system()").fetchone()
     return str(row[0]) if row else ""
 
@@ -158,7 +158,7 @@ def ensure_publication(
         connection: an open one.
         publication: its name.
         tables: the names of its tables.
-        is_new: whether the job begins; for one that goes on, the publication must exist.
+        is_new: whether the job begins; for one that continues, the publication must exist.
         copies: whether the tables are to be copied, by their keys.
 
     Raises:

@@ -58,7 +58,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
     """Emit the rows of a table or query in the order of a unique key, each with its index from 0 as timestamp.
 
     Pages are read by key (``where key > last order by key limit n``), each while the one before is processed. The
-    position is the last key. Rows that are inserted or changed behind the position are not seen: use `PostgresChanges`
+    position is the last key. Rows that are inserted or changed after the position are not seen: use `PostgresChanges`
     for these.
 
     Args:

@@ -1,6 +1,6 @@
 """What a copy of a table has seen: the snapshots under which its parts were read, and the transactions they show.
 
-A copy that was interrupted goes on under another snapshot. A change that streams later may be visible in one of them
+A copy that was interrupted continues under another snapshot. A change that streams later may be visible in one of them
 and not in the other; which one counts for a row follows from its key.
 """
 

@@ -205,7 +205,7 @@ def _stage_names(width: int) -> tuple[str, ...]:
 
 
 def _where(batch: Batch, error: psycopg.Error) -> str:
-    """Return what the server said of a row, with its columns by their names in the table."""
+    """Return the server's error about a row, with its columns by their names in the table."""
     said = error.diag.message_primary or str(error)
     context = error.diag.context or ""
     for place in reversed(range(len(batch.columns))):

@@ -29,7 +29,7 @@ def sink(address: Address, /, **options: Any) -> RedisSink[Any, Any, Any]:
 
 
 def _taken_apart(address: Address) -> tuple[str, str]:
-    """Return the URL of the database, and the name behind it."""
+    """Return the URL of the database, and the name after it."""
     database, _, name = address.path.partition("/")
     if not database.isdigit():
         database, name = "0", address.path

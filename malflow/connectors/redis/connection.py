@@ -89,7 +89,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
 
     @staticmethod
     def reason(error: BaseException) -> str:
-        """Return what the server said, and the class of the error."""
+        """Return the server's error text, and the class of the error."""
         return f"{type(error).__name__}: {error}"
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         stream: its key.
         server: the server.
         decoder: makes records of entries.
-        on_data_loss: how to go on when entries are lost.
+        on_data_loss: how to continue when entries are lost.
     """
 
     def __init__(self, stream: str, server: RedisServer, decoder: EntryDecoder, on_data_loss: OnDataLoss) -> None:
@@ -160,7 +160,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return True
 
     def lag(self) -> int | None:
-        """Return how many entries the stream had behind the position when it was looked at last."""
+        """Return how many entries the stream had after the position when it was looked at last."""
         if self._added is None or self._count is None:
             return None
         return max(0, self._added - self._count)
@@ -219,7 +219,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return self._digest is not None and _digest(present) != self._digest
 
     def _go_on(self, look: _Look, lost: str) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Go to where reading goes on after a loss; nothing is read before the next look."""
+        """Go to where reading continues after a loss; nothing is read before the next look."""
         there = f"its entries are {look.first} to {look.last}" if look.first else "it has no entries"
         text = f"stream '{self._stream}' at {self._server!r}: {lost}; the position is {self._at}, and {there}"
         if self._on_data_loss == "fail":
@@ -247,7 +247,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
 
 
 def _digest(entry: Entry) -> bytes:
-    """Return what tells the fields of an entry from those of another one with its id."""
+    """Return a digest of an entry's fields, to recognize another entry with the same id."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in (part for pair in entry[1].items() for part in pair):
         digest.update(b"%d:" % len(part))
@@ -263,7 +263,7 @@ def _look_of(info: Mapping[str, Any], entries: Sequence[Entry]) -> _Look:
 
 
 def _beginning(look: _Look, start: Literal["earliest", "latest"] | datetime) -> tuple[_Id, int | None]:
-    """Return the id behind which to begin, and how many entries are before."""
+    """Return the id after which to begin, and how many entries are before."""
     if start == "earliest":
         return _ZERO, look.gone
     if start == "latest":

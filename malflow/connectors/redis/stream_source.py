@@ -36,7 +36,7 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         timestamps: how the times in ids are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``, or call
             a function with it, whose result is emitted instead unless it is None.
-        on_data_loss: how to go on if entries were trimmed before they were read, or the stream was made anew:
+        on_data_loss: how to continue if entries were trimmed before they were read, or the stream was made anew:
             ``"fail"`` with `RedisDataLost`, or read on at the ``"earliest"`` or ``"latest"`` entry with a warning.
         retry_for: how long an unreachable server is waited for.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.

@@ -121,7 +121,7 @@ class Database(RemoteSystem[SqlError]):
                     transaction.rollback()
 
     def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return what an idempotent action does, called again while the connection is lost or the server is silent.
+        """Return the result of an idempotent action, repeated while the connection is lost or the server silent.
 
         Raises:
             SqlError: if it is so for longer than `retry_for`, or the database refuses what is done.
@@ -142,13 +142,13 @@ class Database(RemoteSystem[SqlError]):
 
     @staticmethod
     def reason(error: BaseException) -> str:
-        """Return what the driver said, without the statement and its values."""
+        """Return the driver's error text, without the statement and its values."""
         if isinstance(error, exc.StatementError) and error.orig is not None:
             return str(error.orig)
         return str(error)
 
     def _attended(self, action: Callable[[], T]) -> T:
-        """Return what `action` does, unless a server does not answer: then its transactions are not committed."""
+        """Return the result of `action`, unless a server does not answer: then its transactions are not committed."""
         if self._url.get_backend_name() == "sqlite":  # a file
             return action()
         attempt = _Attempt()

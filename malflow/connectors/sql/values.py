@@ -21,7 +21,7 @@ from malflow.errors import short_repr
 __all__ = ["ValueChecks"]
 
 Check: TypeAlias = Callable[[Any], str | None]
-"""Return what is wrong with a value, or None."""
+"""Return the fault of a value, or None."""
 
 _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.Boolean, (bool, Integral), "a boolean"),
@@ -230,7 +230,7 @@ def _unlike_json(value: Any) -> str | None:
 
 
 def _unlike_datetime(value: datetime) -> str | None:
-    """Return what is wrong with a datetime of pandas."""
+    """Return the fault of a datetime of pandas, or None."""
     if value != value:  # noqa: PLR0124 - NaT
         return "is not a time; write None"
     if getattr(value, "nanosecond", 0):
@@ -262,7 +262,7 @@ def _of_bytes(length: int) -> Check:
 
 
 def _unlike_float(value: Any) -> str | None:
-    """Return what SQLite, whose numbers are floats, would not keep of a value."""
+    """Return the fault of a value that SQLite, whose numbers are floats, would not keep exactly."""
     if value != value:  # noqa: PLR0124 - NaN
         return "is not a number, which SQLite would store as NULL"
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:

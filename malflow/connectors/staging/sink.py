@@ -86,7 +86,7 @@ class StagedFiles(ABC):
             self.snapshot, self.restore = self._end_file, self._begin_anew
 
     def close(self) -> None:
-        """Drop what is not prepared; if delivery is at least once, make it visible."""
+        """Drop records that are not prepared; if delivery is at least once, make it visible."""
         if self.delivery == "at-least-once":
             self._end_file()
         self._drop()

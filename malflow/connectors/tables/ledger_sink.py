@@ -83,7 +83,7 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         """Add rows to the transaction, or to the tick.
 
         Raises:
-            MalflowError: if a value is no row of the table; a PostgresError or SqlError.
+            MalflowError: if a value is not a row of the table; a PostgresError or SqlError.
         """
         self._described_rows().add(keys, formatted(self._formatter, keys, values, timestamps))
 

@@ -49,7 +49,7 @@ class TransactionRows:
     is cast. From the first key of such a kind on, rows are kept in the order in which they were last written, and the
     server decides by that order which is the last of those that it takes for equal.
 
-    Its methods raise the error of the shape if a value is no row of the table.
+    Its methods raise the error of the shape if a value is not a row of the table.
     """
 
     def __init__(self, shape: RowShape, exact: Sequence[frozenset[type]] | None = None) -> None:
@@ -256,7 +256,7 @@ class TransactionRows:
 
 
 def _identity(value: Any) -> Any:
-    """Return what is equal for values that are written alike."""
+    """Return a form that is equal for values that are written alike."""
     return type(value), value.isoformat() if isinstance(value, datetime) else value
 
 

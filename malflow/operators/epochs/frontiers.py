@@ -130,7 +130,7 @@ class Frontiers:
         self.state.assign(known | {"merged": merged, "idle": tuple(map(int, self._idle)) if any(self._idle) else None})
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         self.sync_state()
         return self.state.delta()
 

@@ -32,7 +32,7 @@ Marks = list[tuple[int, Any]]
 """The positions of epochs, and these."""
 
 Row = tuple[int, Any, Any, Any]
-"""The position behind a record, its key, its value and its timestamp."""
+"""The position after a record, its key, its value and its timestamp."""
 
 ANSWERED = "answered"
 """The key, in the state, of the epoch that the generator returned if another one was issued."""
@@ -62,7 +62,7 @@ class GenerateEpochs(Operator):
         generator: returns the epochs.
         every: the step of which epochs are multiples; None to issue them as they are.
         checked: whether the timestamps have been checked just before.
-        idle_after: the silence after which time goes on without input; None if it does not.
+        idle_after: the silence after which time advances without input; None if it does not.
 
     Attributes:
         lift: an epoch to issue at the beginning of the next tick, if it is greater; None if there is none.
@@ -108,7 +108,7 @@ class GenerateEpochs(Operator):
 
     @property
     def is_silent(self) -> bool:
-        """Whether time goes on without input."""
+        """Whether time advances without input."""
         return self._is_idle(self.silence)
 
     def _is_idle(self, silence: timedelta | None) -> bool:
@@ -320,7 +320,7 @@ class GenerateEpochs(Operator):
         self.state.assign({SILENCE: self.silence})
 
     def apply(self, delta: Delta) -> None:
-        """Go on from the epoch."""
+        """Continue from the epoch."""
         super().apply(delta)
         self._previous = self.state["epoch"]
         self._answered = self.state.get(ANSWERED) if self._keeps_answers else None

@@ -36,7 +36,7 @@ def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], t
 
 
 def moved_on(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
-    """Return an epoch after a silence has grown; None if its type does not go on by the clock.
+    """Return an epoch after a silence has grown; None if its type does not advance by the clock.
 
     Integers and dates move by whole steps; the steps of several calls add up to those of the whole time.
 
@@ -44,7 +44,7 @@ def moved_on(epoch: Any, before: timedelta, after: timedelta, second: Any) -> An
         epoch: the epoch, which has already moved on by `before`.
         before: the silence up to then.
         after: the silence up to now.
-        second: how many units of a number are a second; None if numbers do not go on by the clock.
+        second: how many units of a number are a second; None if numbers do not advance by the clock.
 
     >>> second = timedelta(seconds=1)
     >>> moved_on(100, 2 * second, 5 * second, 1000), moved_on(100, 2 * second, 5 * second, None)

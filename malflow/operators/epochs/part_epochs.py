@@ -1,4 +1,10 @@
-"""Epochs of a stream whose keys are the parts of its source: an epoch for each part."""
+"""Epochs of a stream whose keys are the parts of its source: an epoch for each part.
+
+Each part has a watermark of its own, and the stream's is the least of those of unfinished parts, as in Flink's
+generation of watermarks per split. A heap holds the parts by epoch. A part that advances is not moved in it: its place
+is corrected when it comes first, so an advance costs nothing while another part holds the stream back. Records come in
+columns, and most neither are late nor move an epoch: runs of these are found by comparing the column with bounds.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +156,7 @@ class GeneratePartEpochs(GenerateEpochs):
                 self._silence_of[part] = timedelta(0) if silence is None else silence + passed
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Take a tick; behind the last records of a part its epoch counts no more."""
+        """Take a tick; after the last records of a part its epoch counts no more."""
         yield from self._lifted()
         yield from self._hold(self.source.polled_parts)
         yield from self._lifted_parts()
@@ -170,7 +176,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._moved.clear()
 
     def apply(self, delta: Delta) -> None:
-        """Go on from the epochs."""
+        """Continue from the epochs."""
         super().apply(delta)
         self._by_part = self._kept_by_part(PART)
         self._answered_by_part = self._kept_by_part(ANSWERED) if self._keeps_answers else {}
@@ -186,7 +192,7 @@ class GeneratePartEpochs(GenerateEpochs):
         return super().process(batch)
 
     def _stranger(self, key: Any, batch: Batch) -> Exception:
-        """Return the error for a key that is no part."""
+        """Return the error for a key that is not a part."""
         at = next(index for index, it in enumerate(batch.key_column()) if it == key)
         return self.error(
             f"its key is not a part of source '{self.parts_of}', and each part has a time of its own; operator "

@@ -63,7 +63,7 @@ class ReachedEpoch:
         return {UNTIL: None, KEPT: kept}
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         self.sync_state()
         return self.state.delta()
 

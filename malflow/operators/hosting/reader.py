@@ -37,7 +37,7 @@ class Reader:
         is_live: whether it is polled, since it has not finished in this run.
         must_note: whether its position is to be noted, though it has finished.
         confirms: whether it confirms positions, by ``committed``.
-        tells_lag: whether it tells how much waits behind its position, by ``lag``.
+        tells_lag: whether it tells how much input waits after its position, by ``lag``.
     """
 
     __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag")

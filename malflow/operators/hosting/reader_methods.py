@@ -10,7 +10,7 @@ from malflow.sources.contract import StatefulSourcePartition
 __all__ = ["Lags", "lag_of", "offers_own"]
 
 Lags = Mapping[Any, int | None]
-"""How much waits outside behind the position of each part; None where that is not known."""
+"""How much input waits after the position of each part; None where that is not known."""
 
 
 def offers_own(reader: Any, method: str) -> bool:
@@ -23,7 +23,7 @@ def lag_of(reader: Any) -> int | None:
     """Return a reader's lag.
 
     Raises:
-        TypeError: if it is no number.
+        TypeError: if it is not a number.
     """
     lag = reader.lag()
     if lag is not None and (isinstance(lag, bool) or not isinstance(lag, int)):

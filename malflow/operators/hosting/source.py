@@ -222,7 +222,7 @@ class Source(PartOperator):
 
     @property
     def tells_lag(self) -> bool:
-        """Whether a reader tells how much waits behind its position, by ``lag``."""
+        """Whether a reader tells how much input waits after its position, by ``lag``."""
         return any(reader.tells_lag for reader in self._readers.values())
 
     def lags(self) -> Lags:

@@ -119,7 +119,7 @@ class AsofJoin(JoinOperator):
         return rows
 
     def _place(self, times: list[Any], values: list[Any], key: Any, value: Any, timestamp: Any) -> int:
-        """Return where a right record belongs among those of its key: behind those whose tie is not greater.
+        """Return where a right record belongs among those of its key: after those whose tie is not greater.
 
         Raises:
             OperatorError: if the ties can't be found, or not be compared.

@@ -53,13 +53,13 @@ class _Collect(Aggregator[Any, _Groups, tuple[list[Any], ...]]):
 class _Cogroup(WindowOperator):
     """Collect the records of several streams by window and key, driven by the merged epoch of the streams.
 
-    With late records, each stream has an output for those that are too late, behind that of the results.
+    With late records, each stream has an output for those that are too late, after that of the results.
 
     Args:
         context: what every operator gets.
         windows: the windows.
         streams: the number of streams.
-        late: by the edges behind those of the streams, the number of the stream whose late records come along them.
+        late: by the edges after those of the streams, the number of the stream whose late records come along them.
         options: those of the windows.
     """
 

@@ -1,4 +1,10 @@
-"""Join of two streams by key, where timestamps differ by a bounded amount."""
+"""Join of two streams by key, where timestamps differ by a bounded amount.
+
+Both sides keep their records in panes, spans of time as long as the interval, and in them by key, sorted by timestamp.
+So the partners of a record are in two neighbouring panes of the other side, and are found there by bisection. A pair is
+emitted when its second record arrives. Panes are dropped whole, once the epoch shows that none of their records can
+have a partner any more; only records to be emitted without a partner are tracked one by one, in a heap.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +79,7 @@ class Interval:
             ) from None
 
     def sides(self) -> tuple[_Side, _Side]:
-        """Return what is different for left and right records."""
+        """Return the two sides: their edges, bounds and options."""
         before, after, zero = self.before, self.after, self.before - self.before
         keeps_left, keeps_right = self.keeps
         return (
@@ -252,7 +258,7 @@ class IntervalJoin(JoinOperator):
                 touch(key)
 
     def _enter(self, side: _Side, start: Any) -> _Place:
-        """Return what records need that choose a pane by a timestamp."""
+        """Return the place of records that choose a pane by a timestamp."""
         panes = self._fit(start)
         at = panes.number(start)
         place = self._places.get(at)

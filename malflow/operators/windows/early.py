@@ -95,7 +95,7 @@ class EarlyResults:
         """Do nothing: the state is always complete."""
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         return self.state.delta()
 
     def apply(self, delta: Delta) -> None:

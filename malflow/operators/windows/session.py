@@ -1,4 +1,10 @@
-"""Sessions: windows of records of a key that follow each other within a gap."""
+"""Session windows: a key's records whose gaps are all shorter than `gap`.
+
+A key has a list of open sessions, each with its first and last timestamp and an accumulator. A record begins a session,
+is added to one, or joins two neighbours into one, whose accumulators are merged. Most records belong to the newest
+session of their key, so this one is tried first. A session closes when the epoch reaches its last timestamp plus `gap`;
+one timer a key finds those. The merging of windows is that of the Dataflow model (Akidau et al., 2015).
+"""
 
 from __future__ import annotations
 

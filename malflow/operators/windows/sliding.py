@@ -1,4 +1,10 @@
-"""Windows of several panes, which share them."""
+"""Windows of several panes, which share them.
+
+Each record is added to one pane (Li et al., 2005), and a window combines its panes' accumulators. They are combined in
+blocks, as in van Herk and Gil & Werman: a window is a suffix of one block and a prefix of the next, so that a pane
+costs three merges for each key, however many windows share it. Nothing is subtracted, so any aggregator that can merge
+will do.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The changelog of a run's state in a scratch folder: any process can rebuild or catch up a worker from it."""
+"""The changelog of a run's state in a scratch folder: any process can rebuild or catch up a worker from it.
+
+Spark may run the task of a worker in any process, more than once, and may repeat it after a failure. So each tick of a
+worker writes one entry: the changes of its state and its output, under a name made of stage, worker and tick. Names are
+created exclusively: the first attempt wins, and any other one sends the stored output, so all attempts have one
+outcome. A process that holds an older state reads the entries since then; one without state begins with the last full
+entry.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +191,7 @@ class Changelog:
         return name
 
     def read_piece(self, name: str) -> bytes:
-        """Return what `write_piece` wrote, as one.
+        """Return the content that `write_piece` wrote, in one piece.
 
         Raises:
             RunFailed: if it is missing or damaged.

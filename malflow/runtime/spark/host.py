@@ -208,7 +208,7 @@ class SparkHost:
         return LastSnapshot(self._generation, self._durable, self.index.last[0])
 
     def spec(self) -> RunSpec:
-        """Return what tasks need to know of the generation.
+        """Return the facts about the generation that tasks need.
 
         Raises:
             RunFailed: before `open`.

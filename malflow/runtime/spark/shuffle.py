@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     Attributes:
         worker: the logical worker that receives the row, or passes it on.
-        kind: what it is, a `RowKind`.
+        kind: its `RowKind`.
         number: the number of the channel or sink whose records it holds; 0 for reports and failures.
         sender: the worker that sent the row.
         blob: the contents.

@@ -214,7 +214,7 @@ def record_form(name: str, kind: type) -> Form:
     """Return the form of a dataclass, a named tuple or an enum; it reads and writes the data after the name.
 
     Raises:
-        GraphError: if it is none of these, or has state that is not in its fields.
+        GraphError: if it is not one of these, or has state that is not in its fields.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise GraphError(f"a type of MsgpackCodec is registered under a name of 1 to 100 characters; got {name!r}")
