@@ -28,18 +28,31 @@ class SingleThreadHost:
 
     Args:
         program: the program.
-        workers: its workers.
         sinks: the sinks, whose states in a snapshot are not the workers'.
-        debug: whether to check that the snapshots add up to the states.
+        parallelism: how many workers each stage has.
+        tracked: whether there will be snapshots.
+        debug: whether to make checks that are too expensive to make always.
+        workers: the workers; None makes them.
     """
 
-    def __init__(self, program: Program, workers: Workers, sinks: RunSinks, *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        sinks: RunSinks,
+        *,
+        parallelism: int,
+        tracked: bool,
+        debug: bool = False,
+        workers: Workers | None = None,
+    ) -> None:
+        if workers is None:
+            workers = Workers(program, parallelism=parallelism, tracked=tracked, debug=debug)
         self.run = workers.run
         self._workers = workers
         self._states = states_of(program)
         self._sinks = sinks
         self._recount: Recount | None = None
-        self._debug = debug
+        self._debug = debug and tracked
         self._captured: dict[int, _Positions] = {}
         self._confirmed: int | None = None
 

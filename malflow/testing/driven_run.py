@@ -52,7 +52,7 @@ class DrivenRun(Workers):
         super().__init__(program, parallelism=parallelism, tracked=tracked, debug=debug)
         self.sinks = RunSinks(program.sinks)
         self.ticks = Ticks(program, self.parts)
-        host = SingleThreadHost(program, self, self.sinks)
+        host = SingleThreadHost(program, self.sinks, parallelism=parallelism, tracked=tracked, workers=self)
         self.snapshots = RunSnapshots(
             NoPersistence() if persistence is None else persistence,
             states_of(program),

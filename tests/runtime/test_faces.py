@@ -8,8 +8,8 @@ from typing import Any
 
 from malflow import RunHandle, SingleThreadRuntime, SparkRuntime
 from malflow.runtime.builder import RuntimeBuilder
+from malflow.runtime.local_run import LocalHandle
 from malflow.runtime.single_thread import SingleThreadRuntimeBuilder
-from malflow.runtime.single_thread_run import SingleThreadHandle
 from malflow.runtime.spark.runtime import SparkHandle, SparkRuntimeBuilder
 
 
@@ -28,7 +28,7 @@ def test_runtimes_have_one_face() -> None:
 
 
 def test_handles_have_one_face() -> None:
-    assert face(SingleThreadHandle) == face(RunHandle)
+    assert face(LocalHandle) == face(RunHandle)
     assert {name: it for name, it in face(SparkHandle).items() if name != "query"} == face(RunHandle)
 
 

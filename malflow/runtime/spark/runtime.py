@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import secrets
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from malflow.engine.plan import Program, compile_graph
-from malflow.engine.transactions import check_deliveries
+from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.events import Listener
-from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import RunRequests, reserved, table_of
-from malflow.runtime.listeners import Listeners
-from malflow.runtime.options import NOTHING, check_build
-from malflow.runtime.progress import Progress
+from malflow.runtime.control import RunRequests
+from malflow.runtime.face import Runtime
+from malflow.runtime.options import NOTHING
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.driver_sinks import check_sinks
@@ -39,7 +34,6 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     task_attempts,
 )
-from malflow.runtime.time_table import TimeTable
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
@@ -50,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
 
 
-class SparkRuntime:
+class SparkRuntime(Runtime):
     """Run a dataflow in Spark: one Structured Streaming query, the workers in its Python processes.
 
     Args:
@@ -107,8 +101,6 @@ class SparkRuntime:
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
         at_end: Literal["finish", "keep"] | None = None,
     ) -> None:
-        check_build(build_dataflow, "SparkRuntime")
-        self._build = build_dataflow
         self._options = SparkOptions(
             persistence=persistence,
             snapshots=snapshots,
@@ -129,9 +121,7 @@ class SparkRuntime:
             sinks=sinks,
             at_end=at_end,
         )
-        self._executing = threading.Lock()
-        self._current = self._requests = self._new_requests()
-        self._handle: SparkHandle | None = None
+        super().__init__(build_dataflow, self._options)
 
     @classmethod
     def builder(cls) -> SparkRuntimeBuilder:
@@ -168,39 +158,12 @@ class SparkRuntime:
             program, session, ours = self._prepared()
             return self._started(program, session, requests, stack, ours=ours)
 
-    @contextmanager
-    def _held(self) -> Iterator[RunRequests]:
-        """Reserve the runtime for its next run; afterwards, `stop` is for the one that follows.
-
-        Raises:
-            GraphError: if there is a run already.
-        """
-        error: BaseException | None = None
-        with reserved(self._executing):
-            self._handle, self._current = None, self._requests
-            try:
-                yield self._current
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                self._requests = self._new_requests()
-                self._current.end(error)
-                error = None  # its traceback holds this frame
-
-    def _new_requests(self) -> RunRequests:
-        return RunRequests(Listeners(self._options.listeners, job=self._options.job))
-
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
         """Build the dataflow; return it with a session and whether to stop that at the end."""
         require_spark()
-        graph = Graph()
-        with self._current.own.working():
-            self._build(StreamProvider(graph))
-        program = compile_graph(graph)
+        program = self._built()
         check_sources(program)
         check_sinks(program)
-        check_deliveries(program, keeps=self._options.persistence.is_enabled)
         self._check_places()
         session = self._options.spark
         return program, *((session, False) if session is not None else make_session())
@@ -216,45 +179,12 @@ class SparkRuntime:
                 share_interpreter(session)
                 parallelism = self._options.parallelism or session.sparkContext.defaultParallelism
                 settings = self._settings(session)
-            self._handle = SparkHandle(session, program, parallelism, settings, requests, held, ours=ours)
+            self._last = handle = SparkHandle(session, program, parallelism, settings, requests, held, ours=ours)
         except BaseException:
             if ours:
                 stop_session(session)
             raise
-        return self._handle
-
-    def stop(self) -> None:
-        """Stop the run after the current tick; may be called from another thread or a signal handler.
-
-        If nothing is running, the next run ends as soon as it has begun.
-        """
-        self._requests.stop()
-
-    def snapshot(self) -> Future[int]:
-        """Request a snapshot after the current tick: see `malflow.SingleThreadRuntime.snapshot`."""
-        return self._current.ask_snapshot(keeps=self._options.persistence.is_enabled)
-
-    def rescale(self, parallelism: int) -> Future[None]:
-        """Change the number of workers: see `malflow.SingleThreadRuntime.rescale`."""
-        return self._current.ask_rescale(parallelism)
-
-    def explain_time(self, timeout: float = 30.0) -> TimeTable:
-        """Return which operators wait for an epoch: see `malflow.SingleThreadRuntime.explain_time`.
-
-        Raises:
-            TimeoutError: if the tick does not end in time.
-        """
-        handle = self._handle
-        return table_of(self._current.explained, self.progress) if handle is None else handle.explain_time(timeout)
-
-    @property
-    def progress(self) -> Progress:
-        """The progress of the current or last run; may be read from anywhere `stop` may be called.
-
-        Before the first run the parallelism is 0, unless it was chosen.
-        """
-        handle = self._handle
-        return Progress(0, self._options.parallelism or 0, {}, 0, None, 0) if handle is None else handle.progress
+        return handle
 
     def _check_places(self) -> None:
         persistence, scratch = self._options.persistence, self._options.scratch

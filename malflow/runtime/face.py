@@ -1,0 +1,163 @@
+"""The face that all runtimes share: one run at a time, the requests to it, and its progress."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Protocol
+
+from malflow.engine.plan import Program, compile_graph
+from malflow.engine.transactions import check_deliveries
+from malflow.graph import Graph
+from malflow.runtime.control import RunHandle, RunRequests, reserved, table_of
+from malflow.runtime.listeners import Listeners
+from malflow.runtime.options import RunOptions, check_build
+from malflow.runtime.progress import Progress
+from malflow.runtime.time_table import TimeTable
+from malflow.streams.stream import StreamProvider
+
+__all__ = ["Runtime"]
+
+
+class _Running(Protocol):
+    @property
+    def progress(self) -> Progress: ...
+
+
+class Runtime(ABC):
+    """A runtime: builds a dataflow and runs it, as often as it is asked to, once at a time.
+
+    Args:
+        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution.
+        options: the options of the runs.
+
+    Raises:
+        GraphError: if `build_dataflow` is no plain function.
+    """
+
+    def __init__(self, build_dataflow: Callable[[StreamProvider], object], options: RunOptions) -> None:
+        check_build(build_dataflow, type(self).__name__)
+        self._build = build_dataflow
+        self._run_options = options
+        self._executing = threading.Lock()
+        self._current = self._next = self._new_requests()
+        self._last: _Running | None = None
+
+    @abstractmethod
+    def execute(self) -> None:
+        """Build the dataflow and run it to its end."""
+
+    @abstractmethod
+    def start(self) -> RunHandle:
+        """Build the dataflow and start it; it runs beside the caller."""
+
+    def stop(self) -> None:
+        """Stop the run after the current tick; may be called from another thread, a signal handler or user code.
+
+        If nothing is running, the next run ends before its first tick.
+        """
+        self._next.stop()
+
+    def snapshot(self) -> Future[int]:
+        """Request a snapshot after the current tick; may be called from anywhere `stop` may.
+
+        Requests made while a snapshot is being written share the next one.
+
+        Returns:
+            A future of the snapshot's id or its error; cancelled if the run ends first. User code of the dataflow, and
+            signal handlers, can't wait for it, since the tick can't end meanwhile: that is a `GraphError`.
+
+        Raises:
+            GraphError: if the runtime has no persistence.
+            SnapshotError: if the run has ended.
+        """
+        return self._current.ask_snapshot(keeps=self._keeps)
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """Change the number of workers after the current tick; may be called from anywhere `stop` may.
+
+        Each key moves to the worker that the partitioner of its exchange chooses, and parts of sources are assigned
+        anew. Requests are served in order.
+
+        Returns:
+            A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
+            run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``; the run then
+            continues as it is. User code of the dataflow can't wait for it.
+
+        Raises:
+            GraphError: if `parallelism` is not a positive integer.
+            SnapshotError: if the run has ended.
+        """
+        return self._current.ask_rescale(parallelism)
+
+    def explain_time(self, timeout: float = 30.0) -> TimeTable:
+        """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
+
+        During a run it is called from another thread, and waits for the end of the current tick. Afterwards, it returns
+        what was so before the end of the stream.
+
+        Args:
+            timeout: how many seconds to wait.
+
+        Raises:
+            GraphError: if the run's own thread calls it, such as user code of the dataflow.
+            TimeoutError: if the tick takes longer.
+        """
+        if self._last is not None:
+            self._current.ask_explanation(timeout)
+        return table_of(self._current.explained, self.progress)
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the current or last run; may be read from anywhere `stop` may be called.
+
+        On Spark, the parallelism is 0 before the first run, unless it was chosen.
+        """
+        return self._first_progress if self._last is None else self._last.progress
+
+    @property
+    def _first_progress(self) -> Progress:
+        return Progress(0, self._run_options.parallelism or 0, {}, 0, None, 0)
+
+    @property
+    def _keeps(self) -> bool:
+        return self._run_options.persistence.is_enabled
+
+    @contextmanager
+    def _held(self) -> Iterator[RunRequests]:
+        """Reserve the runtime for its next run; afterwards, `stop` is for the one that follows.
+
+        Raises:
+            GraphError: if there is a run already.
+        """
+        error: BaseException | None = None
+        with reserved(self._executing):
+            self._last, self._current = None, self._next
+            try:
+                yield self._current
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                self._next = self._new_requests()
+                self._current.end(error)
+                error = None  # its traceback holds this frame
+
+    def _new_requests(self) -> RunRequests:
+        return RunRequests(Listeners(self._run_options.listeners, job=self._run_options.job))
+
+    def _built(self) -> Program:
+        """Build the dataflow.
+
+        Raises:
+            GraphError: if it is malformed, or a sink can't deliver as it promises.
+        """
+        graph = Graph()
+        with self._current.own.working():
+            self._build(StreamProvider(graph))
+            program = compile_graph(graph)
+        check_deliveries(program, keeps=self._keeps)
+        return program
