@@ -18,19 +18,20 @@ from malflow import SingleThreadRuntime
 from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.snapshot import FsspecBackend
 from tests.kit.log import Log
+from tests.kit.threads_host import ThreadsRuntime
 
 SPARK = pytest.mark.spark
 
 
-@pytest.fixture(params=["single_thread", pytest.param("spark", marks=SPARK)])
+@pytest.fixture(params=["single_thread", "threads", pytest.param("spark", marks=SPARK)])
 def runtime(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker."""
     return _runtime(request, request.param, 1)
 
 
 @pytest.fixture(
-    params=[("single_thread", 1), ("single_thread", 3), pytest.param(("spark", 2), marks=SPARK)],
-    ids=["single_thread-one_worker", "single_thread-three_workers", "spark-two_workers"],
+    params=[("single_thread", 1), ("single_thread", 3), ("threads", 2), pytest.param(("spark", 2), marks=SPARK)],
+    ids=["single_thread-one_worker", "single_thread-three_workers", "threads-two_workers", "spark-two_workers"],
 )
 def any_parallelism(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker, then one of several."""
@@ -40,6 +41,8 @@ def any_parallelism(request: pytest.FixtureRequest) -> Any:
 def _runtime(request: pytest.FixtureRequest, name: str, parallelism: int) -> partial[Any]:
     if name == "single_thread":
         return partial(SingleThreadRuntime, parallelism=parallelism)
+    if name == "threads":
+        return partial(ThreadsRuntime, parallelism=parallelism)
     session = request.getfixturevalue("spark")
     differs = request.node.get_closest_marker("differs_on_spark")
     if differs is not None:

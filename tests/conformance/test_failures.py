@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, SparkRuntime, StreamProvider
 from malflow.sinks import StatefulSink, StatelessSink, VecSink
 from malflow.sources import StatelessSource
 from tests.conformance.dataflow import sis, values_of
@@ -318,7 +318,7 @@ class Closing(VecSink[Any, Any, Any]):
 def test_a_sink_is_flushed_each_tick_and_closed_once(runtime: Any, parallelism: int) -> None:
     sink = Closing()
     values = range(20_000)
-    short_ticks = {} if runtime.func is SingleThreadRuntime else {"max_records_per_tick": 8_192}
+    short_ticks = {"max_records_per_tick": 8_192} if runtime.func is SparkRuntime else {}
     runtime(
         lambda p: p.new_stream().source("s", sis(values)).sink("out", StatelessSink(sink)),
         parallelism=parallelism,

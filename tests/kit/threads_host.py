@@ -1,21 +1,19 @@
 """A host and a runtime for tests: each worker lives in a thread of its own, and all that leaves it is pickled.
 
-It owns nothing but threads and queues: that it passes the conformance suite shows that a runtime is a host, and that
-everything else is the coordinator's. It tells neither times nor open results between ticks, as Spark does not.
+That it passes the conformance suite shows that a runtime is a host, and that everything else is the coordinator's. It
+tells neither times nor open results between ticks, and writes all state in a tick before a full snapshot, as Spark may.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from pyspark import cloudpickle
-
-from malflow.engine.discovery import Change, refuse_unfinished
-from malflow.engine.parts import Parts
-from malflow.engine.plan import Program
+from malflow.engine.discovery import Change
+from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.states import states_of
@@ -23,14 +21,185 @@ from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
 from malflow.event_time.tick import Tick
+from malflow.graph import SinkNode
+from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.local_run import LocalRuntime
 from malflow.runtime.options import RunOptions
-from malflow.runtime.spark.driver_sinks import check_sinks, collected, driver_sinks, with_sink_proxies
+from malflow.runtime.spark.driver_sinks import SinkProxy
+from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.persistence import RestoredState, Session
-from malflow.states.keyed import Delta, StateDelta
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["ThreadsHost", "ThreadsRuntime"]
 
+T = TypeVar("T")
 
+
+class ThreadsHost:
+    """Workers in threads, a thread for each; a tick ends when all of them have finished its last stage."""
+
+    def __init__(self, program: Program, sinks: RunSinks, options: RunOptions) -> None:
+        self._sinks = sinks
+        self._states = states_of(program)
+        self._whole = program
+        self._program = replace(program, vertices=tuple(map(_collecting, program.vertices)))
+        self._threads: list[ThreadPoolExecutor] = []
+        self._positions: dict[int, list[tuple[Any, Any]]] = {}
+        self._confirmed: int | None = None
+        keeps, debug = options.persistence.is_enabled, options.debug
+        self._take(Workers(self._program, parallelism=options.parallelism or 1, tracked=keeps, debug=debug))
+
+    def _take(self, workers: Workers) -> None:
+        """Give each worker to a thread."""
+        self._end_threads()
+        self._workers = workers
+        self.parallelism, self.parts, self.listed = workers.parallelism, workers.parts, workers.listed
+        refuse_to_write_input(self._whole, self.listed)
+        self._threads = [ThreadPoolExecutor(1, f"worker-{at}") for at in range(self.parallelism)]
+
+    def _end_threads(self) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+
+    def _everywhere(self, act: Callable[[int], T]) -> list[T]:
+        """Do something on all threads, and wait until all of them have done it; raise the first error."""
+        made = [thread.submit(act, at) for at, thread in enumerate(self._threads)]
+        for it in made:
+            it.exception()
+        return [it.result() for it in made]
+
+    def load(self, restored: RestoredState) -> None:
+        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+
+    def open(self, tick: int) -> None:
+        self._workers.open()
+        self._note_positions(tick)
+
+    def _of(self, at: int) -> list[Worker]:
+        return [stage[at] for stage in self._workers.stages]
+
+    def live(self) -> None:
+        """Tell nothing: the first tick does."""
+
+    def pause(self) -> float:
+        return 0.0
+
+    def times(self) -> None:
+        """Tell nothing: a tick does."""
+
+    def held(self) -> None:
+        """Tell nothing: a tick does."""
+
+    def run(self, tick: Tick) -> list[Report]:
+        """Take a tick: each thread runs a stage of its worker, and then passes on pickles."""
+        told = self._everywhere(lambda at: _told(self._of(at), tick))
+        sent: dict[int, list[Any]] = {}
+        for number, stage in enumerate(self._program.stages):
+
+            def step(at: int, number: int = number) -> dict[int, Any]:
+                worker = self._workers.stages[number][at]
+                taken = {it.number: [by[at] for by in sent[it.number]] for it in worker.stage.inputs}
+                outputs = worker.run(taken, tick)
+                return {channel: _sent(by_target) for channel, by_target in outputs.items()}
+
+            stages = self._everywhere(step)
+            for channel in stage.outputs:
+                sent[channel.number] = [outputs[channel.number] for outputs in stages]
+        self._deliver()
+        found = self._everywhere(lambda at: [worker.report(tick) for worker in self._of(at)])
+        for reports, (time, held) in zip(found, told, strict=True):
+            if reports:
+                reports[-1].times, reports[-1].held = time, held
+        return [report for reports in found for report in reports]
+
+    def _deliver(self) -> None:
+        """Pass what the workers have collected to the sinks, which are not made for several threads."""
+        writers = {it.context.operator_name: it for it in self._sinks.writers}
+        for sink in [sink for at in range(self.parallelism) for worker in self._of(at) for sink in worker.sinks]:
+            for batch in sink.resource.take() if isinstance(sink.resource, SinkProxy) else ():
+                writers[sink.context.operator_name].process(_sent(batch))
+        for it in (*writers.values(), *(sink for stage in self._workers.stages for w in stage for sink in w.sinks)):
+            it.flush()
+
+    def capture(
+        self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
+    ) -> Future[int] | None:
+        del alone
+        made = session.commit(tick, self.parallelism, self._states, [*self._workers.deltas(full), *sinks(full)])
+        self._note_positions(tick)
+        return made
+
+    def _note_positions(self, tick: int) -> None:
+        self._positions[tick] = [(it, it.positions()) for it in self._workers.sources if it.confirms]
+
+    def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
+        noted = self._positions.pop(tick, [])
+        if snapshot not in (None, self._confirmed):
+            self._confirmed = snapshot
+            for source, positions in noted:
+                yield from ((source.context.operator_name, error) for error in source.confirm(positions))
+
+    def rescale(self, parallelism: int) -> None:
+        self._workers.rescale(parallelism)
+        self._take(self._workers)
+
+    def change_parts(self, changes: Mapping[str, Change]) -> None:
+        for name, change in changes.items():
+            self._workers.refuse_gone(name, change.gone)
+        self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
+        self._take(self._workers)
+
+    def close(self, error: BaseException | None) -> None:
+        closes = [writer.close for writer in self._sinks.writers]
+        release_all((lambda: self._workers.close(error), *closes, self._end_threads), error)
+
+
+class ThreadsRuntime(LocalRuntime):
+    """Runs a dataflow on a `ThreadsHost`."""
+
+    def __init__(
+        self,
+        build_dataflow: Callable[[StreamProvider], object],
+        persistence: Any = None,
+        snapshots: Any = None,
+        parallelism: int = 1,
+        **options: Any,
+    ) -> None:
+        if persistence is not None:
+            options["persistence"] = persistence
+        super().__init__(build_dataflow, RunOptions(snapshots=snapshots, parallelism=parallelism, **options))
+
+    @classmethod
+    def builder(cls) -> Builder:
+        return Builder()
+
+    def _host(self, program: Program, sinks: RunSinks) -> ThreadsHost:
+        return ThreadsHost(program, sinks, self._run_options)
+
+
+class Builder(RuntimeBuilder):
+    """Configures a `ThreadsRuntime`."""
+
+    def build(self, build_dataflow: Callable[[StreamProvider], object]) -> ThreadsRuntime:
+        return ThreadsRuntime(build_dataflow, **self._options)
+
+
+def _collecting(vertex: Any) -> Any:
+    node = vertex.node
+    if isinstance(node, SinkNode) and isinstance(node.sink, StatelessSink):
+        return replace(vertex, node=replace(node, sink=StatelessSink(SinkProxy(0))))
+    return vertex
+
+
+def _sent(batches: Any) -> Any:
+    """Return what another process would receive."""
+    return pickle.loads(pickle.dumps(batches, 5))
+
+
+def _told(workers: Sequence[Worker], tick: Tick) -> tuple[dict[int, Any], dict[str, Any]]:
+    """Return what a tick is asked to tell of a worker, before it is taken."""
+    times = {vertex: time for it in workers for vertex, time in it.explain().items()} if tick.explains else {}
+    held = {name: open_ for it in workers for name, open_ in it.held().items()} if tick.asks_held else {}
+    return times, held
