@@ -36,7 +36,7 @@ class Losing(Cluster):
 
     def _attempt(self, place: int, *task: Any) -> list[Row]:
         rows = super()._attempt(place, *task)
-        polled = any(pickle.loads(row.blob).polled for row in rows if row.kind == RowKind.REPORT)
+        polled = any(pickle.loads(row.blob).report.polled for row in rows if row.kind == RowKind.REPORT)
         if not polled or self.meanwhile is None:
             return rows
         release(self._processes.pop(place))
