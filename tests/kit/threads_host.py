@@ -1,7 +1,7 @@
 """A host and a runtime for tests: each worker lives in a thread of its own, and all that leaves it is pickled.
 
 That it passes the conformance suite shows that a runtime is a host, and that everything else is the coordinator's. It
-tells neither times nor open results between ticks, and writes all state in a tick before a full snapshot, as Spark may.
+tells neither times nor open results between ticks, as Spark does not.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ThreadsHost:
         self._threads: list[ThreadPoolExecutor] = []
         self._positions: dict[int, list[tuple[Any, Any]]] = {}
         self._confirmed: int | None = None
-        keeps, debug = options.persistence.is_enabled, options.debug
-        self._take(Workers(self._program, parallelism=options.parallelism or 1, tracked=keeps, debug=debug))
+        workers, keeps = options.parallelism or 1, options.persistence.is_enabled
+        self._take(Workers(self._program, parallelism=workers, tracked=keeps, debug=options.debug))
 
     def _take(self, workers: Workers) -> None:
         """Give each worker to a thread."""
@@ -180,8 +180,6 @@ class ThreadsRuntime(LocalRuntime):
 
 
 class Builder(RuntimeBuilder):
-    """Configures a `ThreadsRuntime`."""
-
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> ThreadsRuntime:
         return ThreadsRuntime(build_dataflow, **self._options)
 
