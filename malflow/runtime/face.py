@@ -35,13 +35,13 @@ class Runtime(ABC):
         options: the options of the runs.
 
     Raises:
-        GraphError: if `build_dataflow` is no plain function.
+        GraphError: if `build_dataflow` is not a plain function.
     """
 
     def __init__(self, build_dataflow: Callable[[StreamProvider], object], options: RunOptions) -> None:
         check_build(build_dataflow, type(self).__name__)
         self._build = build_dataflow
-        self._run_options = options
+        self._options = options
         self._executing = threading.Lock()
         self._current = self._next = self._new_requests()
         self._last: _Running | None = None
@@ -120,11 +120,11 @@ class Runtime(ABC):
 
     @property
     def _first_progress(self) -> Progress:
-        return Progress(0, self._run_options.parallelism or 0, {}, 0, None, 0)
+        return Progress(0, self._options.parallelism or 0, {}, 0, None, 0)
 
     @property
     def _keeps(self) -> bool:
-        return self._run_options.persistence.is_enabled
+        return self._options.persistence.is_enabled
 
     @contextmanager
     def _held(self) -> Iterator[RunRequests]:
@@ -147,7 +147,7 @@ class Runtime(ABC):
                 error = None  # its traceback holds this frame
 
     def _new_requests(self) -> RunRequests:
-        return RunRequests(Listeners(self._run_options.listeners, job=self._run_options.job))
+        return RunRequests(Listeners(self._options.listeners, job=self._options.job))
 
     def _built(self) -> Program:
         """Build the dataflow.

@@ -168,6 +168,6 @@ class LocalRuntime(Runtime):
 
     def _made(self, program: Program) -> LocalRun:
         sinks = RunSinks(program.sinks)
-        run = LocalRun(program, self._host(program, sinks), sinks, self._run_options, self._current)
+        run = LocalRun(program, self._host(program, sinks), sinks, self._options, self._current)
         self._last = run
         return run

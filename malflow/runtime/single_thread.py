@@ -86,7 +86,7 @@ class SingleThreadRuntime(LocalRuntime):
         return SingleThreadRuntimeBuilder()
 
     def _host(self, program: Program, sinks: RunSinks) -> SingleThreadHost:
-        options = self._run_options
+        options = self._options
         return SingleThreadHost(
             program, sinks, parallelism=options.parallelism or 1, tracked=self._keeps, debug=options.debug
         )

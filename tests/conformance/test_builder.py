@@ -569,5 +569,5 @@ def test_a_function_that_would_build_nothing_is_refused(runtime: Any, function: 
 def test_functions_of_files_are_plain(function: Any) -> None:
     with refused("needs a plain function as formatter; got a (coroutine|generator) function"):
         TextFileSink("x", formatter=function)
-    with refused("or a function; got a (coroutine|generator) function"):
+    with refused("or a plain function; got a (coroutine|generator) function"):
         TextFileSource("x", on_error=function)

@@ -51,7 +51,7 @@ class ThreadsHost:
         self._take(Workers(self._program, parallelism=workers, tracked=keeps, debug=options.debug))
 
     def _take(self, workers: Workers) -> None:
-        """Give each worker to a thread."""
+        """Start a thread for each worker."""
         self._end_threads()
         self._workers = workers
         self.parallelism, self.parts, self.listed = workers.parallelism, workers.parts, workers.listed
@@ -80,17 +80,13 @@ class ThreadsHost:
     def _of(self, at: int) -> list[Worker]:
         return [stage[at] for stage in self._workers.stages]
 
-    def live(self) -> None:
-        """Tell nothing: the first tick does."""
-
     def pause(self) -> float:
         return 0.0
 
-    def times(self) -> None:
-        """Tell nothing: a tick does."""
+    def live(self) -> None:
+        return None  # the first tick tells
 
-    def held(self) -> None:
-        """Tell nothing: a tick does."""
+    times = held = live
 
     def run(self, tick: Tick) -> list[Report]:
         """Take a tick: each thread runs a stage of its worker, and then passes on pickles."""
@@ -176,7 +172,7 @@ class ThreadsRuntime(LocalRuntime):
         return Builder()
 
     def _host(self, program: Program, sinks: RunSinks) -> ThreadsHost:
-        return ThreadsHost(program, sinks, self._run_options)
+        return ThreadsHost(program, sinks, self._options)
 
 
 class Builder(RuntimeBuilder):

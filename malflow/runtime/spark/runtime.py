@@ -78,6 +78,8 @@ class SparkRuntime(Runtime):
         GraphError: if an argument is not valid.
     """
 
+    _options: SparkOptions
+
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
@@ -101,7 +103,7 @@ class SparkRuntime(Runtime):
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
         at_end: Literal["finish", "keep"] | None = None,
     ) -> None:
-        self._options = SparkOptions(
+        options = SparkOptions(
             persistence=persistence,
             snapshots=snapshots,
             parallelism=parallelism,
@@ -121,7 +123,7 @@ class SparkRuntime(Runtime):
             sinks=sinks,
             at_end=at_end,
         )
-        super().__init__(build_dataflow, self._options)
+        super().__init__(build_dataflow, options)
 
     @classmethod
     def builder(cls) -> SparkRuntimeBuilder:
