@@ -241,12 +241,12 @@ class Coordinator:
                 self._look()
             if snapshots.is_due and not snapshots.is_busy and not self._keep():
                 return self._next(polls=not snapshots.is_blocked)
-            if snapshots.is_blocked:
+            if snapshots.is_blocked and not (self._wants_times or self.hurries):
                 snapshots.wait(self._longer_rest())
-            else:
-                self._pause()
-                if not self._is_ending:
-                    return self._next()
+                continue
+            self._pause()
+            if not self._is_ending:
+                return self._next(polls=not snapshots.is_blocked)
 
     @property
     def _is_ending(self) -> bool:

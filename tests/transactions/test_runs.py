@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +24,7 @@ from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once, kept
 from tests.kit.ledger import LedgerSink, rows_of, transactions_of
+from tests.kit.threads_host import ThreadsRuntime
 
 EACH_TICK = timedelta(microseconds=1)
 
@@ -36,8 +39,12 @@ class Job:
         self.sink = LedgerSink(self.path, staged=settings.pop("staged", False))
 
     def runtime(
-        self, numbers: list[Any], each: Callable[[int], int] = lambda number: number, **options: Any
-    ) -> SingleThreadRuntime:
+        self,
+        numbers: list[Any],
+        each: Callable[[int], int] = lambda number: number,
+        kind: Any = SingleThreadRuntime,
+        **options: Any,
+    ) -> Any:
         script = [item for number in numbers for item in (number, PAUSE)]
         sink = self.sink = LedgerSink(self.path, staged=self.sink.staged, before=self.sink.before)
 
@@ -46,7 +53,7 @@ class Job:
             stream.map("each", each).sink("ledger", sink)
 
         options.setdefault("snapshots", EACH_TICK)
-        return SingleThreadRuntime(build, self.backend, **options)
+        return kind(build, self.backend, **options)
 
 
 @pytest.fixture(params=[False, True], ids=["rows_in_handle", "rows_staged"])
@@ -175,6 +182,30 @@ def test_a_run_waits_for_a_snapshot_when_too_many_transactions_are_pending(job: 
     job.runtime(list(range(30)), each).execute()
     assert rows_of(job.path) == list(range(30))
     assert 2 <= max(ticks) <= LedgerSink.max_pending
+
+
+@pytest.mark.usefixtures("full_disk")  # failed snapshots are tried again at once
+@pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime])
+def test_a_run_that_waits_for_a_snapshot_is_explained(job: Job, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed, put_new = threading.Event(), LocalStore.put_new
+
+    def put_if_free(store: LocalStore, key: str, data: bytes) -> None:
+        if key.startswith(DATA) and not freed.is_set():
+            raise StoreError("the disk is full")
+        put_new(store, key, data)
+
+    monkeypatch.setattr(LocalStore, "put_new", put_if_free)
+    handle = job.runtime(list(range(30)), kind=kind).start()
+    try:
+        while handle.progress.records.get("ledger", 0) < LedgerSink.max_pending - 1:
+            time.sleep(0.001)
+        for _ in range(5):
+            assert handle.explain_time(10).rows == ()
+        assert handle.progress.records["ledger"] <= LedgerSink.max_pending
+    finally:
+        freed.set()
+    assert handle.await_termination(30)
+    assert rows_of(job.path) == list(range(30))
 
 
 def test_a_run_that_was_overtaken_commits_nothing(job: Job) -> None:
