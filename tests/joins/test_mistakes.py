@@ -69,7 +69,7 @@ def test_a_failing_tie_names_the_record() -> None:
 def test_arguments_of_cogroups_are_checked() -> None:
     with pytest.raises(GraphError, match="operator 'groups' needs at least one other stream"):
         build(lambda left, _: left.window(tumbling(1)).cogroup("groups"))
-    with pytest.raises(GraphError, match="operator 'groups' has windows of a number of records, which depend on"):
+    with pytest.raises(GraphError, match="operator 'groups' has count windows, which need an order of records"):
         build(lambda left, right: left.window(counting(5)).cogroup("groups", right))
     with pytest.raises(GraphError, match="operator 'groups' needs keyed streams"):
         build(lambda left, right: left.window(tumbling(1)).cogroup("groups", right), keyed=False)
