@@ -266,7 +266,7 @@ def test_a_loop_without_limit_at_the_end_is_found_by_checks(
         outputs_of([("x", 1, "a")], 0, pattern)
         assert not caplog.text
         outputs_of([("x", 1, "a")], 0, pattern, runtime={"debug": True})
-    assert ("closes at its least number" in caplog.text) == warns
+    assert ("ends with an unlimited loop" in caplog.text) == warns
 
 
 def no_epochs(provider: Any) -> Any:
