@@ -39,7 +39,7 @@ KEPT = {
     r"|else epoch|def epoch",
     "malflow/connectors/kafka/buffer.py": "epoch",  # of the leader of a partition
     "malflow/connectors/kafka/transactions.py": r'"malflow epoch ',
-    "malflow/connectors/postgres/ledger.py": r"\bepoch (bigint|= %s)|, epoch, claim\)|select epoch, claim",
+    "malflow/connectors/postgres/ledger.py": r'\bepoch (bigint|= %s)|, epoch, claim\)|select epoch, claim|"epoch"[,:]',
     "malflow/connectors/redis/table.py": r"KEYS\[1\], 'epoch'",
     "malflow/connectors/sql/ledger.py": r'"epoch"[,:]|\(epoch=|\.c\.epoch\b',
     "docs/kafka.md": "`malflow epoch 7",
