@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.worker import Inputs, Worker
@@ -68,12 +70,25 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
     rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
         with rarer_collections():
-            yield from StageAttempt(spec, stage, worker, command).take(rows)
+            attempt = StageAttempt(spec, stage, worker, command)
+            _leave_modules_out()
+            yield from attempt.take(rows)
     except MalflowError as error:
         lasts = isinstance(error, NotPicklable) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < spec.attempts:
             raise
         yield Row(worker, RowKind.FAILURE, 0, worker, dumps_error(error))
+
+
+@cache
+def _leave_modules_out() -> None:
+    """Leave what has been imported by now out of later collections of garbage.
+
+    Spark collects after each task. That would walk all objects of pandas, Arrow and the program's modules, and take
+    longer than the task of a small tick.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
