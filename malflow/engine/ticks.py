@@ -62,6 +62,7 @@ class Ticks:
         self._ended: frozenset[str] = frozenset()
         self._finished: frozenset[Place] = frozenset()
         self._live: frozenset[Place] = frozenset()
+        self._noted: tuple[frozenset[Place], frozenset[str]] | None = None
         self.place(parts)
 
     @property
@@ -78,6 +79,7 @@ class Ticks:
         """Begin anew with parts that have moved between workers: nothing is known of their silence."""
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
+        self._noted = None
         self._lags_by_place.clear()
 
     def start(self, live: Iterable[Place] | None) -> None:
@@ -96,7 +98,7 @@ class Ticks:
             new: the sources and workers that have new ones.
         """
         self._quiet.add(parts, new)
-        self._lifting, self._lifts = Lifts(self._program, parts), {}
+        self._lifting, self._lifts, self._noted = Lifts(self._program, parts), {}, None
         self._note_live(self._live.union(new))
 
     def begin(
@@ -153,7 +155,7 @@ class Ticks:
             quiet: the quiet sources after the last tick.
             finished: the sources and workers that had finished before it.
         """
-        self._quiet, self._finished = quiet, finished
+        self._quiet, self._finished, self._noted = quiet, finished, None
 
     def follow(self, live: Iterable[Place], reports: Sequence[Report]) -> None:
         """Find the sources that have ended, and the lifts of the next tick."""
@@ -174,7 +176,10 @@ class Ticks:
         self.follow([(name, it.worker) for it in reports for name in it.live], reports)
 
     def _note_live(self, live: Iterable[Place], waiting: frozenset[str] = frozenset()) -> None:
-        self._live = frozenset(live)
+        live = frozenset(live)
+        if (live, waiting) == self._noted:
+            return
+        self._live, self._noted = live, (live, waiting)
         names = {name for name, _ in self._live}.union(self._discovering)
         self._ended = self._sources.difference(waiting, names)
         self._finished = self._quiet.finished(with_waiting(self._live, self._quiet.places, self._discovering))
