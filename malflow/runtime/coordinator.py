@@ -261,6 +261,9 @@ class Coordinator:
         """Serve the requests, in their order; a snapshot waits for the one that is being written."""
         pending = self._requests.pending
         while pending or self._asked:
+            if self._is_ending:
+                self._take_last()
+                return None
             if not self._asked and pending[0].parallelism is not None:
                 if (step := self._serve_rescale()) is not None:
                     return step
@@ -268,18 +271,25 @@ class Coordinator:
             while pending and pending[0].parallelism is None:
                 self._asked.append(pending[0])  # before it leaves the queue, lest a signal comes in between
                 pending.popleft()
-            if self._is_ending or self.snapshots.is_busy:
-                return None  # the last snapshot answers them, or they wait
+            if self.snapshots.is_busy:
+                return None
             if not self._keep():
                 return self._next(polls=not self.snapshots.is_blocked)
         return None
 
+    def _take_last(self) -> None:
+        """Take all requests: the last snapshot answers those for snapshots, and no rescale is made any more."""
+        pending = self._requests.pending
+        while pending:
+            if pending[0].parallelism is None:
+                self._asked.append(pending[0])
+            else:
+                abandon([pending[0]])
+            pending.popleft()
+
     def _serve_rescale(self) -> Rescale | None:
         """Take the oldest request, which is for a rescale; return the step if there is one to take."""
         request = self._requests.pending.popleft()
-        if self._is_ending:
-            abandon([request])
-            return None
         if request.parallelism is None or not request.answer.set_running_or_notify_cancel():
             return None
         tick = self.ticks.number

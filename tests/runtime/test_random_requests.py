@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider
@@ -77,6 +77,7 @@ def last(sums: VecSink[Any, Any, Any], before: dict[int, int]) -> dict[int, int]
 
 
 @pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime])
+@example(plan={1: ["snapshot", 1, "snapshot"]}, stops=[1], workers=1, periodic=False)
 @given(
     plan=st.dictionaries(st.integers(1, 8), st.lists(ASKED, min_size=1, max_size=4), max_size=5),
     stops=st.lists(st.integers(1, 8), max_size=2),
