@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from malflow.engine.discovery import Discovery
 from malflow.engine.parts import place_parts, places_of
@@ -416,7 +416,7 @@ class Coordinator:
         return self.hurries or requests.stopping or bool(requests.pending) or bool(requests.explanations)
 
 
-def drive(coordinator: Coordinator, host: TickingHost, clock: Callable[[], float] = time.perf_counter) -> None:
+def drive(coordinator: Coordinator, host: TickingHost) -> None:
     """Run to the end on a host whose ticks can be called for.
 
     Raises:
@@ -425,9 +425,9 @@ def drive(coordinator: Coordinator, host: TickingHost, clock: Callable[[], float
     step = coordinator.begin()
     while step is not None:
         if isinstance(step, Tick):
-            began = clock()
+            began = time.perf_counter()
             reports = host.run(step)
-            step = coordinator.next(reports, clock() - began)
+            step = coordinator.next(reports, time.perf_counter() - began)
         else:
             step = coordinator.apply(step)
 

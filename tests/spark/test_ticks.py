@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -32,6 +33,7 @@ from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
+from malflow.snapshot.persistence import RestoredState
 from malflow.sources import SingleIteratorSource
 from tests.kit.growing_file import GrowingFile
 from tests.spark.flows import sums
@@ -73,6 +75,33 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
     rows[2] = told(1, 0, {(0, 1): 3}, {})
     reports, _ = host.take(rows, 0.0)
     assert [report.worker for report in reports] == [0, 1, 0, 1]
+
+
+class Keeping:
+    """A session that has every snapshot at once."""
+
+    def __init__(self) -> None:
+        self.names: list[set[str]] = []
+
+    def commit(self, _tick: int, _parallelism: int, _states: Any, deltas: Any) -> Future[int]:
+        made: Future[int] = Future()
+        self.names.append({delta.name for delta in deltas})
+        made.set_result(len(self.names))
+        return made
+
+
+def test_snapshot_after_a_rescale_at_its_own_tick_has_all_state(tmp_path: Path) -> None:
+    made, session = program(), Keeping()
+    settings = settings_at(str(tmp_path), NoPersistence())
+    host = SparkHost(made, WORKERS, Cluster([]), settings, RunSinks(driver_sinks(made)), RunRequests(), 0)
+    host.load(RestoredState(1, 5, WORKERS, {"sum": {0: {OURS[0]: 7}}}, {"sum": 1}, {}))
+    host.open(5)
+    host.command(Tick(number=5))
+    host.capture(session, 5, lambda _: (), full=False, alone=False)
+    host.rescale(WORKERS + 1)
+    host.settle(5, 1)
+    host.capture(session, 5, lambda _: (), full=False, alone=False)
+    assert "sum" in session.names[-1]
 
 
 @pytest.mark.fault("I2")

@@ -103,7 +103,7 @@ class SparkHost:
         self._began = 0.0
         self._is_cut_short = False
         self._pieces: list[str] = []
-        self._durable = self._kept = NEVER
+        self._durable = self._kept = self._changed = NEVER
         self._written: tuple[int, Future[int]] | None = None
         self._needs_whole = False
 
@@ -165,7 +165,8 @@ class SparkHost:
     def settle(self, tick: int, snapshot: int | None) -> Iterable[tuple[str, Exception]]:
         """Note the end of a snapshot; the tasks of the next tick confirm the positions in it."""
         if self._written is not None and snapshot is not None:
-            self._durable = self._kept = tick
+            self._durable = tick
+            self._kept = tick if tick > self._changed else min(tick, self._changed - 1)
         self._written = None
         return ()
 
@@ -173,8 +174,7 @@ class SparkHost:
         """Load the states of all workers, and begin a generation with another number of workers."""
         workers, tick = self._loaded(), self._command.tick
         workers.rescale(parallelism)
-        self._begin_generation(workers, tick)
-        self._kept = min(self._kept, tick - 1)  # so that the next snapshot has all of it
+        self._begin_changed(workers, tick)
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
         """Load the states of all workers, and begin a generation that reads the parts that there are now."""
@@ -187,8 +187,7 @@ class SparkHost:
                 gone.difference_update(worker.take_finished(whole=True).get(name, ()))
             refuse_unfinished(self._program, name, gone, states)
         workers.add_parts({name: it.new for name, it in changes.items() if it.new})
-        self._begin_generation(workers, tick)
-        self._kept = min(self._kept, tick - 1)  # so that the next snapshot has the epochs of the new parts
+        self._begin_changed(workers, tick)
 
     def close(self, error: BaseException | None) -> None:
         """Close the changelog; the attempt releases the processes."""
@@ -196,11 +195,6 @@ class SparkHost:
         self._changelog.close()
 
     # What a query needs
-
-    @property
-    def generation(self) -> int:
-        """The number of the present generation."""
-        return self._generation
 
     @property
     def last_snapshot(self) -> LastSnapshot:
@@ -291,6 +285,15 @@ class SparkHost:
     def _make(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
         debug = self._settings.options.debug
         return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
+
+    def _begin_changed(self, workers: Workers, tick: int) -> None:
+        """Begin a generation whose states differ from those after the last tick; the next snapshot has them all.
+
+        That holds also if a snapshot of that very tick is still being written.
+        """
+        self._begin_generation(workers, tick)
+        self._changed = tick
+        self._kept = min(self._kept, tick - 1)
 
     def _begin_generation(self, workers: Workers, tick: int) -> None:
         """Write all state of the workers as the first changelog entries of a new generation."""
