@@ -28,7 +28,7 @@ from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row
-from malflow.runtime.spark.stage_task import StageAttempt
+from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.runtime.starting import RestartGuard
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state

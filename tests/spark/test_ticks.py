@@ -22,7 +22,7 @@ from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.control import RunRequests
-from malflow.runtime.spark import shuffle, stage_task
+from malflow.runtime.spark import shuffle, tick_polling
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.host import SparkHost
@@ -30,7 +30,7 @@ from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
 from malflow.runtime.spark.spark_session import require_spark
-from malflow.runtime.spark.stage_task import StageAttempt
+from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.snapshot.persistence import RestoredState
@@ -276,7 +276,7 @@ def test_poll_loop_ends_when_large_records_fill_the_tick(
     (large.key_distribute("key", lambda _: 0) if exchange else large).sink("out", VecSink())
     made = compile_graph(graph)
     spec = RunSpec(1, 1, payload(made, {"numbers": [[0]]}, {}), place(tmp_path), 1, None, 60.0, False)
-    monkeypatch.setattr(stage_task, "MOST_BYTES", 5_000_000)
+    monkeypatch.setattr(tick_polling, "MOST_BYTES", 5_000_000)
     rows = [*StageAttempt(spec, 0, 0, TickCommand(1, [[NEVER]] * 2)).take([])]
     told = pickle.loads(rows[-1].blob)
     assert 5 <= told.report.polled < 100

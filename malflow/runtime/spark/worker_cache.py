@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
@@ -25,11 +26,22 @@ from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
 from malflow.snapshot.delta_check import Recount
+from malflow.states.keyed import Delta, StateDelta
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LIVE_WORKERS", "SHARED", "UNCONFIRMED", "LiveWorker", "ReleaseTask", "load", "process_name"]
+__all__ = [
+    "LIVE_WORKERS",
+    "SHARED",
+    "UNCONFIRMED",
+    "LiveWorker",
+    "LoadedProgram",
+    "ReleaseTask",
+    "load",
+    "name_of",
+    "process_name",
+]
 
 
 @dataclass(slots=True)
@@ -50,6 +62,38 @@ class LiveWorker:
     recount: Recount | None = None
     memory: PositionMemory = field(default_factory=PositionMemory)
 
+    def begin_recount(self) -> None:
+        """Recount the state of the worker from now on."""
+        self.recount = Recount(None)
+        self.check({name: Delta(state, whole=True) for name, state in self.worker.states().items()})
+
+    def check(self, deltas: Mapping[str, Delta]) -> None:
+        """Check that the changelog adds up to the states, if they are recounted.
+
+        Raises:
+            SnapshotError: if it does not.
+        """
+        if self.recount is not None:
+            live, number = self.worker.states(), self.worker.worker_id
+            changes = [StateDelta(number, name, delta, len(live[name])) for name, delta in deltas.items()]
+            self.recount.check(changes, {(number, name): state for name, state in live.items()}, base=False)
+
+
+class LoadedProgram(NamedTuple):
+    """The program of a run in a process.
+
+    Attributes:
+        program: the program.
+        parts: the parts of each source that each worker holds.
+        discovered: the parts of each source that have appeared since the job's first start.
+        changelog: the changelog of the generation.
+    """
+
+    program: Program
+    parts: Parts
+    discovered: Mapping[str, Collection[Any]]
+    changelog: Changelog
+
 
 UNCONFIRMED = 1
 """The number of a row of `ReleaseTask` that reports a reader which could not confirm a position."""
@@ -60,12 +104,15 @@ LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 SHARED: dict[str, dict[int, Operator]] = {}
 """By run, the operators that close a resource shared by all workers of this process, by the resource's `id()`."""
 
-_Loaded: TypeAlias = tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]], Changelog]
-
-_LOADED: dict[tuple[str, int], _Loaded] = {}
+_LOADED: dict[tuple[str, int], LoadedProgram] = {}
 
 _NUMBERS: dict[str, int] = {}
 """The numbers of the runs that have something cached here."""
+
+
+def name_of(spec: RunSpec, stage: int, worker: int) -> tuple[str, int, int, int]:
+    """Return the key of a worker in `LIVE_WORKERS`."""
+    return spec.scratch.run, spec.generation, stage, worker
 
 
 def process_name() -> str:
@@ -127,12 +174,8 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(spec: RunSpec, command: TickCommand) -> _Loaded:
-    """Return the program, loaded once per process and generation; evict runs that have ended.
-
-    With it come the parts of each source that each worker holds, and those that have appeared since the job's first
-    start.
-    """
+def load(spec: RunSpec, command: TickCommand) -> LoadedProgram:
+    """Return the program, loaded once per process and generation; evict runs that have ended."""
     live = LiveRuns(*command.live_runs)
     for run in [run for run, number in _NUMBERS.items() if live.is_over(number)]:
         with suppress(Exception):  # the run has ended: there is no one to report it to
@@ -142,15 +185,15 @@ def load(spec: RunSpec, command: TickCommand) -> _Loaded:
         _release_before(*key)
         changelog = Changelog(spec.scratch, spec.generation)
         classes, payload = unpack_program(spec, changelog)
-        _LOADED[key] = (*_read(classes, payload), changelog)
+        _LOADED[key] = LoadedProgram(*_read(classes, payload), changelog)
         _NUMBERS[spec.scratch.run] = spec.number
     return _LOADED[key]
 
 
-def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]]]:
+def _read(classes: bytes, payload: bytes) -> tuple[Program, Parts, Mapping[str, Collection[Any]]]:
     try:
         install_classes(classes)
-        read: tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+        read: tuple[Program, Parts, Mapping[str, Collection[Any]]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
     except Exception as error:
         raise GraphError(
             f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"

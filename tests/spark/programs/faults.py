@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import DataMessage, StreamProvider
-from malflow.runtime.spark import stage_task
+from malflow.runtime.spark import stage_attempt
 from malflow.runtime.spark.stage_output import read_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, TextFileSink
 from malflow.snapshot import FsspecBackend
@@ -134,7 +134,7 @@ def note_repetitions(options: Options) -> None:
         options.happened(REPEATED)
         return read_output(*what)
 
-    vars(stage_task)["read_output"] = noted
+    vars(stage_attempt)["read_output"] = noted
 
 
 class Numbers(StatefulSourceImpl[str, int, int, int]):

@@ -1,0 +1,59 @@
+"""The records that a stage of a worker sends in a tick: to other workers, and to sinks on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from malflow.engine.worker import Outputs, Worker
+from malflow.runtime.spark.driver_sinks import SinkProxy, collected
+from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer
+
+__all__ = ["OutgoingRecords"]
+
+
+class OutgoingRecords:
+    """Collects the records of a tick, and yields them as rows.
+
+    Args:
+        worker: the sending worker; what a failed attempt left in its sinks is dropped.
+        parallelism: how many workers receive.
+        debug: whether to check that values do not change before they are packed.
+
+    Attributes:
+        sent: the number of records, by channel and receiving worker; known once `rows` has been consumed.
+    """
+
+    def __init__(self, worker: Worker, parallelism: int, *, debug: bool) -> None:
+        self.sent: dict[tuple[int, int], int] = {}
+        self._worker = worker
+        self._buffers = {
+            channel.number: [ShuffleBuffer(channel.name, debug=debug) for _ in range(parallelism)]
+            for channel in worker.stage.outputs
+        }
+        for _ in collected(worker.sinks):
+            pass
+
+    @property
+    def bytes(self) -> float:
+        """The approximate size of the records that are packed by now."""
+        size = sum(buffer.bytes for by_target in self._buffers.values() for buffer in by_target)
+        return size + sum(sink.resource.bytes for sink in self._worker.sinks if isinstance(sink.resource, SinkProxy))
+
+    def add(self, outputs: Outputs) -> None:
+        """Add the output of the worker's operators."""
+        for channel, by_target in outputs.items():
+            for buffer, batches in zip(self._buffers[channel], by_target, strict=True):
+                buffer.add(batches)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of all records."""
+        sender = self._worker.worker_id
+        for channel, by_target in self._buffers.items():
+            for target, buffer in enumerate(by_target):
+                if buffer:
+                    self.sent[channel, target] = buffer.records
+                    yield from (Row(target, RowKind.CHANNEL, channel, sender, blob) for blob in buffer.blobs())
+        for number, name, batches in collected(self._worker.sinks):
+            buffer = ShuffleBuffer(name)
+            buffer.add(batches)
+            yield from (Row(sender, RowKind.SINK, number, sender, blob) for blob in buffer.blobs())

@@ -1,0 +1,240 @@
+"""One attempt at a tick of one stage of one worker."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from malflow.engine.worker import Inputs, Worker
+from malflow.errors import MalflowError, RunFailed, release_all
+from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.source import Source
+from malflow.operators.waiting import OperatorTime
+from malflow.records.batch import Batch
+from malflow.runtime.spark.changelog import ChangelogEntry
+from malflow.runtime.spark.current_worker import CurrentWorker
+from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.outgoing_records import OutgoingRecords
+from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
+from malflow.runtime.spark.shuffle import Chunk, Row, RowKind, chunks_of
+from malflow.runtime.spark.stage_changes import deltas_of, packed
+from malflow.runtime.spark.stage_output import OutputLog, read_output
+from malflow.runtime.spark.tick_polling import TickPolling
+from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, load, name_of, process_name
+
+__all__ = ["StageAttempt"]
+
+_Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
+"""The input of a stage, by channel and the worker that sent it."""
+
+
+class StageAttempt:
+    """One attempt at a tick of one stage of one worker.
+
+    The first attempt that writes the changelog entry counts, with all that it sends: the output is stored with the
+    entry. Any other attempt sends that again and calls no user code, so that nobody receives what the state does not
+    hold. Sinks on the workers are flushed before the entry is written, so that what counts has reached them.
+    """
+
+    def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:
+        self._spec = spec
+        self._stage = stage
+        self._worker = worker
+        self._command = command
+        self._tick = command.as_tick()
+        self._loaded = load(spec, command)
+        self._program, self._changelog = self._loaded.program, self._loaded.changelog
+        self._last = command.last[stage][worker]
+        self._counts: Counter[str] = Counter()
+        self._lateness: dict[str, Any] = {}
+        self._taken: dict[tuple[int, int], int] = {}
+        self._polling = TickPolling()
+        self._may_come = False
+        self._times: Mapping[int, OperatorTime] = {}
+        self._unconfirmed: Sequence[bytes] = ()
+
+    def take(self, rows: list[Row]) -> Iterator[Row]:
+        """Run the stage, append its changes to the changelog, and yield its output rows."""
+        own = {channel.number for channel in self._program.stages[self._stage].inputs}
+        blobs: dict[tuple[int, int], list[bytes]] = {}
+        passing: list[Row] = []
+        for row in rows:
+            if row.kind == RowKind.CHANNEL and row.number in own:
+                blobs.setdefault((row.number, row.sender), []).append(row.blob)
+            else:
+                passing.append(row)
+        yield from passing
+        del rows, passing
+        output = self._stored() or self._completed(blobs) or self._stored()
+        if output is None:
+            raise RunFailed(
+                f"what stage {self._stage} of worker {self._worker} sent is missing from the scratch folder"
+            )
+        yield from output
+
+    def _stored(self) -> Iterable[Row] | None:
+        """Return the output of an earlier attempt, None if none has written its changelog entry."""
+        stored = self._changelog.output(self._stage, self._worker, self._command.tick)
+        return None if stored is None else map(self._signed, read_output(self._changelog, stored))
+
+    def _signed(self, row: Row) -> Row:
+        """Return the row; a report in the last stage with the name of this process."""
+        if row.kind != RowKind.REPORT or not self._is_last:
+            return row
+        return row._replace(blob=pickle.dumps(replace(pickle.loads(row.blob), process=process_name()), 5))  # noqa: S301 - of this run
+
+    @property
+    def _is_last(self) -> bool:
+        return self._stage == len(self._program.stages) - 1
+
+    def _completed(self, blobs: dict[tuple[int, int], list[bytes]]) -> Iterable[Row] | None:
+        """Run the tick; return its output, None if another attempt has written the changelog entry meanwhile."""
+        arrived: dict[tuple[int, int], list[Chunk]] = {}
+        for channel, sender in [*blobs]:
+            arrived[channel, sender] = chunks = chunks_of(blobs.pop((channel, sender)))
+            self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
+        live = CurrentWorker(self._spec, self._loaded, self._stage, self._worker, self._command).take()
+        try:
+            return self._do(live, arrived)
+        except BaseException as error:
+            release_all((live.worker.close,), error)
+            raise
+
+    def _do(self, live: LiveWorker, arrived: _Arrived) -> Iterable[Row] | None:
+        worker = live.worker
+        outgoing = OutgoingRecords(worker, self._spec.parallelism, debug=self._spec.debug)
+        self._times = _times_of(worker) if self._command.explains else {}
+        if self._stage == 0:
+            self._confirm(live)
+            self._poll(worker, outgoing)
+        else:
+            self._process(worker, arrived, outgoing)
+        worker.flush()
+        output, report = self._append_changes(live, outgoing)
+        if output is None:
+            worker.close()  # its state differs from the entry that counts
+            return None
+        live.tick = self._command.tick
+        live.last = self._last if report.bytes is None else self._command.tick
+        LIVE_WORKERS[name_of(self._spec, self._stage, self._worker)] = live
+        return output
+
+    # Running the operators
+
+    def _confirm(self, live: LiveWorker) -> None:
+        """Confirm the positions of the newest durable snapshot to the readers."""
+        command = self._command
+        sources = [source for source in live.worker.sources if source.confirms]
+        if sources:
+            live.memory.note(sources, self._last, command.tick, command.snapshots)
+            errors = live.memory.confirm(sources, command.durable)
+            self._unconfirmed = [dumps_error(error) for error in errors if isinstance(error, MalflowError)]
+
+    def _poll(self, worker: Worker, outgoing: OutgoingRecords) -> None:
+        self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
+        self._polling.poll(
+            worker,
+            self._spec,
+            self._command,
+            run=lambda: self._run(worker, {}, outgoing),
+            size=lambda: outgoing.bytes,
+        )
+
+    def _has_parts(self, source: Source) -> bool:
+        """Whether a source may have records here, judged only by facts that all attempts share."""
+        name = source.context.operator_name
+        return bool(self._loaded.parts[name][self._worker]) and name not in self._command.ended
+
+    def _process(self, worker: Worker, arrived: _Arrived, outgoing: OutgoingRecords) -> None:
+        """Process the input chunk by chunk, unpacking one at a time, if that gives the same result."""
+        chunks = [(channel, sender, chunk) for (channel, sender), them in sorted(arrived.items()) for chunk in them]
+        timed = any(chunk.timed for _, _, chunk in chunks)
+        if not chunks or timed or self._command.final or not worker.takes_pieces:
+            self._run(worker, self._input(worker, chunks), outgoing)
+            return
+        for chunk in chunks:
+            self._run(worker, self._input(worker, [chunk]), outgoing)
+
+    def _input(self, worker: Worker, chunks: Iterable[tuple[int, int, Chunk]]) -> Inputs:
+        inputs: dict[int, list[list[Batch]]] = {
+            channel.number: [[] for _ in range(self._spec.parallelism)] for channel in worker.stage.inputs
+        }
+        for channel, sender, chunk in chunks:
+            inputs[channel][sender].append(chunk.batch(self._program.channels[channel].name))
+        return inputs
+
+    def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords) -> None:
+        outputs = worker.run(inputs, self._tick)
+        self._counts.update(worker.counts)
+        self._counts.update(worker.gauges)
+        merge_lateness(self._lateness, worker.lateness)
+        outgoing.add(outputs)
+
+    # Writing the changelog entry
+
+    def _append_changes(self, live: LiveWorker, outgoing: OutgoingRecords) -> tuple[Iterable[Row] | None, StageReport]:
+        """Append the tick's changes to the changelog, with its output.
+
+        Returns:
+            The output, None if another attempt has written its entry meanwhile; and the report.
+        """
+        report = self._report(live.worker)
+        change = self._change(live)
+        written = packed(change)
+        if change.deltas or change.finished:
+            keys = {name: len(held) for name, held in live.worker.states().items() if name in change.deltas}
+            report = replace(report, bytes=written.size, whole=change.whole, keys=keys)
+        output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
+        output.add(outgoing.rows())
+        # without an entry, another attempt does the same, or its report tells that it has not
+        is_noted = bool(report.bytes is not None or report.report.polled or output.rows or self._may_come)
+        report = replace(
+            report,
+            noted=is_noted and report.bytes is None,
+            sent=outgoing.sent,
+            size=sum(len(row.blob) for row in output.rows),
+            pieces=output.pieces,
+        )
+        counts = [self._counts[name] for name in names_of_counts(self._program)]
+        row = Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
+        if not is_noted:
+            return (row,), report
+        return output.rows if output.end(written, row) else None, report
+
+    def _report(self, worker: Worker) -> StageReport:
+        report = worker.report(self._tick)
+        report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts come with the row
+        report.polled = self._polling.records
+        report.emitting = sorted(self._polling.emitting)
+        report.times = self._times
+        if self._tick.asks_held:
+            report.held = worker.held()
+        return StageReport(
+            self._command.tick,
+            self._stage,
+            report,
+            taken=self._taken,
+            unconfirmed=self._unconfirmed,
+            process=process_name() if self._is_last else "",
+        )
+
+    def _change(self, live: LiveWorker) -> ChangelogEntry:
+        """Return the changes of the tick; the last one, in which the epoch `MAX` flows, changes nothing that lasts."""
+        tick = self._command.tick
+        if self._command.final:
+            return ChangelogEntry(tick, self._last, {})
+        deltas, whole, recent = deltas_of(live.worker, whole=self._command.asks_full_entry(self._stage, self._worker))
+        if recent is not None:
+            live.check(recent)
+        live.check(deltas)
+        finished = live.worker.take_finished(whole=whole)
+        return ChangelogEntry(tick, self._last, deltas, whole=whole, recent=recent, finished=finished)
+
+
+def _times_of(worker: Worker) -> dict[int, OperatorTime]:
+    """Return how far each operator has come; without what only this process knows, since a repetition must agree."""
+    times = worker.explain().items()
+    return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}
