@@ -48,8 +48,8 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
-from malflow.runtime.control import RunHandle
 from malflow.runtime.progress import Progress
+from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider

@@ -17,7 +17,7 @@ from malflow.errors import OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
-from malflow.runtime.control import Request, RunRequests, abandon, fail
+from malflow.runtime.answers import Request, abandon, fail
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import (
@@ -30,6 +30,7 @@ from malflow.runtime.progress import (
     unread_late,
     written_of,
 )
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.starting import RestartGuard, started
 from malflow.runtime.time_table import explain

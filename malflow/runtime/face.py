@@ -11,11 +11,13 @@ from typing import Protocol
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.transactions import check_deliveries
+from malflow.errors import GraphError
 from malflow.graph import Graph
-from malflow.runtime.control import RunHandle, RunRequests, reserved, table_of
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions, check_build
 from malflow.runtime.progress import Progress
+from malflow.runtime.requests import RunRequests
+from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.time_table import TimeTable
 from malflow.streams.stream import StreamProvider
 
@@ -108,7 +110,7 @@ class Runtime(ABC):
         """
         if self._last is not None:
             self._current.ask_explanation(timeout)
-        return table_of(self._current.explained, self.progress)
+        return self._current.time_table(self.progress)
 
     @property
     def progress(self) -> Progress:
@@ -134,7 +136,7 @@ class Runtime(ABC):
             GraphError: if there is a run already.
         """
         error: BaseException | None = None
-        with reserved(self._executing):
+        with _reserved(self._executing):
             self._last, self._current = None, self._next
             try:
                 yield self._current
@@ -161,3 +163,18 @@ class Runtime(ABC):
             program = compile_graph(graph)
         check_deliveries(program, keeps=self._keeps)
         return program
+
+
+@contextmanager
+def _reserved(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock of a runtime, which has one run at a time.
+
+    Raises:
+        GraphError: if the runtime has a run.
+    """
+    if not lock.acquire(blocking=False):
+        raise GraphError("this runtime is already running a dataflow; create another one for another run")
+    try:
+        yield
+    finally:
+        lock.release()

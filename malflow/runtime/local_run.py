@@ -10,13 +10,14 @@ from functools import partial
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.errors import RunFailed, release_all
-from malflow.runtime.control import RunHandle, RunRequests
 from malflow.runtime.coordinator import Coordinator, drive
 from malflow.runtime.face import Runtime
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.host import TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import Progress, finished
+from malflow.runtime.requests import RunRequests
+from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 
 __all__ = ["LocalHandle", "LocalRun", "LocalRuntime"]

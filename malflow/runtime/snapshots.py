@@ -12,7 +12,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
 from malflow.errors import SnapshotError
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
-from malflow.runtime.control import Request, SnapshotAnswers
+from malflow.runtime.answers import Request, SnapshotAnswers
 from malflow.runtime.host import Host
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.sink_claims import begin_transactions, fenced_first

@@ -20,7 +20,8 @@ import pytest
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
 from malflow.runtime import coordinator
-from malflow.runtime.control import Request, RunRequests
+from malflow.runtime.answers import Request
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.error_transport import dumps_error

@@ -21,7 +21,7 @@ from malflow.errors import RunFailed, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
-from malflow.runtime.control import RunRequests
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import shuffle, tick_polling
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.driver_sinks import driver_sinks

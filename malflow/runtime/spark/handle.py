@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.events import Restarted
-from malflow.runtime.control import RunHandle, RunRequests
 from malflow.runtime.progress import Progress, finished
+from malflow.runtime.requests import RunRequests
+from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java

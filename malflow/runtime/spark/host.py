@@ -22,8 +22,8 @@ from malflow.engine.workers import Workers
 from malflow.errors import OperatorError, RunFailed
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
-from malflow.runtime.control import RunRequests
 from malflow.runtime.host import SinkPositions
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import deliver

@@ -11,10 +11,10 @@ from malflow.engine.sinks import RunSinks
 from malflow.errors import FencedError, MalflowError, OperatorError, StoreError, release_all
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
-from malflow.runtime.control import RunRequests
 from malflow.runtime.coordinator import Coordinator
 from malflow.runtime.host import Step
 from malflow.runtime.progress import Progress
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.leftovers import Claimed, Sweep, remove_run

@@ -12,9 +12,9 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.events import Listener
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import RunRequests
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import NOTHING
+from malflow.runtime.requests import RunRequests
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.driver_sinks import check_sinks

@@ -1,0 +1,154 @@
+"""Answers to requests to a run: futures that its own thread gives, and that its user code can't wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from malflow.errors import GraphError, RunFailed
+
+__all__ = ["Answer", "OwnThreads", "Request", "SnapshotAnswers", "abandon", "fail"]
+
+
+class OwnThreads:
+    """The threads that run a dataflow and its user code, while they do; what waits for the run there waits for ever."""
+
+    def __init__(self) -> None:
+        self._working: list[int] = []
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Note that the present thread works for the run."""
+        thread = threading.get_ident()
+        self._working.append(thread)
+        try:
+            yield
+        finally:
+            self._working.remove(thread)
+
+    def refuse_to_wait(self, deed: str, cure: str) -> None:
+        """Check that the present thread may wait for the run.
+
+        Raises:
+            GraphError: if it works for the run, such as user code of the dataflow.
+        """
+        if threading.get_ident() in self._working:
+            raise GraphError(f"{deed}, which can't continue while this code waits for it; {cure}")
+
+
+class Answer(Future[Any]):
+    """The answer to a request; a wait for it that could never end is refused.
+
+    Args:
+        own: the threads that can't wait for it, since the run that would give it works there.
+    """
+
+    def __init__(self, own: OwnThreads) -> None:
+        super().__init__()
+        self._own = own
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the answer.
+
+        Raises:
+            GraphError: if user code of the dataflow waits for it.
+        """
+        self._refuse_to_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, None if there is none.
+
+        Raises:
+            GraphError: if user code of the dataflow waits for it.
+        """
+        self._refuse_to_wait()
+        return super().exception(timeout)
+
+    def _refuse_to_wait(self) -> None:
+        if not self.done():
+            self._own.refuse_to_wait(
+                "snapshots and rescales are answered by the run between two ticks",
+                "keep the future and read it in a later call, once it is done(), or wait in another thread",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for a rescale to `parallelism` workers or, if that is None, for a snapshot."""
+
+    parallelism: int | None
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class SnapshotAnswers:
+    """Requests for snapshots that are being written.
+
+    They are answered on the run's own thread, after the snapshot was announced and its sinks are committed: whoever has
+    the answer sees these, too.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[int], Sequence[Request]]] = []
+
+    def follow(self, requests: Iterable[Request], made: Future[int]) -> None:
+        """Answer requests with the result of a snapshot that is being written, once it is done."""
+        self._waiting.append((made, tuple(requests)))
+
+    def give(self) -> None:
+        """Answer the requests whose snapshots are done."""
+        waiting, self._waiting = self._waiting, []
+        for made, requests in waiting:
+            if made.done():
+                _pass_on(made, requests)
+            else:
+                self._waiting.append((made, requests))
+
+    def end(self, error: BaseException | None) -> None:
+        """Answer all requests, at the end of the run; those whose snapshots are not done fail with `error`."""
+        self.give()
+        for _, requests in self._waiting:
+            fail(requests, error or RunFailed("the run ended before this was done"))
+        self._waiting = []
+
+
+def fail(requests: Iterable[Request], error: BaseException) -> None:
+    """Fail requests with an error, except those already answered or cancelled."""
+    for request in requests:
+        with suppress(InvalidStateError):
+            request.answer.set_exception(_for_another_thread(error))
+
+
+def abandon(requests: Iterable[Request], error: BaseException | None = None) -> None:
+    """Cancel requests; one that is being served and can't be cancelled fails.
+
+    Args:
+        requests: requests that will not be served.
+        error: the error that ended the run, if any.
+    """
+    for request in requests:
+        if not request.answer.cancel():
+            fail([request], error or RunFailed("the run ended before this was done"))
+
+
+def _pass_on(done: Future[int], requests: Iterable[Request]) -> None:
+    error = CancelledError() if done.cancelled() else done.exception()
+    if error is not None:
+        fail(requests, error)
+        return
+    for request in requests:
+        with suppress(InvalidStateError):
+            request.answer.set_result(done.result())
+
+
+def _for_another_thread(error: BaseException) -> Exception:
+    """Return an error for another thread: one that ends a process must not be raised there."""
+    if isinstance(error, Exception):
+        return error
+    ended = RunFailed(f"the run was ended by {type(error).__name__} before this was done")
+    ended.__cause__ = error
+    return ended

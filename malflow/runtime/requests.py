@@ -1,0 +1,118 @@
+"""The requests of other threads to a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any
+
+from malflow.errors import GraphError, SnapshotError
+from malflow.runtime.answers import Answer, OwnThreads, Request, abandon
+from malflow.runtime.listeners import Listeners
+from malflow.runtime.options import check_parallelism
+from malflow.runtime.progress import Progress
+from malflow.runtime.time_table import TimeRow, TimeTable
+
+__all__ = ["RunRequests"]
+
+
+class RunRequests:
+    """Requests of other threads to a run, and its listeners; they outlive its restarts.
+
+    Args:
+        listeners: the listeners of the run; None for the log alone.
+
+    Attributes:
+        stopping: whether the run is to end after the current tick.
+        pending: requests to serve after the current tick.
+        listeners: the listeners of the run.
+        is_over: whether the run has ended.
+        explanations: requests for an explanation of the run's time.
+        explained: the last one: when its tick began, and the operators that waited.
+        own: the threads that the run works on.
+    """
+
+    def __init__(self, listeners: Listeners | None = None) -> None:
+        self.listeners = Listeners() if listeners is None else listeners
+        self.stopping = False
+        self.pending: deque[Request] = deque()
+        self.is_over = False
+        self.explanations: deque[Future[None]] = deque()
+        self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
+        self.own = OwnThreads()
+
+    def stop(self) -> None:
+        """End the run after the current tick."""
+        self.stopping = True
+
+    def ask(self, request: Request) -> Future[Any]:
+        """Queue a request, served after the current tick or, while a restart is pending, after the next first tick.
+
+        Raises:
+            SnapshotError: if the run has ended.
+        """
+        self.pending.append(request)
+        if self.is_over:  # checked after the append: a run that ends meanwhile cancels the requests it finds
+            abandon([request])
+            raise SnapshotError("the run has ended")
+        return request.answer
+
+    def ask_snapshot(self, *, keeps: bool) -> Future[int]:
+        """Queue a request for a snapshot.
+
+        Args:
+            keeps: whether the run has a persistence.
+
+        Raises:
+            GraphError: if it has none.
+            SnapshotError: if the run has ended.
+        """
+        if not keeps:
+            raise GraphError("a snapshot needs a persistence; pass persistence=FsspecBackend(...)")
+        return self.ask(Request(None, Answer(self.own)))
+
+    def ask_rescale(self, parallelism: int) -> Future[None]:
+        """Queue a request for another number of workers.
+
+        Raises:
+            GraphError: if `parallelism` is not a positive integer.
+            SnapshotError: if the run has ended.
+        """
+        return self.ask(Request(check_parallelism(parallelism), Answer(self.own)))
+
+    def ask_explanation(self, timeout: float) -> None:
+        """Wait for an explanation of the run's time after the current tick; not once the run has ended.
+
+        Raises:
+            GraphError: if user code of the dataflow asks.
+            TimeoutError: if there is none in time.
+        """
+        self.own.refuse_to_wait("explain_time() waits for the end of the tick", "call it from another thread")
+        answer: Future[None] = Future()
+        self.explanations.append(answer)
+        if not self.is_over:  # checked after the append
+            answer.result(timeout)
+
+    def explain(self, now: datetime, rows: tuple[TimeRow, ...]) -> None:
+        """Answer the requests for an explanation."""
+        self.explained = now, rows
+        while self.explanations:
+            self.explanations.popleft().set_result(None)
+
+    def time_table(self, progress: Progress) -> TimeTable:
+        """Return the last explanation as a table, with what the progress knows of late records."""
+        return TimeTable(*self.explained, late=progress.late, lateness=progress.lateness)
+
+    def ask_again(self, requests: Iterable[Request]) -> None:
+        """Put requests that were taken but not begun back in front of all others."""
+        self.pending.extendleft(reversed([*requests]))
+
+    def end(self, error: BaseException | None) -> None:
+        """Cancel all pending requests, or fail them with `error`, and refuse new ones."""
+        self.is_over = True
+        while self.pending:
+            abandon([self.pending.popleft()], error)
+        while self.explanations:
+            self.explanations.popleft().set_result(None)
