@@ -11,8 +11,8 @@ from typing import Any, ClassVar, assert_never
 from malflow.diagnostics import describe
 from malflow.errors import GraphError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
-from malflow.operators.contract import Logic, OperatorContext
-from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
+from malflow.operators.epochs.generator import LATE, GenerateEpochs
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
@@ -54,6 +54,11 @@ class NodeFacts:
     issues_epochs: ClassVar[bool] = False
     role: ClassVar[str | None] = None
 
+    @property
+    def counts(self) -> Counts:
+        """The counters and gauges that its operator has."""
+        return NO_COUNTS
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
@@ -73,6 +78,7 @@ class StatelessNode(NodeFacts):
     name: str
     logic: Logic
     keeps_keys: bool = True
+    counts: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,7 @@ class StatefulNode(NodeFacts):
         definition: the windows and aggregators that make its states; None for states that the user's functions make.
         panes: the partition of time to which the panes in its state belong; None if it has none.
         outputs: how many outputs it has.
+        counts: the counters and gauges that its operator has.
     """
 
     name: str
@@ -125,6 +132,7 @@ class StatefulNode(NodeFacts):
     definition: str | None = None
     panes: str | None = None
     outputs: int = 1
+    counts: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,7 @@ class EpochsNode(NodeFacts):
 
     outputs: ClassVar[int] = 2
     issues_epochs: ClassVar[bool] = True
+    counts: ClassVar[Counts] = Counts(counters=(LATE,))
     name: str
     logic: Callable[[OperatorContext], GenerateEpochs]
     placement: Partitioner | None = None

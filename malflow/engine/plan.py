@@ -18,6 +18,7 @@ from malflow.graph import (
     TimestampsNode,
     Vertex,
 )
+from malflow.operators.contract import Counts
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import is_resumable
 from malflow.sources.contract import StatefulSource
@@ -31,6 +32,7 @@ __all__ = [
     "compile_graph",
     "epoch_groups",
     "epochs_along",
+    "key_of_count",
     "meetings",
     "refuse_to_write_input",
 ]
@@ -94,6 +96,22 @@ class Program:
     channels: tuple[Channel, ...]
 
     @property
+    def counting(self) -> dict[str, Counts]:
+        """The counters and gauges of the operators that have any, by the operator's name."""
+        return {vertex.node.name: vertex.node.counts for vertex in self.vertices if vertex.node.counts}
+
+    @property
+    def counters(self) -> list[str]:
+        """The keys of the counts in reports: the records that each operator took, and its own counters."""
+        own = [key_of_count(name, it) for name, counts in self.counting.items() for it in counts.counters]
+        return [*(vertex.node.name for vertex in self.vertices), *own]
+
+    @property
+    def gauges(self) -> list[str]:
+        """The keys of the gauges in reports."""
+        return [key_of_count(name, it) for name, counts in self.counting.items() for it in counts.gauges]
+
+    @property
     def patterns(self) -> list[str]:
         """The names of the operators that find patterns."""
         nodes = (vertex.node for vertex in self.vertices)
@@ -123,6 +141,11 @@ class Program:
     def lifts_silent(self) -> bool:
         """Whether a generator of epochs advances without input, by ``idle_after``."""
         return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
+
+
+def key_of_count(name: str, it: str) -> str:
+    """Return the key of an operator's own counter or gauge in reports; no operator's name has a ``/``."""
+    return f"{name}/{it}"
 
 
 def epochs_along(program: Program) -> list[frozenset[str]]:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.engine.parts import Parts, Place
-from malflow.engine.plan import Program, Step
+from malflow.engine.plan import Program, Step, key_of_count
 from malflow.engine.reports import Report
 from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
@@ -39,7 +39,7 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import OperatorState
 
-__all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
+__all__ = ["Inputs", "Outputs", "Worker", "act_for"]
 
 R = TypeVar("R")
 
@@ -51,9 +51,6 @@ Outputs = dict[int, list[list[Batch]]]
 
 _NO_TICK = Tick()
 
-LATE = "/late"
-"""What follows a generator's name where its late records are counted; no operator's name has a ``/``."""
-
 _PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
 """The nodes whose output has the keys by which records are placed."""
 
@@ -62,9 +59,8 @@ class Worker:
     """One stage on one logical worker: ``run`` is a tick.
 
     `largest` is the size of the largest batch of the last tick. `counts` has the number of records that each operator
-    processed and each source emitted, and, under the name and `LATE`, the number that were late at each generator.
-    Under the name, a ``/`` and what is counted are the counts of operators that find patterns; `gauges` has what they
-    measure. `lateness` has the greatest lateness at each generator that had late records.
+    processed and each source emitted, and the counters that operators have; `gauges` has their gauges: see
+    `malflow.engine.plan.key_of_count`. `lateness` has the greatest lateness at each generator that had late records.
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
@@ -125,7 +121,7 @@ class Worker:
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
-        self._counting = [it for it in self.operators if type(it).take_counts is not Operator.take_counts]
+        self._counting = [(it.operator, it.node.counts) for it in self._active.values() if it.node.counts]
         self._time = WorkerTime(
             program,
             worker_id,
@@ -219,18 +215,16 @@ class Worker:
         return self._outputs
 
     def _count(self) -> None:
-        """Record the tick's counts of sources, generators and other operators that count."""
+        """Record the tick's counts of sources, and of operators that have counters and gauges."""
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
         for generator in self._generators.values():
-            name = generator.context.operator_name
-            self.counts[name + LATE], lateness = generator.take_late()
-            if lateness is not None:
-                self.lateness[name] = lateness
-        for operator in self._counting:
-            name = operator.context.operator_name
-            self.counts.update({f"{name}/{it}": count for it, count in operator.take_counts().items()})
-            self.gauges.update({f"{name}/{it}": count for it, count in operator.gauges().items()})
+            if (lateness := generator.take_lateness()) is not None:
+                self.lateness[generator.context.operator_name] = lateness
+        for operator, own in self._counting:
+            name, counters, gauges = operator.context.operator_name, operator.take_counts(), operator.gauges()
+            self.counts.update({key_of_count(name, it): counters[it] for it in own.counters})
+            self.gauges.update({key_of_count(name, it): gauges[it] for it in own.gauges})
 
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has taken, after the operators were flushed."""

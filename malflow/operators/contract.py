@@ -24,6 +24,8 @@ from malflow.type_parameters import VO, K, S, T, V
 from malflow.windows import Timing
 
 __all__ = [
+    "NO_COUNTS",
+    "Counts",
     "Logic",
     "Operator",
     "OperatorContext",
@@ -34,6 +36,26 @@ __all__ = [
     "overridden",
     "refuse_kept",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The numbers of its own that an operator reports, which its node declares.
+
+    Attributes:
+        counters: the names of its counters, which the run adds up over ticks and workers.
+        gauges: the names of its gauges, of which the run adds up the latest of each worker.
+    """
+
+    counters: tuple[str, ...] = ()
+    gauges: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.counters or self.gauges)
+
+
+NO_COUNTS = Counts()
+"""The counts of an operator without counters and gauges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +315,11 @@ class Operator:
         """Adapt to how much larger the largest batch of the last tick was than the largest poll."""
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return the operator's counts since the last call, by name."""
+        """Return the operator's counters since the last call: one for each name that its node declares."""
         return {}
 
     def gauges(self) -> Mapping[str, int]:
-        """Return how much the operator has at present of what it measures, by name."""
+        """Return the operator's gauges as they are now: one for each name that its node declares."""
         return {}
 
     def reset_pacing(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain, compress
 from operator import itemgetter
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from malflow.errors import OperatorError
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
-from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.operators.epochs.floors import Floors
 from malflow.operators.epochs.generator import Marks
 from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
@@ -33,7 +33,10 @@ from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.records.rows import made
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["MatchByArrival", "MatchByTime"]
+__all__ = ["COUNTS", "MatchByArrival", "MatchByTime"]
+
+COUNTS = Counts(counters=(*(it.name for it in fields(Counters)), "late"), gauges=("partials",))
+"""What became of partial matches, how many records were late, and how many partial matches there are."""
 
 _log = logging.getLogger("malflow.patterns")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from operator import le
 from typing import Any
 
 from malflow.patterns.match import Match
 
-__all__ = ["COUNTERS", "GAUGES", "Counters", "Emitted"]
+__all__ = ["Counters", "Emitted"]
 
 
 class Emitted:
@@ -51,10 +51,3 @@ class Counters:
     broken: int = 0
     used_up: int = 0
     dropped: int = 0
-
-
-COUNTERS = (*(field.name for field in fields(Counters)), "late")
-"""The names of what the operator of a pattern counts."""
-
-GAUGES = ("partials",)
-"""The names of what it measures."""

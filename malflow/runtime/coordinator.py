@@ -22,10 +22,10 @@ from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import (
     Progress,
+    counts_of,
     lag_of,
     lags_of,
     late_of,
-    patterns_of,
     records_of,
     unread_late,
     written_of,
@@ -118,6 +118,7 @@ class Coordinator:
     def progress(self) -> Progress:
         """The progress of the run."""
         ticks, counts = self.ticks, self.ticks.counts.copy()
+        own = counts_of(self._program, counts, ticks.gauges)
         return Progress(
             tick=ticks.number,
             parallelism=self._host.parallelism,
@@ -128,9 +129,10 @@ class Coordinator:
             late=late_of(self._program, counts),
             lateness=dict(ticks.lateness),
             unfinished=ticks.unfinished,
-            patterns=patterns_of(self._program, counts, ticks.gauges),
+            patterns={name: own[name] for name in self._program.patterns},
             lag=lag_of(ticks.lags),
             lag_by_part=lags_of(ticks.lags),
+            counts=own,
         )
 
     # The run

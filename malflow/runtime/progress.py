@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from malflow.engine.plan import Program
-from malflow.engine.worker import LATE
+from malflow.engine.plan import Program, key_of_count
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
+from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
-from malflow.patterns.results import COUNTERS, GAUGES
 
 __all__ = [
     "Progress",
+    "counts_of",
     "finished",
     "lag_of",
     "lags_of",
     "late_of",
-    "patterns_of",
     "records_of",
     "unread_late",
     "written_of",
@@ -47,6 +46,8 @@ class Progress:
             records, bytes; None where one of its parts does not know. Sources whose readers don't tell it are left out.
         lag_by_part: the same for each unfinished part.
         unfinished: the sources that have not given their last record: those that a run waits for.
+        counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
+            gauges as they are now. The numbers in `late` and `patterns` are among them.
     """
 
     tick: int
@@ -61,6 +62,7 @@ class Progress:
     patterns: dict[str, dict[str, int]] = field(default_factory=dict)
     lag: dict[str, int | None] = field(default_factory=dict)
     lag_by_part: dict[str, dict[Any, int | None]] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:
@@ -84,7 +86,7 @@ def records_of(counts: Mapping[str, int]) -> dict[str, int]:
 
 def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
     """Return how many records were late at each generator of epochs (watermarks), from the workers' counts."""
-    return {name: counts.get(name + LATE, 0) for name in program.generators}
+    return {name: counts.get(key_of_count(name, LATE), 0) for name in program.generators}
 
 
 def written_of(program: Program, counts: Mapping[str, int]) -> int:
@@ -92,12 +94,12 @@ def written_of(program: Program, counts: Mapping[str, int]) -> int:
     return sum(counts.get(v.node.name, 0) for v in program.vertices if isinstance(v.node, SinkNode))
 
 
-def patterns_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return the outcomes of partial matches in each `match`, from the workers' counts and gauges."""
+def counts_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return the counters and gauges of each operator that has any, from the workers' counts and gauges."""
     return {
-        name: {it: counts.get(f"{name}/{it}", 0) for it in COUNTERS}
-        | {it: gauges.get(f"{name}/{it}", 0) for it in GAUGES}
-        for name in program.patterns
+        name: {it: counts.get(key_of_count(name, it), 0) for it in own.counters}
+        | {it: gauges.get(key_of_count(name, it), 0) for it in own.gauges}
+        for name, own in program.counting.items()
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from malflow.errors import GraphError, short_repr
 from malflow.graph import check_name
 from malflow.operators.epochs.reached_epoch import REACHED
-from malflow.operators.pattern_matching import MatchByArrival, MatchByTime
+from malflow.operators.pattern_matching import COUNTS, MatchByArrival, MatchByTime
 from malflow.patterns import Match, Pattern
 from malflow.patterns.arguments import check_after
 from malflow.patterns.flat import PartialMigration
@@ -101,6 +101,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
             hidden=((REACHED, StateKind.EPOCHS),),
             definition=definition,
             outputs=3,
+            counts=COUNTS,
         )
         return Matches(*streams)
 

@@ -23,7 +23,7 @@ from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["ANSWERED", "SILENCE", "GenerateEpochs", "Late", "Marks", "Row"]
+__all__ = ["ANSWERED", "LATE", "SILENCE", "GenerateEpochs", "Late", "Marks", "Row"]
 
 Late = dict[int, Any]
 """By the indices of late records: the epochs by which they are late."""
@@ -39,6 +39,9 @@ ANSWERED = "answered"
 
 SILENCE = "silence"
 """The key, in the state, of the tick time without input."""
+
+LATE = "late"
+"""The name of the counter of late records."""
 
 _SHORT_RUN = 8
 """The number of records between two epochs up to which they are looked at one by one, which is faster then."""
@@ -302,11 +305,15 @@ class GenerateEpochs(Operator):
         if floors.are_passed(self._previous):
             self._floors = None
 
-    def take_late(self) -> tuple[int, Any]:
-        """Return how many records were late since the last call, and the greatest lateness; see `greatest_lateness`."""
-        late, self._late = (self._late, self._lateness), 0
-        self._lateness = None
-        return late
+    def take_counts(self) -> Mapping[str, int]:
+        """Return how many records were late since the last call."""
+        late, self._late = self._late, 0
+        return {LATE: late}
+
+    def take_lateness(self) -> Any:
+        """Return the greatest lateness since the last call; see `greatest_lateness`."""
+        lateness, self._lateness = self._lateness, None
+        return lateness
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive; if not, the epoch does not count."""

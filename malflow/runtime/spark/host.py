@@ -37,7 +37,6 @@ from malflow.runtime.spark.protocol import (
     StageReport,
     TickCommand,
     names_of_counts,
-    names_of_gauges,
     pack_program,
 )
 from malflow.runtime.spark.settings import Settings
@@ -98,7 +97,7 @@ class SparkHost:
         self._changelog = Changelog(settings.scratch, 0)
         self._discovered: Mapping[str, set[Any]] = {}
         self._pace = Pace(settings.options.pause, parallelism)
-        self._names, self._gauges = names_of_counts(program), names_of_gauges(program)
+        self._names, self._gauges = names_of_counts(program), program.gauges
         self._command = TickCommand(0, ())
         self._began = 0.0
         self._is_cut_short = False

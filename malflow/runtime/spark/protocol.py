@@ -12,9 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
-from malflow.engine.worker import LATE
 from malflow.event_time.tick import Tick
-from malflow.patterns.results import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "StageReport",
     "TickCommand",
     "names_of_counts",
-    "names_of_gauges",
     "pack_program",
     "unpack_program",
 ]
@@ -219,14 +216,8 @@ class StageReport:
 
 
 def names_of_counts(program: Program) -> list[str]:
-    """Return the names of the counts in a report, in their order."""
-    names = [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
-    return [*names, *(f"{name}/{it}" for name in program.patterns for it in COUNTERS), *names_of_gauges(program)]
-
-
-def names_of_gauges(program: Program) -> list[str]:
-    """Return the names of those counts in a report that say how much there is at present."""
-    return [f"{name}/{it}" for name in program.patterns for it in GAUGES]
+    """Return the names of the counters and gauges in a report's row, in their order."""
+    return [*program.counters, *program.gauges]
 
 
 def pack_program(data: bytes, place: ScratchFolder, changelog: Changelog) -> tuple[bytes, ScratchFolder]:

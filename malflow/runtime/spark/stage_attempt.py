@@ -169,7 +169,6 @@ class StageAttempt:
     def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords) -> None:
         outputs = worker.run(inputs, self._tick)
         self._counts.update(worker.counts)
-        self._counts.update(worker.gauges)
         merge_lateness(self._lateness, worker.lateness)
         outgoing.add(outputs)
 
@@ -198,7 +197,8 @@ class StageAttempt:
             size=sum(len(row.blob) for row in output.rows),
             pieces=output.pieces,
         )
-        counts = [self._counts[name] for name in names_of_counts(self._program)]
+        numbers = self._counts | live.worker.gauges
+        counts = [numbers.get(name, 0) for name in names_of_counts(self._program)]
         row = Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
         if not is_noted:
             return (row,), report

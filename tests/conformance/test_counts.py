@@ -1,0 +1,103 @@
+"""Operators that report numbers of their own, of which no runtime knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from malflow import StreamProvider
+from malflow.events import TickFinished
+from malflow.graph import StatelessNode
+from malflow.operators.contract import Counts, Operator, OperatorContext
+from malflow.records.batch import Batch
+from malflow.sinks import VecSink
+from malflow.states.keyed import KeyedState
+from malflow.states.kinds import StateKind
+from malflow.testing import PAUSE, ScriptedSource
+from tests.conformance.dataflow import sis
+
+
+class CountKeys(Operator):
+    """Pass records on; count the even ones, and show how many keys there are."""
+
+    state: KeyedState
+    COUNTS = Counts(counters=("even",), gauges=("keys",))
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._even = 0
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        self._even += sum(value % 2 == 0 for value in batch.values)
+        self.state.assign(dict.fromkeys(batch.keys or (), 1))
+        return (batch,)
+
+    def take_counts(self) -> Mapping[str, int]:
+        even, self._even = self._even, 0
+        return {"even": even}
+
+    def gauges(self) -> Mapping[str, int]:
+        return {"keys": len(self.state)}
+
+
+def count_keys(stream: Any, name: str) -> Any:
+    return stream._stateful(name, CountKeys, StateKind.STATEFUL_OP, 1, None, counts=CountKeys.COUNTS)
+
+
+class Looks:
+    """A listener that looks at the counts after each tick."""
+
+    def __init__(self) -> None:
+        self.runtime: Any = None
+        self.seen: list[dict[str, int]] = []
+
+    def on_event(self, event: object) -> None:
+        if isinstance(event, TickFinished):
+            self.seen.append(self.runtime.progress.counts["counted"])
+
+
+def test_progress_has_what_an_operator_counts_and_measures(any_parallelism: Any) -> None:
+    looks = Looks()
+
+    def build(provider: StreamProvider) -> None:
+        parts = {"a": [1, 2, 4, 7, PAUSE, 2], "b": [2, 12, PAUSE, PAUSE, 21]}
+        keyed = provider.new_stream().source("numbers", ScriptedSource(parts)).key_distribute("digit", last_digit)
+        count_keys(keyed, "counted").sink("sink", VecSink())
+
+    looks.runtime = any_parallelism(build, listeners=[looks])
+    looks.runtime.execute()
+    assert looks.seen[-1] == {"even": 5, "keys": 4}
+    for name in ("even", "keys"):
+        numbers = [counts[name] for counts in looks.seen]
+        assert numbers == sorted(numbers)
+    assert looks.runtime.progress.counts == {"counted": looks.seen[-1]}
+    assert looks.runtime.progress.patterns == {}
+
+
+def last_digit(message: Any) -> int:
+    digit: int = message.value % 10
+    return digit
+
+
+def test_late_records_are_among_the_counts(runtime: Any) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", sis([5, 3, 9]))
+        stamped = numbers.assign_timestamps("time", lambda msg: msg.value)
+        stamped.generate_epochs("epochs", lambda msg, _: msg.value)[0].sink("sink", VecSink())
+
+    handle = runtime(build).start()
+    handle.await_termination()
+    assert handle.progress.counts == {"epochs": {"late": 1}}
+    assert handle.progress.late == {"epochs": 1}
+
+
+def test_an_operator_of_another_kind_of_node_counts_as_well(runtime: Any) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", sis([1, 2, 3]))
+        node = StatelessNode("counted", CountKeys, counts=CountKeys.COUNTS)
+        numbers._at(numbers._append(node)).sink("sink", VecSink())
+
+    handle = runtime(build).start()
+    handle.await_termination()
+    assert handle.progress.counts == {"counted": {"even": 1, "keys": 0}}
