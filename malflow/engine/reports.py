@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from malflow.operators.hosting.reader_methods import Lags
-from malflow.operators.waiting import OperatorTime, Reached, Waiting
+from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 
-__all__ = ["Report"]
+__all__ = ["Report", "held_in"]
 
 
 @dataclass(slots=True)
@@ -45,3 +45,11 @@ class Report:
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     held: Mapping[str, Waiting] = field(default_factory=dict)
+
+
+def held_in(reports: Iterable[Report]) -> dict[str, Waiting]:
+    """Return the open results of operators, over all workers."""
+    held: dict[str, Waiting] = {}
+    for it in reports:
+        merge_held(held, it.held)
+    return held

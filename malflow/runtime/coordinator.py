@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from malflow.engine.discovery import Discovery
 from malflow.engine.parts import place_parts, places_of
 from malflow.engine.plan import Program
-from malflow.engine.reports import Report
+from malflow.engine.reports import Report, held_in
 from malflow.engine.rescale import refuse_local
 from malflow.engine.sinks import RunSinks
 from malflow.engine.states import states_of
@@ -16,30 +16,19 @@ from malflow.engine.ticks import Ticks
 from malflow.errors import OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
-from malflow.operators.waiting import OperatorTime, Waiting, merge_held
+from malflow.operators.waiting import Waiting
 from malflow.runtime.answers import Request, abandon, fail
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
-from malflow.runtime.progress import (
-    Progress,
-    counts_of,
-    lag_of,
-    lags_of,
-    late_of,
-    records_of,
-    unread_late,
-    written_of,
-)
+from malflow.runtime.pauses import Pauses
+from malflow.runtime.progress import Progress, progress_of
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.starting import RestartGuard, started
-from malflow.runtime.time_table import explain
-from malflow.runtime.time_watch import TimeWatch
+from malflow.runtime.taken_requests import TakenRequests
+from malflow.runtime.time_explainer import TimeExplainer
 
 __all__ = ["Coordinator", "drive"]
-
-_SHORTEST_REST = 0.001
-_LONGEST_REST = 0.05
 
 
 class Coordinator:
@@ -104,35 +93,22 @@ class Coordinator:
         self._guard = guard
         self._restarts = restarts
         self._discovery = Discovery(program, host.listed)
-        self._watch = TimeWatch()
-        self._unread_late = unread_late(program)
+        self._explainer = TimeExplainer(program, host, self.ticks, requests)
+        self._pauses = Pauses(lambda: self.hurries or requests.has_new)
+        self._taken = TakenRequests(requests)
         self._tick = Tick()
-        self._asked: list[Request] = []
-        self._rescaling: Request | None = None
-        self._wants_times = False
-        self._rest = _SHORTEST_REST
 
     # From any thread
 
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        ticks, counts = self.ticks, self.ticks.counts.copy()
-        own = counts_of(self._program, counts, ticks.gauges)
-        return Progress(
-            tick=ticks.number,
+        return progress_of(
+            self._program,
+            self.ticks,
             parallelism=self._host.parallelism,
-            records=records_of(counts),
-            polled=ticks.polled,
             snapshot=self.snapshots.snapshot,
             restarts=self._restarts,
-            late=late_of(self._program, counts),
-            lateness=dict(ticks.lateness),
-            unfinished=ticks.unfinished,
-            patterns={name: own[name] for name in self._program.patterns},
-            lag=lag_of(ticks.lags),
-            lag_by_part=lags_of(ticks.lags),
-            counts=own,
         )
 
     # The run
@@ -178,7 +154,7 @@ class Coordinator:
             self.snapshots.finish_sinks()
             return None
         if tick.asks_held and self._is_kept:
-            self._keep_open(_held_in(reports))
+            self._keep_open(held_in(reports))
             return None
         return self._decide()
 
@@ -203,15 +179,11 @@ class Coordinator:
         try:
             self.snapshots.close(error)
         finally:
-            asked, self._asked = self._asked, []
-            abandon(asked, error)
-            if self._rescaling is not None:
-                abandon([self._rescaling], error)
+            self._taken.close(error)
 
     def give_back(self) -> list[Request]:
         """Return the requests for snapshots that were taken and not begun, so that a restart can serve them."""
-        asked, self._asked = self._asked, []
-        return asked
+        return self._taken.give_back()
 
     # After a tick
 
@@ -220,10 +192,9 @@ class Coordinator:
         ticks.end(tick, reports)
         if ticks.polled:
             self._sinks.note_records()
-        late = late_of(self._program, ticks.counts)
-        self._watch.note_late(ticks.counts, late, ticks.lateness, self._unread_late)
+        self._explainer.note_late()
         if tick.explains:
-            self._explain(_times_in(reports))
+            self._explainer.read(reports)
         self._requests.listeners.notify(TickFinished(ticks.number, self._host.parallelism, ticks.polled, seconds))
 
     # Between two ticks
@@ -240,12 +211,12 @@ class Coordinator:
                 return self._end()
             if (step := self._discover()) is not None:
                 return step
-            if self._requests.explanations or self._watch.is_due(self.ticks.clock.now):
-                self._look()
+            if self._explainer.is_due:
+                self._explainer.explain()
             if snapshots.is_due and not snapshots.is_busy and not self._keep():
                 return self._next(polls=not snapshots.is_blocked)
-            if snapshots.is_blocked and not (self._wants_times or self.hurries):
-                snapshots.wait(self._longer_rest())
+            if snapshots.is_blocked and not (self._explainer.needs_tick or self.hurries):
+                snapshots.wait(self._pauses.longer())
                 continue
             self._pause()
             if not self._is_ending:
@@ -262,62 +233,46 @@ class Coordinator:
 
     def _serve(self) -> Step | None:
         """Serve the requests, in their order; a snapshot waits for the one that is being written."""
-        pending = self._requests.pending
-        while pending or self._asked:
+        taken = self._taken
+        while taken:
             if self._is_ending:
-                self._take_last()
+                taken.take_last()
                 return None
-            if not self._asked and pending[0].parallelism is not None:
+            if taken.is_rescale_next:
                 if (step := self._serve_rescale()) is not None:
                     return step
                 continue
-            while pending and pending[0].parallelism is None:
-                self._asked.append(pending[0])  # before it leaves the queue, lest a signal comes in between
-                pending.popleft()
+            taken.take_snapshots()
             if self.snapshots.is_busy:
                 return None
             if not self._keep():
                 return self._next(polls=not self.snapshots.is_blocked)
         return None
 
-    def _take_last(self) -> None:
-        """Take all requests: the last snapshot answers those for snapshots, and no rescale is made any more."""
-        pending = self._requests.pending
-        while pending:
-            if pending[0].parallelism is None:
-                self._asked.append(pending[0])
-            else:
-                abandon([pending[0]])
-            pending.popleft()
-
     def _serve_rescale(self) -> Rescale | None:
         """Take the oldest request, which is for a rescale; return the step if there is one to take."""
-        request = self._requests.pending.popleft()
-        if request.parallelism is None or not request.answer.set_running_or_notify_cancel():
+        parallelism, tick = self._taken.take_rescale(), self.ticks.number
+        if parallelism is None:
             return None
-        tick = self.ticks.number
-        if request.parallelism == self._host.parallelism:
-            self._requests.listeners.notify(Rescaled(tick, request.parallelism, request.parallelism))
-            request.answer.set_result(None)
+        if parallelism == self._host.parallelism:
+            self._requests.listeners.notify(Rescaled(tick, parallelism, parallelism))
+            self._taken.end_rescale()
             return None
         try:
             refuse_local(self._program)
         except SnapshotError as error:
-            self._requests.listeners.notify(RescaleRefused(tick, request.parallelism, error))
-            request.answer.set_exception(error)
+            self._requests.listeners.notify(RescaleRefused(tick, parallelism, error))
+            self._taken.end_rescale(error)
             return None
-        self._rescaling = request
-        return Rescale(request.parallelism)
+        return Rescale(parallelism)
 
     def _rescale(self, change: Rescale) -> None:
-        previous, request = self._host.parallelism, self._rescaling
+        previous = self._host.parallelism
         self._host.rescale(change.parallelism)
         self.ticks.place(self._host.parts)
         self.ticks.start(self._host.live())
         self._requests.listeners.notify(Rescaled(self.ticks.number, previous, change.parallelism))
-        if request is not None:
-            self._rescaling = None
-            request.answer.set_result(None)
+        self._taken.end_rescale()
 
     def _discover(self) -> PartsChanged | None:
         """Find the sources whose parts have changed."""
@@ -338,38 +293,24 @@ class Coordinator:
 
     def _keep(self, *, ending: bool = False) -> bool:
         """Begin a snapshot, for all that have asked for one; return whether that was possible before the next tick."""
+        taken = self._taken
         if not self._options.persistence.is_enabled:
-            abandon(self._asked)
-            self._asked.clear()
+            abandon(taken.give_back())
             return True
         try:
-            made = self.snapshots.take(self._asked, ending=ending)
+            made = self.snapshots.take(taken.snapshots, ending=ending)
         except Exception as error:
-            fail(self._asked, error)
+            fail(taken.snapshots, error)
             raise
         if made is not None:
-            self._asked.clear()
+            taken.snapshots.clear()
         return made is not None
-
-    def _explain(self, times: Mapping[int, Mapping[int, OperatorTime]]) -> None:
-        now, ticks = self.ticks.clock.now, self.ticks
-        rows = explain(self._program, times, ticks.heard, now)
-        self._watch.note(now, rows, written_of(self._program, ticks.counts))
-        self._requests.explain(now, rows)
-        self._wants_times = False
-
-    def _look(self) -> None:
-        """Explain the run's time, now or with the next tick."""
-        times = self._host.times()
-        self._wants_times = times is None
-        if times is not None:
-            self._explain(times)
 
     # The end
 
     def _end(self) -> Step | None:
         """Return the step after the last tick that polled: one more for the host to tell what is open, or the final."""
-        self._look()
+        self._explainer.explain()
         if not self._keep(ending=True):
             return self._next(polls=False)
         if self._requests.stopping:
@@ -393,30 +334,18 @@ class Coordinator:
     # Ticks
 
     def _next(self, *, polls: bool = True, asks_held: bool = False, final: bool = False) -> Tick:
-        self._tick = self.ticks.begin(polls=polls, explains=self._wants_times, asks_held=asks_held, final=final)
+        explains = self._explainer.needs_tick
+        self._tick = self.ticks.begin(polls=polls, explains=explains, asks_held=asks_held, final=final)
         return self._tick
 
     def _pause(self) -> None:
         """Pause if nothing was polled, or the host wants it; requests cut it short."""
-        left = self._host.pause()
+        seconds = self._host.pause()
         if self.ticks.polled:
-            self._rest = _SHORTEST_REST
-            if left <= 0:
-                return
+            self._pauses.reset()
         else:
-            left = max(left, self._longer_rest())
-        deadline = time.monotonic() + left
-        while not self._is_wanted and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, _LONGEST_REST))
-
-    def _longer_rest(self) -> float:
-        rest, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
-        return rest
-
-    @property
-    def _is_wanted(self) -> bool:
-        requests = self._requests
-        return self.hurries or requests.stopping or bool(requests.pending) or bool(requests.explanations)
+            seconds = max(seconds, self._pauses.longer())
+        self._pauses.pause(seconds)
 
 
 def drive(coordinator: Coordinator, host: TickingHost) -> None:
@@ -433,17 +362,3 @@ def drive(coordinator: Coordinator, host: TickingHost) -> None:
             step = coordinator.next(reports, time.perf_counter() - began)
         else:
             step = coordinator.apply(step)
-
-
-def _held_in(reports: Sequence[Report]) -> dict[str, Waiting]:
-    held: dict[str, Waiting] = {}
-    for it in reports:
-        merge_held(held, it.held)
-    return held
-
-
-def _times_in(reports: Sequence[Report]) -> dict[int, dict[int, OperatorTime]]:
-    times: dict[int, dict[int, OperatorTime]] = {it.worker: {} for it in reports}
-    for it in reports:
-        times[it.worker].update(it.times)
-    return times

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from malflow.engine.plan import Program, key_of_count
+from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
@@ -14,12 +15,11 @@ from malflow.operators.hosting.reader_methods import Lags
 
 __all__ = [
     "Progress",
-    "counts_of",
     "finished",
     "lag_of",
     "lags_of",
     "late_of",
-    "records_of",
+    "progress_of",
     "unread_late",
     "written_of",
 ]
@@ -65,6 +65,35 @@ class Progress:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
+def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: int | None, restarts: int) -> Progress:
+    """Return the progress of a run; may be called from any thread.
+
+    Args:
+        program: the program.
+        ticks: its ticks.
+        parallelism: the number of workers.
+        snapshot: the id of the last snapshot; None before the first.
+        restarts: how often the run was restarted.
+    """
+    counts = ticks.counts.copy()
+    own = _counts_of(program, counts, ticks.gauges)
+    return Progress(
+        tick=ticks.number,
+        parallelism=parallelism,
+        records=_records_of(counts),
+        polled=ticks.polled,
+        snapshot=snapshot,
+        restarts=restarts,
+        late=late_of(program, counts),
+        lateness=dict(ticks.lateness),
+        unfinished=ticks.unfinished,
+        patterns={name: own[name] for name in program.patterns},
+        lag=lag_of(ticks.lags),
+        lag_by_part=lags_of(ticks.lags),
+        counts=own,
+    )
+
+
 def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:
     """Return the lag of each source, from those of its parts."""
     return {name: None if None in by_part.values() else _total(by_part) for name, by_part in lags.items()}
@@ -79,7 +108,7 @@ def lags_of(lags: Mapping[str, Lags]) -> dict[str, dict[Any, int | None]]:
     return {name: dict(by_part) for name, by_part in lags.items()}
 
 
-def records_of(counts: Mapping[str, int]) -> dict[str, int]:
+def _records_of(counts: Mapping[str, int]) -> dict[str, int]:
     """Return how many records each operator took, from the workers' counts."""
     return {name: count for name, count in counts.items() if "/" not in name}
 
@@ -94,7 +123,7 @@ def written_of(program: Program, counts: Mapping[str, int]) -> int:
     return sum(counts.get(v.node.name, 0) for v in program.vertices if isinstance(v.node, SinkNode))
 
 
-def counts_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def _counts_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Return the counters and gauges of each operator that has any, from the workers' counts and gauges."""
     return {
         name: {it: counts.get(key_of_count(name, it), 0) for it in own.counters}

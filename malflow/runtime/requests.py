@@ -43,6 +43,11 @@ class RunRequests:
         self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
         self.own = OwnThreads()
 
+    @property
+    def has_new(self) -> bool:
+        """Whether the run is asked to stop, or for something that it has not taken up."""
+        return self.stopping or bool(self.pending) or bool(self.explanations)
+
     def stop(self) -> None:
         """End the run after the current tick."""
         self.stopping = True

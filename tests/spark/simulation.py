@@ -19,7 +19,7 @@ import pytest
 
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
-from malflow.runtime import coordinator
+from malflow.runtime import pauses
 from malflow.runtime.answers import Request
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
@@ -308,8 +308,8 @@ def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run_attempt, "Query", _Query)
         patched.setattr(settings, "_POLL_SECONDS", 0.0)
-        patched.setattr(coordinator, "_SHORTEST_REST", 0.0)
-        patched.setattr(coordinator, "_LONGEST_REST", 0.0)
+        patched.setattr(pauses, "_SHORTEST", 0.0)
+        patched.setattr(pauses, "_LONGEST", 0.0)
         patched.setattr(changelog_index, "_LONGEST", longest)
         patched.setattr(state, "SLACK", slack)
         yield
