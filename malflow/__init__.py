@@ -1,7 +1,7 @@
 """malflow: write a dataflow as a script, test it like a function, run it in one process or on Spark.
 
-A stream processor with per-key state, event time and snapshots. A function builds the dataflow from sources,
-operators and sinks; a runtime runs it, and a later run resumes exactly from the last snapshot.
+A stream processor with per-key state, event time and snapshots. A function builds the dataflow from sources, operators
+and sinks. A runtime runs it, and a later run resumes exactly from the last snapshot.
 
 - `SingleThreadRuntime` runs a dataflow in this process, `SparkRuntime` on Apache Spark (``pip
   install 'malflow[spark]'``).

@@ -1,15 +1,15 @@
-"""Aggregators: what `aggregate` computes for each key, or for each key and window.
+"""Aggregators, which `aggregate` computes for each key, or for each key and window.
 
 >>> from malflow import agg
 >>> aggregate(agg.sum("amount"), [{"amount": 2}, {"amount": 3}])
 5
 
-A field, the argument of most functions, is the name of an item of a mapping, or of an attribute of any other value; or
-a function of the value. Without one the value itself is aggregated. A missing field is an error, and None is one where
-a number is needed: call ``filter`` first to drop such records.
+Most functions take a field: the name of an item of a mapping or of an attribute of any other value, or a function of
+the value. Without it the value itself is aggregated. A missing field is an error, and so is None in place of a number:
+call ``filter`` first to drop such records.
 
-Several aggregators run as one generated loop, in which equal parts are computed once: `count`, `sum` and `mean` of a
-field keep one count and one sum. Records are added one by one in the order of their arrival.
+Several aggregators run as one generated loop, which computes equal parts once: `count`, `sum` and `mean` of a field
+share one count and one sum. Records are added one by one in order of arrival.
 
 In the examples, ``aggregate(aggregator, values)`` adds the values, at the timestamps 0, 1, 2, ..., and returns the
 result.
@@ -95,7 +95,8 @@ def count(predicate: Any = None) -> Any:
     """Count the records, or those that satisfy a predicate. State: an integer.
 
     Args:
-        predicate: a function of the value, or a field; records where it is false, zero, empty or None do not count.
+        predicate: a function of the value, or a field; records for which it is false, zero, empty or None are not
+            counted.
 
     >>> aggregate(agg.count(), "abc"), aggregate(agg.count(str.isupper), "aBC")
     (3, 2)
@@ -110,10 +111,10 @@ def sum(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def sum(field: str) -> Aggregator[Any, Any, Any]: ...
 def sum(field: Any = None) -> Any:
-    """Add up a field: numbers, timedeltas, or anything else with ``+`` but text. State: the sum.
+    """Add up a field: numbers, timedeltas, or any other type with ``+`` except text. State: the sum.
 
-    Floats are added one by one, in the order of arrival; the error is within n * 1.1e-16 of the sum of magnitudes.
-    See `fsum` for a sum without error.
+    Floats are added one by one, in order of arrival; the error is at most n * 1.1e-16 times the sum of magnitudes. See
+    `fsum` for an exact sum.
 
     >>> aggregate(agg.sum(len), ["a", "bcd"])
     4
@@ -128,9 +129,9 @@ def min(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def min(field: str) -> Aggregator[Any, Any, Any]: ...
 def min(field: Any = None) -> Any:
-    """Return the least of a field; of equal ones that of the first record. State: the least.
+    """Return the least value of a field; of equal values, the first to arrive. State: this value.
 
-    Text is ordered by letters, so that "10" is less than "9": convert numbers that were read as text.
+    Text is compared as text, so "10" is less than "9": convert numbers that were read as text.
 
     >>> aggregate(agg.min(), [3, 1, 2])
     1
@@ -145,9 +146,9 @@ def max(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def max(field: str) -> Aggregator[Any, Any, Any]: ...
 def max(field: Any = None) -> Any:
-    """Return the greatest of a field; of equal ones that of the first record. State: the greatest.
+    """Return the greatest value of a field; of equal values, the first to arrive. State: this value.
 
-    Text is ordered by letters, so that "10" is less than "9": convert numbers that were read as text.
+    Text is compared as text, so "10" is less than "9": convert numbers that were read as text.
 
     >>> aggregate(agg.max(), [3, 1, 2])
     3
@@ -164,7 +165,7 @@ def mean(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def mean(field: str) -> Aggregator[Any, Any, Any]: ...
 def mean(field: Any = None) -> Any:
-    """Return the arithmetic mean of a field. State: a count and a `sum`, whose precision it has.
+    """Return the arithmetic mean of a field, with the precision of `sum`. State: a count and a sum.
 
     >>> aggregate(agg.mean("amount"), [{"amount": 2}, {"amount": 3}])
     2.5
@@ -185,11 +186,12 @@ def variance(field: Any = None, *, ddof: int = 1) -> Any:
 
     Args:
         field: the field, of numbers.
-        ddof: 1 for the variance of the population estimated from a sample, 0 for that of the records themselves.
+        ddof: 1 for the sample variance, an estimate for the population; 0 for the variance of the records themselves.
 
     Sources: Welford, "Note on a method for calculating corrected sums of squares and products", 1962; to merge, Chan,
-    Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. Large squares
-    are not subtracted from each other, so that few digits are lost. The order of arrival changes only the last ones.
+        Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. Large
+        squares are not subtracted from each other, so few digits are lost. The order of arrival changes only the last
+        digits.
 
     >>> aggregate(agg.variance(), [1e9 + 1, 1e9 + 2, 1e9 + 3])
     1.0
@@ -204,7 +206,7 @@ def stddev(field: Callable[[V], Any], *, ddof: int = 1) -> Aggregator[V, Any, fl
 @overload
 def stddev(field: str, *, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
 def stddev(field: Any = None, *, ddof: int = 1) -> Any:
-    """Return the standard deviation of a field, a float: the square root of its `variance`, with which it shares state.
+    """Return the standard deviation of a field, a float: the square root of its `variance`, whose state it shares.
 
     >>> aggregate(agg.stddev(ddof=0), [1, 3])
     1.0
@@ -219,13 +221,13 @@ def fsum(field: Callable[[V], float]) -> Aggregator[V, Any, float]: ...
 @overload
 def fsum(field: str) -> Aggregator[Any, Any, float]: ...
 def fsum(field: Any = None) -> Any:
-    """Add up floats and integers without rounding, and return the float nearest to the sum: that of `math.fsum`.
+    """Add up floats and integers without rounding, and return the float nearest to the sum, as `math.fsum` does.
 
-    It does not depend on the order of arrival. Takes several times as long as `sum`. Infinity and NaN are errors, and
-    so is a sum beyond the floats.
+    The result does not depend on the order of arrival. It takes several times as long as `sum`. Infinity, NaN and sums
+    too large for a float are errors.
 
-    State: an integer of up to 2,100 bits, the sum in units of the least float, after Kulisch, "Computer Arithmetic and
-    Validity", 2008.
+    State: the sum in units of the least float, an integer of up to 2,100 bits. Source: Kulisch, "Computer Arithmetic
+        and Validity", 2008.
 
     >>> aggregate(agg.fsum(), [1e16, 1.0, -1e16]), aggregate(agg.sum(), [1e16, 1.0, -1e16])
     (1.0, 0.0)
@@ -238,7 +240,7 @@ def min_by(field: str) -> Aggregator[Any, Any, Any]: ...
 @overload
 def min_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
 def min_by(field: Any) -> Any:
-    """Return the value whose field is the least; of equal ones the earliest, and of these the first to arrive.
+    """Return the value with the least field; of equal ones the earliest, and of these the first to arrive.
 
     State: the field, the timestamp and the value, which must not be changed afterwards.
 
@@ -253,7 +255,7 @@ def max_by(field: str) -> Aggregator[Any, Any, Any]: ...
 @overload
 def max_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
 def max_by(field: Any) -> Any:
-    """Return the value whose field is the greatest; of equal ones the earliest, and of these the first to arrive.
+    """Return the value with the greatest field; of equal ones the earliest, and of these the first to arrive.
 
     State: the field, the timestamp and the value, which must not be changed afterwards.
 
@@ -270,7 +272,7 @@ def first(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def first(field: str) -> Aggregator[Any, Any, Any]: ...
 def first(field: Any = None) -> Any:
-    """Return a field of the record with the least timestamp, and of several that of the first to arrive.
+    """Return a field of the record with the least timestamp; of several such records, the first to arrive.
 
     State: the timestamp and the field.
 
@@ -287,7 +289,7 @@ def last(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def last(field: str) -> Aggregator[Any, Any, Any]: ...
 def last(field: Any = None) -> Any:
-    """Return a field of the record with the greatest timestamp, and of several that of the last to arrive.
+    """Return a field of the record with the greatest timestamp; of several such records, the last to arrive.
 
     State: the timestamp and the field.
 
@@ -304,15 +306,15 @@ def count_distinct(field: Callable[[V], Any], *, approximate: bool = False) -> A
 @overload
 def count_distinct(field: str, *, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
 def count_distinct(field: Any = None, *, approximate: bool = False) -> Any:
-    """Count the distinct values of a field, which are hashable; those that are equal in Python are one.
+    """Count the distinct values of a field, which must be hashable; values equal in Python count once.
 
     Args:
         field: the field.
-        approximate: estimate. Up to 1,024 values the estimate is exact; beyond, its standard error is 3 %. The values
-            must then have a stable hash, as keys have.
+        approximate: whether to estimate the count. Up to 1,024 values the estimate is exact; beyond, its standard error
+            is 3 %. The values must then have a stable hash, as keys do.
 
     State: the set of values; if approximate, the 1,024 least 64-bit hashes of values (k minimum values). The estimate
-    does not depend on the order or the repetition of values.
+        does not depend on the order of values.
 
     Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
 
@@ -332,15 +334,15 @@ def quantiles(field: Callable[[V], Any] | None, /, *fractions: float) -> Aggrega
 def quantiles(field: Any, /, *fractions: Any) -> Any:
     """Estimate quantiles of a field of numbers, each with a relative error of at most 1 %.
 
-    The quantile ``q`` of ``n`` numbers is the one of rank ``ceil(q * n)`` among the sorted numbers: a share ``q`` of
-    them is not above it. An estimate is never below the least number, nor above the greatest.
+    The quantile ``q`` of ``n`` numbers is the one with rank ``ceil(q * n)`` in sorted order: at least a fraction ``q``
+    of them does not exceed it. An estimate is never below the least number, nor above the greatest.
 
     Args:
         field: the field; None for the value itself.
-        fractions: which quantiles, from 0 to 1.
+        fractions: the quantiles, from 0 to 1.
 
-    State: the least, the greatest, and how many numbers are in each of the buckets whose bounds are the powers of
-    1.0202: 115 buckets for each factor of ten. The estimates do not depend on the order of arrival.
+    State: the least number, the greatest, and the count in each bucket. The bounds of the buckets are the powers of
+        1.0202: 115 buckets for each factor of ten. The estimates do not depend on the order of arrival.
 
     Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
     2019.
@@ -371,13 +373,13 @@ def exact_quantiles(field: Callable[[V], N], /, *fractions: float) -> Aggregator
 @overload
 def exact_quantiles(field: str | None, /, *fractions: float) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
 def exact_quantiles(field: Any, /, *fractions: Any) -> Any:
-    """Return quantiles of a field, each of them one of its values: that of rank ``ceil(q * n)``.
+    """Return exact quantiles of a field: for each fraction, the value with rank ``ceil(q * n)``.
 
     Args:
-        field: the field; None for the value itself. Numbers, or anything else that is ordered and hashable, but text.
-        fractions: which quantiles, from 0 to 1.
+        field: the field; None for the value itself. Numbers, or any other ordered and hashable type except text.
+        fractions: the quantiles, from 0 to 1.
 
-    State: the count of each distinct value. See `quantiles` for estimates, whose state is small.
+    State: the count of each distinct value. See `quantiles` for estimates with a small state.
 
     >>> aggregate(agg.exact_quantiles(None, 0.5, 0.99), range(1, 1001))
     (500, 990)
@@ -401,7 +403,7 @@ def median(field: Callable[[V], Any]) -> Aggregator[V, Any, float]: ...
 @overload
 def median(field: str) -> Aggregator[Any, Any, float]: ...
 def median(field: Any = None) -> Any:
-    """Estimate the median of a field of numbers: see `quantiles`. Of an even number it is the lower one.
+    """Estimate the median of a field of numbers: see `quantiles`. For an even count, it is the lower median.
 
     >>> round(aggregate(agg.median(), [1, 100, 10_000]))
     100
@@ -416,9 +418,9 @@ def largest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]
 @overload
 def largest(n: int, field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
 def largest(n: int, field: Any = None) -> Any:
-    """Return the `n` greatest of a field, the greatest first; fewer if there are fewer records.
+    """Return the `n` greatest values of a field, in descending order; fewer if there are fewer records.
 
-    State: a list of them. See `top` for the most frequent.
+    State: a list of them. See `top` for the most frequent values.
 
     >>> aggregate(agg.largest(2), [3, 1, 4, 1, 5])
     (5, 4)
@@ -433,7 +435,7 @@ def smallest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...
 @overload
 def smallest(n: int, field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
 def smallest(n: int, field: Any = None) -> Any:
-    """Return the `n` least of a field, the least first; fewer if there are fewer records. State: a list of them.
+    """Return the `n` least values of a field, in ascending order; fewer if there are fewer records. State: a list.
 
     >>> aggregate(agg.smallest(2), [3, 1, 4, 1, 5])
     (1, 1)
@@ -450,19 +452,19 @@ def top(
 @overload
 def top(n: int, field: str, *, capacity: int | None = None) -> Aggregator[Any, Any, tuple[tuple[Any, int], ...]]: ...
 def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
-    """Return the `n` most frequent values of a field with their counts; of equally frequent ones the first seen.
+    """Return the `n` most frequent values of a field with their counts; values with equal counts in order of arrival.
 
-    The `n` greatest values are `largest`.
+    See `largest` for the greatest values.
 
     Args:
         n: how many values.
-        field: the field, whose values are hashable.
-        capacity: how many values are counted at most; by default all are, exactly. With a capacity, a value that
-            is one in `capacity` of the records or more frequent is among those that are counted, and a count is too
-            great by at most the number of records divided by `capacity`, never too small. The result depends on the
-            order of arrival.
+        field: the field, whose values must be hashable.
+        capacity: the maximum number of values with a counter; by default all values are counted, exactly. With a
+            capacity, every value that makes up at least one in `capacity` records has a counter. A count may be too
+            great, by at most the number of records divided by `capacity`, but never too small. The result depends on
+            the order of arrival.
 
-    State: the counts by value. With a capacity, a value that is not counted yet takes O(capacity).
+    State: the counts by value. With a capacity, adding a value without a counter takes O(capacity).
 
     Sources: Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
     2005; to merge, Agarwal et al., "Mergeable summaries", 2012.
@@ -484,10 +486,10 @@ def collect(field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
 @overload
 def collect(field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
 def collect(field: Any = None) -> Any:
-    """Return a field of all records in the order of arrival, as a tuple. State: a list of what must not be changed.
+    """Return a field of all records in order of arrival, as a tuple. State: a list; its items must not be mutated.
 
-    Where accumulators are merged, as in sliding windows, sessions, rollups and cogroups, records of the earlier part
-    come first, and in each part the order is that of arrival.
+    Where accumulators are merged, as in sliding windows, sessions, rollups and cogroups, the records of the earlier
+    part precede the others; each part is in order of arrival.
 
     >>> aggregate(agg.collect(str.upper), "abc")
     ('A', 'B', 'C')
@@ -502,7 +504,7 @@ def collect_set(field: Callable[[V], N]) -> Aggregator[V, Any, frozenset[N]]: ..
 @overload
 def collect_set(field: str) -> Aggregator[Any, Any, frozenset[Any]]: ...
 def collect_set(field: Any = None) -> Any:
-    """Return the distinct values of a field, which are hashable, as a frozenset. State: a set.
+    """Return the distinct values of a field, which must be hashable, as a frozenset. State: a set.
 
     >>> aggregate(agg.collect_set(), "aab") == {"a", "b"}
     True
@@ -535,16 +537,15 @@ def fold(
     result: Callable[[A], R],
 ) -> Aggregator[V, A, R]: ...
 def fold(create: Any, add: Any, merge: Any = None, *, result: Any = None) -> Any:
-    """Aggregate with functions. State: what they return.
+    """Aggregate with functions. State: the accumulator that they return.
 
     Args:
         create: returns an empty accumulator.
-        add: ``(accumulator, value)``, or ``(accumulator, value, timestamp)``: returns the accumulator, the same one
-            changed in place, or another.
-        merge: ``(one, other)``: returns a new accumulator of the values of both, those of `one` first, and changes
+        add: ``(accumulator, value)``, or ``(accumulator, value, timestamp)``: returns the accumulator, either mutated
+            in place or a new one.
+        merge: ``(one, other)``: returns a new accumulator for the values of both, those of `one` first, and mutates
             neither. Sliding windows and sessions need it.
-        result: returns the result for an accumulator, without giving out the accumulator itself. By default it is a
-            deep copy.
+        result: returns the result of an accumulator, but not the accumulator itself. By default, a deep copy.
 
     >>> aggregate(agg.fold(str, lambda text, word, timestamp: f"{text}{timestamp}{word} "), ["to", "be"])
     '0to 1be '
@@ -596,7 +597,7 @@ def tuple_(
     *more: Aggregator[V, Any, Any],
 ) -> Aggregator[V, Any, tuple[Any, ...]]: ...
 def tuple_(*aggregators: Any) -> Any:
-    """Return the results of several aggregators as a tuple. State: a list of their states, equal ones once.
+    """Return the results of several aggregators as a tuple. State: a list of their states, without duplicates.
 
     >>> aggregate(agg.tuple_(agg.count(), agg.max()), [3, 1, 2])
     (3, 3)
@@ -607,13 +608,13 @@ def tuple_(*aggregators: Any) -> Any:
 
 
 def into(made: Callable[..., R], /, **aggregators: Aggregator[V, Any, Any]) -> Aggregator[V, Any, R]:
-    """Return the results of several aggregators as an object: the results are the arguments of its class.
+    """Return the results of several aggregators as an object: they are the arguments of its class.
 
-    State: a list of the states of the aggregators, equal ones once.
+    State: a list of the states of the aggregators, without duplicates.
 
     Args:
         made: a dataclass, a named tuple, `dict`, or any other function of these arguments.
-        aggregators: the aggregators by the names of the arguments.
+        aggregators: the aggregators, by argument name.
 
     >>> aggregate(agg.into(dict, words=agg.count(), letters=agg.sum(len)), ["to", "be", "or", "not"])
     {'words': 4, 'letters': 9}
@@ -626,7 +627,7 @@ def into(made: Callable[..., R], /, **aggregators: Aggregator[V, Any, Any]) -> A
     if odd:
         raise GraphError(f"agg.into passes results by name; {odd[0]!r} is not a Python identifier", location=location())
     if not callable(made):
-        raise GraphError(f"agg.into calls a class; got {label(made)}", location=location())
+        raise GraphError(f"agg.into needs a class or function; got {label(made)}", location=location())
     _refuse_other_names(made, names)
     return Into(tuple(parts), made, names)
 
@@ -645,9 +646,10 @@ def _refuse_other_names(made: Callable[..., object], names: tuple[str, ...]) -> 
 
 
 def partial(aggregator: Aggregator[V, A, Any], /) -> Aggregator[V, A, A]:
-    """Return the accumulator of an aggregator as its result: for aggregation in stages, the last one with `merged`.
+    """Return the accumulator of an aggregator as its result, for aggregation in stages that ends with `merged`.
 
-    A mean of means is not the mean of all values; the merged accumulators of means are. State: the aggregator's.
+    A mean of means is not the mean of all values, but merging the accumulators of means yields it. State: the
+    aggregator's.
 
     >>> hours = [aggregate(agg.partial(agg.mean()), values) for values in ([1, 2, 3], [10])]
     >>> hours

@@ -16,7 +16,7 @@ __all__ = ["advice", "deferred", "misspelt", "takes", "without_result"]
 _OTHER_HOOKS = frozenset(
     {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
 )
-"""Hooks of other logics and other stream processors, which users may expect to be called."""
+"""Hooks of other logics and other stream processors, which users may expect malflow to call."""
 
 _ALIKE = 0.75
 
@@ -45,7 +45,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("rate_limit", "limit"), "throttle"),
     **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
 }
-"""malflow's method for methods of other stream processors."""
+"""malflow's names for the methods of other stream processors."""
 
 _IN_WORDS = {
     **dict.fromkeys(
@@ -54,12 +54,13 @@ _IN_WORDS = {
     ),
     **dict.fromkeys(
         ("join", "left_join", "right_join", "outer_join", "full_outer_join", "inner_join", "join_window"),
-        "call .key_distribute() on both streams alike, then .interval_join() or .asof_join(), or .window() and "
+        "call .key_distribute() on both streams with the same key, then .interval_join() or .asof_join(), or .window() "
+        "and "
         ".cogroup()",
     ),
     **dict.fromkeys(
         ("cogroup", "co_group", "group_join"),
-        "call .key_distribute() on all streams alike, then .window() and .cogroup() with the others",
+        "call .key_distribute() on all streams with the same key, then .window() and .cogroup() with the others",
     ),
     **dict.fromkeys(
         ("collect", "to_list", "take", "head", "first", "to_pandas"),
@@ -70,7 +71,7 @@ _IN_WORDS = {
         ("execute", "run", "start", "run_async", "await_termination"),
         "pass the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
     ),
-    "late": "only the stream that .event_time() returns has it, not the streams derived from that one; write "
+    "late": "only the stream that .event_time() returns has it, not streams derived from it; write "
     "timed = stream.event_time(...), then timed.late",
     **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
     **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),
@@ -83,7 +84,7 @@ _IN_WORDS = {
 
 
 def deferred(function: Any, *, generators: bool = False) -> str | None:
-    """Return the kind of a function whose call only creates an object, without running its code; None for others.
+    """Return the kind of a function whose call creates an object without running its code; None for others.
 
     Args:
         function: anything callable: a function, a method, a partial, an object with a method ``__call__``.
@@ -96,7 +97,7 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
     """
     while isinstance(function, partial):
         function = function.func
-    for target in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - it is inspected, not only tested for
+    for target in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - the attribute is inspected, not only tested for
         if inspect.iscoroutinefunction(target):
             return "a coroutine function"
         if inspect.isasyncgenfunction(target):
@@ -107,7 +108,7 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
 
 
 def without_result(function: Any) -> str | None:
-    """Return the kind of a function whose call has no result: it is deferred, or forgets to return one; or None.
+    """Return the kind of a function whose call has no result, since it is deferred or lacks a return; else None.
 
     >>> def forgetful(value): value += 1
     >>> without_result(forgetful), without_result(len)
@@ -119,7 +120,7 @@ def without_result(function: Any) -> str | None:
 def takes(function: Any, count: int) -> bool:
     """Whether a function accepts this many positional arguments; True if its signature is unknown.
 
-    Of a decorated function, what the decorator has made of it counts.
+    For a decorated function, the signature of the decorator's wrapper counts.
 
     >>> takes(lambda part: part, 1), takes(lambda part: part, 2), takes(print, 2)
     (True, False, True)
@@ -151,7 +152,7 @@ def advice(method: str, methods: Collection[str]) -> str:
 
 
 def misspelt(logic: object, hooks: Collection[str]) -> tuple[str, str | None] | None:
-    """Return a method of a logic that looks like a misspelt hook, and the likely hook, if any.
+    """Return a method of a logic that looks like a misspelt hook, and the hook that it resembles, if any.
 
     >>> class Logic:
     ...     def on_epochs(self): ...

@@ -42,7 +42,7 @@ def operator_error(
 
     Args:
         operator: the operator's name.
-        error: the exception that user code raised, or a sentence that says what is wrong with its result.
+        error: the exception that user code raised, or a sentence that describes the fault in its result.
         record: key, value and timestamp of the record being processed, if any.
         callback: the user's function or object.
         about: the subject if it is not a record, such as ``part 'a'``.
@@ -60,7 +60,7 @@ def operator_error(
 
 
 def missing_field(field: str, value: object) -> str | None:
-    """Return words that say that a value lacks a field, and which ones it has, similar names first; None if it has it.
+    """Return a message that a value lacks a field, listing its fields, similar names first; None if it has the field.
 
     >>> missing_field("delai", {"town": 1, "delay": 2}), missing_field("real", 1)
     ("the value has no item 'delai'; it has ['delay', 'town']", None)
@@ -79,13 +79,13 @@ def missing_field(field: str, value: object) -> str | None:
 
 
 def note_missing_field(error: Exception, field: str, value: object, instead: str) -> None:
-    """Add a note to an error of reading a field, if the reason is that the value lacks it.
+    """Add a note to an error raised while reading a field, if the value lacks it.
 
     Args:
-        error: what was raised.
+        error: the exception.
         field: the name of the item or attribute.
         value: the value.
-        instead: what to do about it.
+        instead: the remedy.
     """
     lacks = error.args == (field,) if isinstance(error, KeyError) else getattr(error, "name", None) == field
     words = missing_field(field, value) if lacks and getattr(error, "obj", value) is value else None
@@ -94,7 +94,7 @@ def note_missing_field(error: Exception, field: str, value: object, instead: str
 
 
 def _attributes(value: object) -> list[str]:
-    """Return the names of the fields of a record that is an object."""
+    """Return the field names of a record that is an object."""
     kind = type(value)
     sources = (getattr(kind, "_fields", ()), getattr(kind, "__dataclass_fields__", ()), getattr(value, "__dict__", ()))
     slots = [name for base in kind.__mro__ for name in _slots_of(base)]
@@ -107,14 +107,14 @@ def _slots_of(kind: type) -> Iterable[str]:
 
 
 def _explained(error: BaseException, record: tuple[Any, Any, Any] | None) -> str:
-    """Return the text of an exception with its notes, and advice where a function took one thing for another."""
+    """Return the text of an exception with its notes, and a hint if a function confused the message with its value."""
     notes = getattr(error, "__notes__", [])
     advice = _mistaken(error, record)
     return "; ".join([f"{type(error).__name__}: {error_text(error)}", *notes, *([advice] if advice else [])])
 
 
 def _mistaken(error: BaseException, record: tuple[Any, Any, Any] | None) -> str | None:
-    """Return the cure if a function took the message for its value, or the value for the message."""
+    """Return a hint if a function took the message for its value, or the value for the message."""
     if isinstance(error, TypeError) and "DataMessage'" in error_text(error):
         return "the function receives the message: write msg.value for its value, as in msg.value['field']"
     if not isinstance(error, AttributeError):
@@ -134,17 +134,17 @@ _ELSEWHERE = {
     "key": "the function receives the value, which has no key: call .map_with_key() for a function of key and value",
     "timestamp": "the function receives the value, which has no timestamp: call .stateless_op() for one of the message",
 }
-"""What to write instead of a field of the message, where a function receives the value."""
+"""Hints for fields of the message in a function that receives the value."""
 
 
 def _place(error: BaseException | str, callback: Any) -> str | None:
-    """Return the user's function with its location, and the function that raised, if it is another."""
+    """Return the user's function with its location, and the function that raised, if different."""
     raised = None if isinstance(error, str) else _raised_in(error)
     if callback is None or _is_ours(callback):
         return raised and raised[0]
     try:
         described = describe(callback)
-    except Exception:  # noqa: BLE001 - an odd __getattr__ must not hide the error being reported
+    except Exception:  # noqa: BLE001 - a broken __getattr__ must not hide the error being reported
         described = f"an object of class {type(callback).__qualname__}"
     if raised is None or raised[1] in described:
         return described
@@ -152,7 +152,7 @@ def _place(error: BaseException | str, callback: Any) -> str | None:
 
 
 def _is_ours(callback: Any) -> bool:
-    """Whether a callback is an object or a function of malflow's own."""
+    """Whether a callback belongs to malflow."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     module = getattr(callback, "__module__", "") if isinstance(callback, FunctionType) else type(callback).__module__
@@ -160,7 +160,7 @@ def _is_ours(callback: Any) -> bool:
 
 
 def _raised_in(error: BaseException) -> tuple[str, str] | None:
-    """Return the user's innermost function in a traceback with its line, and where it is defined."""
+    """Return the user's innermost function in a traceback, with its line and its definition."""
     found = None
     trace = error.__traceback__
     while trace is not None:
@@ -201,7 +201,7 @@ def location() -> str | None:
 
 
 def shape_error(error: Exception, expected: str) -> Exception | str:
-    """Return a message with the expected result, if the error is that a result could not be unpacked."""
+    """Return a message with the expected result, if the error arose from unpacking a result."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

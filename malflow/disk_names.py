@@ -1,4 +1,4 @@
-"""Names under which codecs of plain data write malflow's own classes."""
+"""The names of malflow's own classes in snapshots of plain data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RESERVED = "malflow."
 
 
 def written_as(name: str) -> Callable[[C], C]:
-    """Declare the name of a record class on disk, which stays when the class is moved.
+    """Declare the name of a record class on disk, which stays the same when the class moves.
 
-    It is `RESERVED` and the name under which a room offers the class: see `malflow.snapshot.codecs.declared`.
+    The name starts with `RESERVED`; see `malflow.snapshot.codecs.declared`.
 
     >>> @written_as("malflow.Position")
     ... class Position: ...
@@ -32,6 +32,6 @@ def written_as(name: str) -> Callable[[C], C]:
 
 
 def written_name(kind: type) -> str | None:
-    """Return the name that a class declares; None if it declares none, or only its base does."""
+    """Return the name that a class declares itself, not one inherited from a base; else None."""
     name = vars(kind).get("__msgpack_name__")
     return name if isinstance(name, str) and name.startswith(RESERVED) else None

@@ -7,13 +7,12 @@
       UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
       OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
       SnapshotError        (RuntimeError)         a snapshot could not be written or read
-        SnapshotCorrupt                           a file differs from what was written: torn, modified, unsigned
-        SnapshotIncomplete                        a file of a snapshot is missing
-        FencedError                               another run has claimed the job
-        CommitUnknown                             the store did not confirm whether a snapshot was committed
-        StoreError                                the store could not be read or written
+        SnapshotCorrupt                           a file is not as it was written: torn, modified, unsigned
+        SnapshotIncomplete                        a file of a snapshot is missing FencedError
+        another run has claimed the job CommitUnknown                             the store did not confirm whether a
+        snapshot was committed StoreError                                the store could not be read or written
       RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
-        SourceNotReplayable                       a source did not replay its records; not raised any more
+        SourceNotReplayable                       a source did not replay its records; no longer raised
       MissingDependency    (ImportError)          an extra is not installed
 """
 
@@ -55,7 +54,7 @@ _USERINFO = re.compile(r"(://)[^/?#\s\"'<>]{0,512}@")
 
 
 class _Repr(reprlib.Repr):
-    """Shortens, and leaves user and password out of URLs: the file that a source reads is a part, and a key."""
+    """Shortens reprs, and removes user and password from URLs, since URLs of files are names of parts and keys."""
 
     def repr_str(self, x: str, level: int) -> str:
         return super().repr_str(_USERINFO.sub(r"\1***@", x) if "://" in x else x, level)
@@ -74,9 +73,9 @@ class GraphError(MalflowError, ValueError):
     """The dataflow is malformed; nothing has run.
 
     Attributes:
-        operator: the name of the operator at fault, or None if there is none.
+        operator: the name of the operator at fault, or None.
         reason: the message without the location.
-        location: ``file:line`` of the user's code at fault, or None if unknown.
+        location: ``file:line`` of the faulty user code, or None if unknown.
     """
 
     def __init__(self, message: str, *, operator: str | None = None, location: str | None = None) -> None:
@@ -95,7 +94,7 @@ class OperatorError(MalflowError, RuntimeError):
 
     Attributes:
         operator: the operator's name.
-        key, value, timestamp: those of the record being processed; None if there was none (see `has_record`).
+        key, value, timestamp: the record being processed; None if there was no record (see `has_record`).
         has_record: whether a record was being processed.
         callback: the user's function and its location: ``<lambda> (flow.py:12)``; None if no callback failed.
     """
@@ -118,7 +117,7 @@ class OperatorError(MalflowError, RuntimeError):
         self.callback = callback
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
+        """Pickle all attributes, so that the error can cross processes."""
         record = (self.key, self.value, self.timestamp) if self.has_record else None
         return _operator_error, (str(self), self.operator, record, self.callback)
 
@@ -128,7 +127,7 @@ class SnapshotError(MalflowError, RuntimeError):
 
 
 class SnapshotCorrupt(SnapshotError):
-    """A file of a snapshot differs from what was written: torn, modified, swapped, of another job, or unsigned.
+    """A file of a snapshot is not as it was written: torn, modified, swapped, of another job, or unsigned.
 
     Attributes:
         name: the file, relative to the job's folder.
@@ -139,7 +138,7 @@ class SnapshotCorrupt(SnapshotError):
         self.name = name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
+        """Pickle all attributes, so that the error can cross processes."""
         return _named_error, (type(self), str(self), self.name)
 
 
@@ -148,7 +147,7 @@ class SnapshotIncomplete(SnapshotCorrupt):
 
 
 class FencedError(SnapshotError):
-    """Another run has claimed the job: this one must stop, and its work since its last snapshot is discarded."""
+    """Another run has claimed the job: this one must stop, and loses its work since its last snapshot."""
 
 
 class CommitUnknown(SnapshotError):
@@ -156,7 +155,7 @@ class CommitUnknown(SnapshotError):
 
 
 class StoreError(SnapshotError):
-    """The store could not be read or written; a failed write left nothing behind."""
+    """The store could not be read or written; a failed write has left no data."""
 
 
 class RunFailed(MalflowError, RuntimeError):
@@ -164,7 +163,7 @@ class RunFailed(MalflowError, RuntimeError):
 
 
 class SourceNotReplayable(RunFailed):
-    """A source did not replay its records in a repeated tick. Not raised any more: no source is asked to."""
+    """A source did not replay its records in a repeated tick. No longer raised: sources need not replay."""
 
 
 class MissingDependency(MalflowError, ImportError):
@@ -172,7 +171,7 @@ class MissingDependency(MalflowError, ImportError):
 
 
 def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
-    """Check that a duck-typed object has the methods that will be called on it later.
+    """Check that a duck-typed object has the methods that malflow will call.
 
     Raises:
         GraphError: if a method is missing.
@@ -186,7 +185,7 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
 
 
 def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
-    """Check that the methods an object has run when they are called.
+    """Check that an object's methods run when they are called.
 
     Raises:
         GraphError: if one is a coroutine function, or a generator function; ``list_*`` methods may be generators.
@@ -207,10 +206,10 @@ def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequ
         method: the method.
         wanted_by: its caller.
         names: the names of the arguments.
-        instead: a hint for a method with other parameters.
+        instead: the hint for a method with other parameters.
 
     Raises:
-        GraphError: if it does not.
+        GraphError: if it does not accept them.
     """
     if not takes(method, len(names)):
         called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
@@ -224,21 +223,21 @@ def _owner(method: Any) -> object:
 
 
 def release_all(releases: Iterable[Callable[[], object]], error: BaseException | None = None) -> None:
-    """Call every function, whatever the others raise; add their errors as notes to `error`, or raise the first.
+    """Call every function, even if others raise; add their errors as notes to `error`, or raise the first.
 
     Args:
         releases: functions that release a resource.
         error: the exception already being raised, if any.
 
     Raises:
-        BaseException: the first exception raised, with the others as notes, unless there is an `error`. One that ends
-            the process, such as KeyboardInterrupt, takes precedence.
+        BaseException: the first exception raised, with the others as notes, unless there is an `error`. An exception
+            that ends the process, such as KeyboardInterrupt, takes precedence.
     """
     first = error
     for release in releases:
         try:
             release()
-        except BaseException as failure:  # noqa: BLE001 - the others must be called too; it is noted or raised below
+        except BaseException as failure:  # noqa: BLE001 - the others must be called too; the error is noted or raised below
             if first is None:
                 first = failure
                 continue
@@ -270,7 +269,7 @@ def _named(error: BaseException) -> str:
 
 
 def offers(thing: object, method: str) -> bool:
-    """Whether an object implements a method, rather than inheriting an abstract one."""
+    """Whether an object implements a method itself, rather than inheriting an abstract one."""
     found = getattr(thing, method, None)
     return callable(found) and not getattr(found, "__isabstractmethod__", False)
 

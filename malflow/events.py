@@ -27,15 +27,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run has its state and is about to begin its first tick; sent again when a restart has.
+    """The run has its state and is about to begin its first tick; sent again after each restart.
 
     Attributes:
-        parallelism: how many workers there are.
-        snapshot: the id of the snapshot that it resumes from; None if it starts without state.
-        tick: the number of the last tick in that snapshot; 0 without.
-        time: when the snapshot was taken, in UTC; None if that is not known.
-        keys: how many keys each stateful operator has in it.
-        begins_anew: the sources without positions, which emit their records again although the state has them.
+        parallelism: the number of workers.
+        snapshot: the id of the snapshot that the run resumes from; None if it starts without state.
+        tick: the number of the last tick in that snapshot; 0 without a snapshot.
+        time: when the snapshot was taken, in UTC; None if unknown.
+        keys: the number of keys of each stateful operator in it.
+        begins_anew: the sources without positions, which emit records again that the state already contains.
         restarts: how often the run was restarted.
     """
 
@@ -50,13 +50,13 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class TickFinished:
-    """A tick was carried through all stages, and its output is with the sinks.
+    """A tick has passed all stages, and the sinks have received its output.
 
     Attributes:
         tick: its number.
-        parallelism: how many workers there are.
+        parallelism: the number of workers.
         polled: the number of records read from the sources.
-        seconds: its duration, without the runtime's work between two ticks.
+        seconds: its duration, without the runtime's work between ticks.
     """
 
     tick: int
@@ -84,7 +84,7 @@ class SnapshotFailed:
 
     Attributes:
         tick: the number of the last tick that it would have contained.
-        error: why.
+        error: the cause.
         retry_after: the seconds until the next attempt; None if the run ends.
     """
 
@@ -95,12 +95,12 @@ class SnapshotFailed:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationFailed:
-    """A reader could not confirm a position outside, by its ``committed``; the run continues, and so do its snapshots.
+    """A reader could not confirm a position to its external system; the run and its snapshots continue.
 
     Attributes:
         tick: the number of the last tick.
         source: the name of the source.
-        error: names the source and the part.
+        error: the error, which names the source and the part.
     """
 
     tick: int
@@ -125,12 +125,12 @@ class PartsDiscovered:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryFailed:
-    """A source could not list its parts again; it is asked again after its ``discover_every``.
+    """A source could not list its parts; the run tries again after its ``discover_every``.
 
     Attributes:
         tick: the number of the last tick.
         source: the name of the source.
-        error: why.
+        error: the cause.
     """
 
     tick: int
@@ -144,8 +144,8 @@ class Rescaled:
 
     Attributes:
         tick: the number of the last tick before.
-        previous: how many workers there were.
-        parallelism: how many there are.
+        previous: the number of workers before.
+        parallelism: the number of workers now.
     """
 
     tick: int
@@ -159,8 +159,8 @@ class RescaleRefused:
 
     Attributes:
         tick: the number of the last tick.
-        parallelism: how many workers were asked for.
-        error: why.
+        parallelism: the number of workers requested.
+        error: the cause.
     """
 
     tick: int
@@ -173,9 +173,9 @@ class Restarted:
     """The run failed, and starts again from its last snapshot.
 
     Attributes:
-        restarts: how often it has been started again, this time included.
-        error: why it failed.
-        pause: the seconds that it waits before.
+        restarts: how often the run has been restarted, including this time.
+        error: the error that made it fail.
+        pause: the seconds until the restart.
     """
 
     restarts: int
@@ -185,13 +185,13 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class InputEnded:
-    """Every source has given its last record.
+    """Every source has emitted its last record.
 
     Attributes:
         tick: the number of the last tick.
         at_end: whether the run emits open results (``"finish"``) or keeps them for the next run (``"keep"``).
-        is_chosen: whether the run's `at_end` says so; otherwise it follows from whether there is a persistence.
-        held: the open results that are kept, as text by operator, such as ``"3 windows"``; none with ``"finish"``.
+        is_chosen: whether the run's `at_end` says so; otherwise it depends on whether the run has a persistence.
+        held: the open results that are kept, as text by operator, such as ``"3 windows"``; empty with ``"finish"``.
     """
 
     tick: int
@@ -206,14 +206,14 @@ class RunFinished:
 
     Attributes:
         tick: the number of the last tick.
-        parallelism: how many workers there were.
-        records: the number of records each operator processed, and each source emitted, since the run started here.
-        late: how many records were late at each `generate_epochs`.
+        parallelism: the number of workers.
+        records: the number of records that each operator processed, and each source emitted, since the run started.
+        late: the number of late records at each `generate_epochs`.
         lateness: the greatest lateness at each of them, as in `Progress`.
-        dropped: how many of those no operator has read.
-        snapshot: the id of the last snapshot; None if there is none.
-        restarts: how often the run was started again.
-        error: the error that ended it; None if it did not fail.
+        dropped: the number of those that no operator has read.
+        snapshot: the id of the last snapshot, or None.
+        restarts: how often the run was restarted.
+        error: the error that ended the run; None if it did not fail.
     """
 
     tick: int
@@ -241,15 +241,15 @@ Event: TypeAlias = (
     | InputEnded
     | RunFinished
 )
-"""Any event. Later versions may add kinds: a listener ignores those that it does not know."""
+"""Any event. Later versions may add kinds: a listener must ignore unknown ones."""
 
 
 class Listener(Protocol):
-    """Receives the events of a run, one after the other, in the process that started it.
+    """Receives the events of a run, one at a time, in the process that started it.
 
-    It is called between ticks, so the run waits for it; long work belongs on another thread. It may call `stop`,
-    `snapshot` and `rescale` of the runtime, but must not wait for their results. If it raises, the error is logged and
-    the listener receives no more events; the run continues.
+    The run calls it between ticks and waits for it, so do long work on another thread. It may call `stop`, `snapshot`
+    and `rescale` of the runtime, but must not wait for their results. If it raises, the error is logged and the
+    listener receives no more events; the run continues.
     """
 
     def on_event(self, event: Event, /) -> None:

@@ -18,7 +18,7 @@ __all__ = ["filesystem_of", "is_known", "is_local", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
-"""The protocols that take what is before an ``@`` for a part of the bucket's name, and show it in messages."""
+"""The protocols that treat text before an ``@`` as part of the bucket's name, and show it in messages."""
 
 
 def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -28,9 +28,9 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
 
     Raises:
         MissingDependency: if the library for the protocol is not installed.
-        GraphError: if the protocol is unknown, or credentials stand before the name of a bucket.
+        GraphError: if the protocol is unknown, or the URL has credentials before the name of a bucket.
     """
-    if path.startswith(os.sep):  # whatever its name contains
+    if path.startswith(os.sep):  # even if its name contains '://'
         return fsspec.filesystem("file", **{"use_listings_cache": False, **storage_options}), path
     protocol = get_protocol(path)
     shown = _USERINFO.sub(r"\1***@", path)
@@ -58,7 +58,7 @@ def _refuse_credentials(path: str, protocol: str) -> None:
 
 
 def is_known(protocol: str) -> bool:
-    """Whether a scheme of a URL is that of a file system; its library need not be installed."""
+    """Whether a URL scheme belongs to a file system; its library need not be installed."""
     return protocol in available_protocols()
 
 
@@ -68,7 +68,7 @@ def is_local(path: str) -> bool:
 
 
 def local_path(path: str) -> str:
-    """Return the canonical name of a local file: absolute, without protocol, links resolved.
+    """Return the canonical path of a local file: absolute, without protocol, with links resolved.
 
     >>> local_path("file:///no/../where//a.txt")
     '/where/a.txt'

@@ -41,10 +41,10 @@ __all__ = [
 
 
 class NodeFacts:
-    """Defaults of the facts about a node kind that graph passes use; a kind overrides those in which it differs.
+    """Facts about node kinds for graph passes, with defaults; each kind overrides those that differ.
 
     Attributes:
-        starts_stage: whether it starts a stage, since its records may come from any worker.
+        starts_stage: whether it starts a stage, since its records may arrive from any worker.
         issues_epochs: whether it issues epochs (watermarks), so that records can be late.
         role: the role of a hidden state of its operator, such as ``exchange``; None for the operator's own state.
     """
@@ -62,7 +62,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
-    """Emits records; `keyed` tells whether a record's key is its part."""
+    """Emits records; `keyed` is whether a record's key is its part."""
 
     outputs: ClassVar[int] = 1
     name: str
@@ -72,7 +72,7 @@ class SourceNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class StatelessNode(NodeFacts):
-    """An operator without state; `keeps_keys` tells whether its output keeps the keys of its input."""
+    """An operator without state; `keeps_keys` is whether its output keeps the keys of its input."""
 
     outputs: ClassVar[int] = 1
     name: str
@@ -103,19 +103,19 @@ class ExchangeNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class StatefulNode(NodeFacts):
-    """An operator that keeps a state for each key. A join has several inputs, whose frontiers are a hidden state.
+    """An operator that keeps a state for each key. A join has several inputs, and their frontiers as a hidden state.
 
     Attributes:
         placement: the partitioner that placed the keys on workers; None if records stay where they are keyed.
-        kind: the kind of state, which follows from the method that added the node.
+        kind: the kind of state, determined by the method that added the node.
         version: the schema version of the states.
-        migrate: converts a state of an older version to this one, or returns None to drop it.
-        validate: checks the result of `migrate`: returns the state, or None to drop it, or raises a `TypeError` that
-            states the requirement; None if any object is a valid state.
+        migrate: converts a state of an older version, or returns None to drop it.
+        validate: checks the result of `migrate`: returns the state or None to drop it, or raises a `TypeError` with the
+            requirement. None if any object is a valid state.
         keeps_keys: whether its output keeps the keys of its input.
-        hidden: the role and the kind of each state that the operator keeps beside its own.
-        definition: the windows and aggregators that make its states; None for states that the user's functions make.
-        panes: the partition of time to which the panes in its state belong; None if it has none.
+        hidden: the role and the kind of each additional state of the operator.
+        definition: the windows and aggregators that create its states; None if the user's functions create them.
+        panes: the partition of time of the panes in its state; None for a state without panes.
         outputs: how many outputs it has.
         counts: the counters and gauges that its operator has.
     """
@@ -149,10 +149,10 @@ class EpochsNode(NodeFacts):
     """Issues epochs (watermarks); output 0 has the records on time, output 1 the late ones.
 
     Attributes:
-        placement: the partitioner that placed the keys of its input on workers; None if none did.
-        source: the source whose parts have an epoch each; None if the stream has one epoch.
+        placement: the partitioner that placed the keys of its input on workers, or None.
+        source: the source whose parts each have an epoch; None if the stream has one epoch.
         idle_after: the silence after which time advances without input; None if it does not.
-        second: how many units of a number are a second; None if that is not known.
+        second: how many units of a numeric timestamp make a second; None if unknown.
     """
 
     outputs: ClassVar[int] = 2
@@ -177,7 +177,7 @@ class SplitNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class UnionNode(NodeFacts):
-    """Merges streams into one; unless the user names it, its name is composed of theirs."""
+    """Merges streams into one; by default, its name is composed of theirs."""
 
     outputs: ClassVar[int] = 1
     role: ClassVar[str | None] = "union"
@@ -194,7 +194,7 @@ class SinkNode(NodeFacts):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether this is a stateless sink with a position that is part of snapshots."""
+        """Whether this is a stateless sink whose position is part of snapshots."""
         return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
 
     @property
@@ -204,7 +204,7 @@ class SinkNode(NodeFacts):
 
     @property
     def is_on_driver(self) -> bool:
-        """Whether the sink writes from the process that started the run (the driver), under every runtime."""
+        """Whether the sink writes from the process that started the run (the driver) on every runtime."""
         return isinstance(self.sink, StatelessSink) and bool(getattr(self.sink.impl, "on_driver", False))
 
 
@@ -242,7 +242,7 @@ class Vertex:
 _Placements = tuple[Partitioner | None, ...]
 """The partitioners that placed a stream's records on workers; None if records stay where they are keyed.
 
-A source's parts are placed by `rendezvous_select`. Only a union leads to more than one.
+A source's parts are placed by `rendezvous_select`. Only a union results in more than one partitioner.
 """
 
 
@@ -251,7 +251,7 @@ class Graph:
     """The vertices in the order in which they were added, so that every input precedes its consumer.
 
     Attributes:
-        vertices: the vertices; a `Port` refers to one by its index.
+        vertices: the vertices; a `Port` refers to a vertex by its index.
         unfinished: the operators whose stream still needs epochs.
         closed: whether the dataflow is complete, so that nothing can be added.
     """
@@ -278,7 +278,7 @@ class Graph:
         """Reserve a name composed of others; unions of the same streams share it.
 
         Raises:
-            GraphError: if an operator of the user's has this name.
+            GraphError: if the user has given this name to an operator.
         """
         if name not in self._shared:
             self._take(name, location)
@@ -300,7 +300,7 @@ class Graph:
         """
         if self.closed:
             message = (
-                f"operator '{node.name}' is added too late: the dataflow is complete; add it inside build_dataflow"
+                f"operator '{node.name}' was added too late: the dataflow is complete; add it inside build_dataflow"
             )
             raise GraphError(message, operator=node.name, location=location)
         vertex = Vertex(node, tuple(inputs), location)
@@ -321,10 +321,10 @@ class Graph:
             raise GraphError(message, operator=name, location=self._locations[name])
 
     def placement(self, name: str, ports: Sequence[Port], location: str | None) -> Partitioner | None:
-        """Return the partitioner that placed the records of all edges on workers, or None if they were not moved.
+        """Return the partitioner that placed the records of all edges on workers, or None if no exchange moved them.
 
         Raises:
-            GraphError: if the keys of the edges, or of streams that a union merged, were placed in different ways.
+            GraphError: if the keys of the edges, or of merged streams, were placed in different ways.
         """
         placements = self._combined(ports)
         if len(placements) == 1:
@@ -339,12 +339,12 @@ class Graph:
         raise GraphError(message, operator=name, location=location)
 
     def settled(self, port: Port) -> Partitioner | None:
-        """Return the partitioner that placed the keys of an edge on workers, or None if it is not a single one."""
+        """Return the partitioner that placed the keys of an edge on workers, or None if there are several."""
         placements = self._placements[port.vertex]
         return placements[0] if len(placements) == 1 else None
 
     def generator(self, port: Port) -> Port | None:
-        """Return the output of the epoch generator from which an edge comes, or None if it is not a single one."""
+        """Return the output of the epoch generator upstream of an edge, or None if there is not exactly one."""
         while True:
             vertex = self.vertices[port.vertex]
             if isinstance(vertex.node, EpochsNode):
@@ -354,10 +354,10 @@ class Graph:
             port = vertex.inputs[0]
 
     def late_of(self, port: Port) -> Port | None:
-        """Return the late records of the generator that an edge comes from, with the keys of the edge.
+        """Return the late records of the generator upstream of an edge, with the keys of the edge.
 
-        The operators that set and distribute the keys are added for them once, under names composed of theirs. None if
-        anything else is between the generator and the edge, which therefore has no such records.
+        The operators that set and distribute the keys are copied for the late records once, under composed names.
+        Return None if any other operator is between the generator and the edge.
         """
         if port in self._late:
             return self._late[port]
@@ -383,7 +383,7 @@ class Graph:
         return bool(vertex.inputs) and all(map(self.has_epochs, vertex.inputs))
 
     def is_on_time(self, port: Port) -> bool:
-        """Whether no record of an edge is behind its epochs: a generator parts those, and nothing sets new times."""
+        """Whether no record of an edge is late: a generator has separated late ones, and no operator sets new times."""
         while True:
             vertex = self.vertices[port.vertex]
             if isinstance(vertex.node, EpochsNode):
@@ -394,7 +394,7 @@ class Graph:
             (port,) = vertex.inputs
 
     def lineage(self, port: Port) -> Lineage:
-        """Return whose times the records of an edge have."""
+        """Return the lineage of the timestamps of an edge."""
         return self._lineages[port.vertex]
 
     def _lineage_of(self, vertex: Vertex) -> Lineage:
@@ -454,10 +454,10 @@ class Graph:
 
 
 def check_name(name: object, location: str | None) -> None:
-    """Check that a name is one.
+    """Check that a name is valid.
 
     Raises:
-        GraphError: if it is not a string, is blank, or has a ``/`` or characters that can't be printed.
+        GraphError: if it is not a string, is blank, or contains ``/`` or unprintable characters.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         hint = "" if isinstance(name, str) else "; the name is the first argument"
@@ -465,13 +465,13 @@ def check_name(name: object, location: str | None) -> None:
         raise GraphError(message, location=location)
     if "/" in name:
         message = (
-            f"operator '{name}' has a '/' in its name, which is reserved: 'sum/exchange' is a state inside of operator "
+            f"operator '{name}' has a '/' in its name, which is reserved: 'sum/exchange' is a state inside operator "
             f"'sum'; write '{name.replace('/', '-')}'"
         )
         raise GraphError(message, operator=name, location=location)
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
-    """Return a name for a union, composed of the outputs it merges, so that different unions have different names."""
+    """Return a name for a union, composed of its inputs, so that different unions have different names."""
     named = ((vertices[port.vertex].node.name, port.output) for port in ports)
     return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"

@@ -1,4 +1,4 @@
-"""Whose times a stream has: the sources without epochs upstream, and the parts that its keys still tell apart."""
+"""The lineage of a stream's timestamps: its sources without epochs, and the parts that its keys still distinguish."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Lineage", "Mixture", "keyed_anew", "merged", "read_from", "sent_by",
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Where records of parts with different times became one stream, in which they can't be told apart.
+    """The place where records of different parts merged into a stream that no longer distinguishes them.
 
     Attributes:
-        operator: the operator that did it.
-        location: its line in the user's code; None if that is not known.
-        sources: the sources whose parts it mixed.
-        is_merge: whether it merges streams; otherwise it sets keys.
+        operator: the operator that merged them.
+        location: its line in the user's code; None if unknown.
+        sources: the sources of the parts.
+        is_merge: whether the operator merges streams; otherwise it sets keys.
     """
 
     operator: str
@@ -32,13 +32,13 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Whose times the records of a stream have.
+    """The sources and parts whose times the records of a stream have.
 
     Attributes:
-        parts: the source whose parts are the keys; None if there is none.
+        parts: the source whose parts are the keys, or None.
         untimed: the sources whose records have passed no generator of epochs (watermarks).
-        mixture: where their parts became one stream; None if they did not.
-        sender: the last operator whose logic chooses the keys of the messages that it sends; None if there is none.
+        mixture: where their parts merged into one stream; None if they did not.
+        sender: the last operator whose logic chooses the keys of the messages that it sends, or None.
     """
 
     parts: str | None = None
@@ -48,7 +48,7 @@ class Lineage:
 
 
 def read_from(source: str, *, keyed: bool) -> Lineage:
-    """Return the lineage of a source's records; `keyed` tells whether their keys are its parts."""
+    """Return the lineage of a source's records; `keyed` is whether their keys are its parts."""
     return Lineage(source if keyed else None, frozenset({source}))
 
 

@@ -1,4 +1,4 @@
-"""Data messages, the absent key, and the two ends of time."""
+"""Data messages, the absent key, and the first and last timestamp."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyTyp
 class DataMessage(Generic[K, V, T]):
     """One record: a value, the key it belongs to, and its logical timestamp.
 
-    A timestamp can be of any ordered type; malflow never sets one from a clock. Messages compare by their fields.
-    A message passed to a key function, a timestamp assigner, an epoch generator or a split's partitioner is a view,
-    valid only during the call; inspectors, logics and sinks get messages that they may keep.
+    A timestamp can be of any ordered type; malflow never sets one from a clock. Messages compare by their fields. A
+    message passed to a key function, a timestamp assigner, an epoch generator or a split's partitioner is a view, valid
+    only during the call; inspectors, logics and sinks receive messages that they may keep.
 
     >>> DataMessage("a", 1, 0)
     DataMessage(key='a', value=1, timestamp=0)
@@ -103,7 +103,7 @@ class MaxTime:
 
 
 NoKey: Final = NoKeyType()
-"""The key of records without a key. It is itself a valid key, which all such records share."""
+"""The key of records without a key; a valid key that all such records share."""
 
 MIN: Final = MinTime()
 """Before every timestamp, of any type."""

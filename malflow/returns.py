@@ -1,4 +1,4 @@
-"""Find functions that return nothing, where their result is needed: somebody has forgotten a ``return``."""
+"""Find functions with a forgotten ``return``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def returns_nothing(function: Any) -> bool:
-    """Whether a function has no ``return`` with a value, though it may end; False where that is not certain.
+    """Whether a function may end but has no ``return`` with a value; False if uncertain.
 
-    ``return None`` is a value. A lambda has one, as has whatever is not written in Python. A function that never ends,
-    that always raises or is annotated with `NoReturn`, is not at fault, and neither is a generator function.
+    ``return None`` counts as a value. False also for a lambda, a function not written in Python, a function that never
+    ends (it always raises, or is annotated with `NoReturn`), and a generator function.
 
     >>> def forgetful(value): value += 1
     >>> def deliberate(value): return None
@@ -49,7 +49,7 @@ def returns_nothing(function: Any) -> bool:
 def may_end_without_return(function: Any) -> bool:
     """Whether a function has a ``return`` with a value and may end without one.
 
-    False where that is not certain: for a function whose source can't be read, or that is not written in Python.
+    False if uncertain: for a function whose source can't be read, or that is not written in Python.
     """
     target = _written_in_python(function)
     definition = None if target is None or target.__code__.co_flags & _RUNS_LATER else _definition(target.__code__)
@@ -62,12 +62,12 @@ def may_end_without_return(function: Any) -> bool:
 
 
 def _written_in_python(function: Any) -> Any:
-    """Return the function that a call runs first, if it has code of Python's; a wrapper, not what it wraps."""
+    """Return the function that a call runs first, such as a wrapper, if it is written in Python."""
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, type):
         return None
-    for target in (function, getattr(function, "__func__", None), getattr(type(function), "__call__", None)):  # noqa: B004 - it is inspected, not only tested for
+    for target in (function, getattr(function, "__func__", None), getattr(type(function), "__call__", None)):  # noqa: B004 - the attribute is inspected, not only tested for
         if isinstance(getattr(target, "__code__", None), CodeType):
             return target
     return None
@@ -91,7 +91,7 @@ def _ends(code: CodeType) -> Iterator[tuple[dis.Instruction, bool]]:
 
 
 def _is_implied(code: CodeType, end: dis.Instruction) -> bool:
-    """Whether a None is returned at the end of a statement that does something else, and not by a ``return None``."""
+    """Whether the None is implied by the end of another statement, rather than returned by ``return None``."""
     if end.positions is None or end.positions.col_offset is None:
         return False
     own = ("RETURN_CONST", "RETURN_VALUE", "NOP")
@@ -110,7 +110,7 @@ def _is_within(end: dis.Instruction, written: ast.Return) -> bool:
 
 
 def _definition(code: CodeType) -> _Definition | None:
-    """Return the definition of a function in its source; None if there is no source, or it is another by now."""
+    """Return the definition of a function in its source; None if there is no source, or it has changed."""
     lines = linecache.getlines(code.co_filename)
     return None if not lines else _definitions("".join(lines)).get((code.co_name, code.co_firstlineno))
 
@@ -119,7 +119,7 @@ def _definition(code: CodeType) -> _Definition | None:
 def _definitions(source: str) -> dict[tuple[str, int], _Definition]:
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):  # it was changed meanwhile, or is not Python alone
+    except (SyntaxError, ValueError, RecursionError):  # it has changed since, or is not only Python
         return {}
     found = [it for it in ast.walk(tree) if isinstance(it, _Definition)]
     return {(it.name, min([it.lineno, *(mark.lineno for mark in it.decorator_list)])): it for it in found}

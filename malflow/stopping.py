@@ -1,4 +1,4 @@
-"""Whether the run is asked to stop, for those who wait for a server meanwhile."""
+"""Whether the run has been asked to stop, for code that waits for a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _asked: ContextVar[Callable[[], bool] | None] = ContextVar("malflow_is_stopping"
 
 @contextmanager
 def stops_if(asked: Callable[[], bool]) -> Iterator[None]:
-    """Answer `is_stopping` on this thread by a function, within the context."""
+    """Within the context, let a function answer `is_stopping` on this thread."""
     token = _asked.set(asked)
     try:
         yield
@@ -22,6 +22,6 @@ def stops_if(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_stopping() -> bool:
-    """Whether the run on this thread is asked to stop: a wait for a server that is away must not hold it up."""
+    """Whether the run on this thread has been asked to stop, so that a wait for an unavailable server must end."""
     asked = _asked.get()
     return asked is not None and asked()

@@ -1,11 +1,11 @@
-"""The type parameters of what users write without brackets: each is Any where nothing else is said."""
+"""Type parameters that default to Any, for classes that users write without brackets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # type checkers bring it; at run time a parameter has no default
+    from typing_extensions import TypeVar  # type checkers provide it; at run time a parameter has no default
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)

@@ -1,4 +1,4 @@
-"""The version of malflow; the package's metadata takes it from here."""
+"""The version of malflow; the package's metadata reads it from here."""
 
 __all__ = ["__version__"]
 

@@ -1,7 +1,8 @@
-"""Kinds of windows: how event time, or a key's records, are divided into pieces that are aggregated one by one.
+"""Kinds of windows: divisions of event time, or of a key's records, into pieces that are aggregated separately.
 
-A window contains its start and not its end. It closes at the first epoch (watermark) at or after its last instant,
-which is one microsecond, day or unit before its end, by the type of the timestamps: see `malflow.event_time.panes`.
+A window includes its start and excludes its end. It closes at the first epoch (watermark) at or after its last instant.
+That is one microsecond, day or unit before its end, depending on the type of the timestamps: see
+`malflow.event_time.panes`.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _WEEK = timedelta(weeks=1)
 
 
 class Timing(Enum):
-    """When a result was made.
+    """When a result was emitted, relative to its window.
 
     Attributes:
-        FINAL: when it was complete: a window's at the epoch that closed the window.
+        FINAL: when it was complete; for a window, at the epoch that closed it.
         EARLY: while the window was still open; a later result replaces it.
         LATE: after it closed, since a late record was added; it replaces the earlier results.
-        END: at the end of the input, before it was due: the window was not over, the silence that a pattern waits for
-            not long enough. It is not part of the history: a run that resumes with more input makes another one.
+        END: at the end of the input, before it was due: the window was still open, or a pattern still waited for an
+            absence. It is provisional: a run that resumes with more input emits another one.
     """
 
     FINAL = "FINAL"
@@ -59,19 +60,19 @@ class Timing(Enum):
 
     @classmethod
     def of(cls, result: object) -> Timing:
-        """Return when a result of a window, a pattern or a join was made; `FINAL` for what says nothing of it."""
+        """Return the timing of a result of a window, a pattern or a join; `FINAL` for results without one."""
         timing = getattr(result, "timing", cls.FINAL)
         return timing if isinstance(timing, cls) else cls.FINAL
 
 
 class WindowResult(NamedTuple, Generic[R, T]):
-    """The result of one key's window; `KeyedStream.map_with_key` combines it with the key.
+    """The result of one window of a key; use `KeyedStream.map_with_key` to combine it with the key.
 
     Attributes:
         start: the window's first instant.
         end: the first instant after it.
-        value: what the aggregators made of its records.
-        timing: when the result was made.
+        value: the result of the aggregators.
+        timing: when the result was emitted.
     """
 
     start: T
@@ -94,18 +95,18 @@ class Forever:
 
 
 FOREVER: Final = Forever()
-"""No limit of time: what is kept for it is never dropped."""
+"""An unlimited duration: entries kept for it are never dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
-    """Windows of `span` consecutive panes, of which one starts every `step` panes.
+    """Windows of `span` consecutive panes; one starts every `step` panes.
 
     Attributes:
-        panes: a numbered partition of time. An object of your own with ``number(timestamp)``, ``start(number)`` and
-            ``last(number)`` will do: shifts, fiscal years, trading days. Its numbers are integers without gaps.
+        panes: a numbered partition of time. Shifts, fiscal years or trading days can be any object with
+            ``number(timestamp)``, ``start(number)`` and ``last(number)``; its numbers must be integers without gaps.
         span: how many panes a window has.
-        step: how many panes lie between the starts of two windows.
+        step: the number of panes between the starts of two windows.
     """
 
     panes: Panes | Fitting
@@ -145,7 +146,7 @@ class TimeWindows:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Windows of records of a key of which no two neighbours are `gap` or more apart."""
+    """Session windows: a key's records with gaps shorter than `gap` between them."""
 
     gap: Any
 
@@ -160,7 +161,7 @@ class SessionWindows:
 
 @dataclass(frozen=True, slots=True)
 class CountWindows:
-    """Windows of `size` records of a key, of which one starts every `every` records."""
+    """Windows of `size` records of a key; one starts every `every` records."""
 
     size: int
     every: int
@@ -185,10 +186,11 @@ def tumbling(size: Any, *, offset: Any = None) -> TimeWindows:
 
     Args:
         size: the length of a window, in the unit of the timestamps' differences: a number, or a timedelta.
-        offset: where a window starts; only the remainder by `size` counts.
+        offset: shifts the starts of windows; only its remainder modulo `size` counts.
 
     Raises:
-        GraphError: if `size` is not positive, `offset` is of another kind, or the windows are weeks without an offset.
+        GraphError: if `size` is not positive, `offset` does not match its type, or the windows are weeks without an
+            offset.
 
     >>> tumbling(10).panes.fit(0).number(25)
     2
@@ -197,14 +199,14 @@ def tumbling(size: Any, *, offset: Any = None) -> TimeWindows:
 
 
 def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
-    """Make windows of a fixed size that overlap: one starts every `every`.
+    """Make overlapping windows of a fixed size; one starts every `every`.
 
     A record is in ``size / every`` windows. Where `every` exceeds `size`, records between two windows are in none.
 
     Args:
         size: the length of a window: a number, or a timedelta.
         every: the distance between the starts of two windows; need not divide `size`.
-        offset: where a window starts; only the remainder by `every` counts.
+        offset: shifts the starts of windows; only its remainder modulo `every` counts.
 
     Raises:
         GraphError: as for `tumbling`; or if one of `size` and `every` is a number and the other a timedelta.
@@ -223,11 +225,11 @@ def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
 def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
     """Make windows of calendar units in a time zone, for timestamps that are datetimes or dates.
 
-    Days have 23, 24 or 25 hours, as the zone has them; months, quarters and years have their days; weeks start on
-    Monday. Seconds, minutes and hours are of equal length, and begin where the clock shows them; a zone that sets its
-    clock by half an hour, as Australia/Lord_Howe does, has no such hours. Before 2020, hours begin as in 2020, also
-    where the zone's offset was another part of an hour. Datetimes without a zone are dates and times of day as they
-    are, and need ``zone="UTC"``.
+    Days have 23, 24 or 25 hours, depending on the zone's clock changes; months, quarters and years have their actual
+    days; weeks start on Monday. Seconds, minutes and hours have a fixed length and are aligned to the zone's clock,
+    which is impossible for hours in a zone that shifts its clock by half an hour, such as Australia/Lord_Howe. Before
+    2020, hours are aligned as in 2020, even if the zone's offset had other minutes then. Datetimes without a zone are
+    taken literally, and need ``zone="UTC"``.
 
     Args:
         unit: ``second``, ``minute``, ``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year``.
@@ -235,7 +237,7 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
         span: how many units a window has; a window starts at each unit.
 
     Raises:
-        GraphError: if the unit or the zone is unknown, or hours of the zone would begin within hours of its clock.
+        GraphError: if the unit or the zone is unknown, or hours can't be aligned to the zone's clock.
 
     >>> from datetime import datetime, timezone
     >>> days = calendar("day", "Europe/Berlin").panes
@@ -252,10 +254,10 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
 
 
 def session(gap: Any) -> SessionWindows:
-    """Make windows of activity: a key's session ends when it has no record for `gap`.
+    """Make session windows: a key's session ends when the key has no record for `gap`.
 
     Two records exactly `gap` apart are in two sessions. A session's end is its last record's timestamp plus `gap`. A
-    key that never rests keeps one session open.
+    key that never pauses keeps one session open.
 
     Args:
         gap: a number, or a timedelta.
@@ -273,13 +275,13 @@ def session(gap: Any) -> SessionWindows:
 def counting(size: int, every: int | None = None) -> CountWindows:
     """Make windows of a number of records of a key, in their order of arrival.
 
-    So results depend on the order in which records arrive. A window's start and end are the timestamps of its first
-    and last record. The first window starts with a key's first record: ``counting(2, 3)`` has its records 1 and 2, then
-    4 and 5, where Flink's ``countWindow(2, 3)`` has 2 and 3, then 5 and 6.
+    Results depend on the order in which records arrive. A window's start and end are the timestamps of its first and
+    last record. The first window starts with a key's first record: ``counting(2, 3)`` has its records 1 and 2, then 4
+    and 5, where Flink's ``countWindow(2, 3)`` has 2 and 3, then 5 and 6.
 
     Args:
         size: how many records a window has.
-        every: how many records lie between the starts of two windows; `size` by default.
+        every: the number of records between the starts of two windows; `size` by default.
 
     Raises:
         GraphError: if a number is not a positive integer.
@@ -295,14 +297,13 @@ def counting(size: int, every: int | None = None) -> CountWindows:
 
 
 def check_early(windows: Windows, early: Any) -> str | None:
-    """Return why windows can't have early results at a distance; None if they can."""
+    """Return why windows can't have early results at this distance; None if they can."""
     if isinstance(windows, SessionWindows):
         return (
-            "has sessions, and a session that grows has another end each time, so no result would replace an earlier "
-            "one: leave out early="
+            "has sessions, whose end changes as they grow, so no result would replace an earlier one: leave out early="
         )
     if isinstance(windows, CountWindows):
-        return "has windows of a number of records, which have no early results: leave out early="
+        return "has count windows, which have no early results: leave out early="
     if not _is_length(early):
         return f"needs a positive number or timedelta as early=; got {short_repr(early)}"
     return _misfit(windows, early, "early")
@@ -319,9 +320,9 @@ def _misfit(windows: TimeWindows, length: Any, what: str) -> str | None:
 
 
 def check_until(windows: Windows, until: Any) -> str | None:
-    """Return why late records can't be added to windows, or closed windows not be kept; None if they can."""
+    """Return why late records can't be added to windows, or closed windows can't be kept; None if they can."""
     if isinstance(windows, CountWindows):
-        return "has windows of a number of records, which no epoch closes, so no record is late for them"
+        return "has count windows, which no epoch closes, so no record is late for them"
     if until in (0, timedelta(0)):
         return None
     if not _is_length(until):
@@ -344,7 +345,9 @@ def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
     try:
         return RegularPanes(unit, offset % cycle)
     except TypeError:
-        raise GraphError(f"{kind} windows of {cycle!r} need an offset of that kind; got {short_repr(offset)}") from None
+        raise GraphError(
+            f"{kind} windows of {cycle!r} need an offset of the same type; got {short_repr(offset)}"
+        ) from None
 
 
 def _check_size(kind: str, size: Any, what: str) -> None:
@@ -353,7 +356,7 @@ def _check_size(kind: str, size: Any, what: str) -> None:
 
 
 def _is_length(size: Any) -> bool:
-    """Whether it is a finite positive number, or a positive timedelta."""
+    """Whether a size is a finite positive number, or a positive timedelta."""
     is_one = isinstance(size, timedelta) or (isinstance(size, int | float) and not isinstance(size, bool))
     return is_one and size > size - size and size - size == size - size
 

@@ -71,7 +71,7 @@ def test_a_reader_with_a_method_that_is_not_called_any_more_works(tmp_path: Path
     malflow.SingleThreadRuntime(build, malflow.snapshot.FsspecBackend(str(tmp_path), job="job")).execute()
     assert [msg.value for msg in out] == [1, 2, 3]
     assert not hasattr(StatefulSourcePartition, "has_repeated")
-    assert "Not raised any more" in (malflow.SourceNotReplayable.__doc__ or "")
+    assert "No longer raised" in (malflow.SourceNotReplayable.__doc__ or "")
 
 
 def test_version_is_the_metadatas() -> None:

@@ -1,4 +1,4 @@
-"""The sink contracts: an object that writes messages, either as a whole or split into parts with state."""
+"""The sink contracts: an object that writes messages, either whole or split into parts with state."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class StatelessSinkImpl(Generic[K, V, T]):
     snapshot are written again. See `ResumableSinkImpl` for a sink that removes them first.
 
     Attributes:
-        on_driver: if workers run in several processes, whether one object in the process that started the run (the
-            driver) writes the records of all of them, tick by tick; otherwise each process has its own copy. False if
-            an implementation lacks the attribute.
-        reader_is_gone: whether the output has no reader any more, so that the run ends as by `stop`. Checked after
-            each tick if the sink is on the driver.
+        on_driver: whether one object in the process that started the run (the driver) writes the records of all
+            workers, tick by tick. If False, each process has its own copy. False if an implementation lacks the
+            attribute.
+        reader_is_gone: whether the output has lost its reader; the run then ends as if by `stop`. Checked after each
+            tick if the sink is on the driver.
     """
 
     on_driver: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class StatelessSinkImpl(Generic[K, V, T]):
             self.sink(message)
 
     def flush(self) -> None:
-        """Make the written messages visible outside. Called at the end of every tick."""
+        """Make the written messages visible to readers. Called at the end of every tick."""
 
     def close(self) -> None:
         """Release resources. Called once when the run ends, whether it succeeded or failed."""
@@ -62,7 +62,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
     """A sink that can return to an earlier position, for exactly-once delivery.
 
     Its position is part of every snapshot, including the one taken before a run's first record. A run that resumes
-    passes it to `restore`, so that the sink can remove messages written after the snapshot before they are written
+    passes it to `restore`, so that the sink can remove messages written after the snapshot; the run then writes them
     again. Subclassing is optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` works. On
     Spark it must be `on_driver`.
     """
@@ -71,14 +71,14 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
 
     @abstractmethod
     def snapshot(self) -> S | None:
-        """Return the position after all messages written so far, which must be durable by now.
+        """Return the position after all messages written so far, which must be durable.
 
-        Picklable, and not mutated afterwards; None if the sink cannot return to it. Called between ticks.
+        It must be picklable, and not mutated afterwards; None if the sink cannot return to it. Called between ticks.
         """
 
     @abstractmethod
     def restore(self, position: S | None) -> None:
-        """Return to a position. Called once, before the first record of a run that resumes.
+        """Return to a position. Called once when a run resumes, before its first record.
 
         Args:
             position: the result of `snapshot`; None if the snapshot has no position of this sink.
@@ -86,7 +86,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
 
 
 def is_resumable(impl: object) -> bool:
-    """Whether a sink has a position that is part of snapshots."""
+    """Whether a sink's position is part of snapshots."""
     return offers(impl, "snapshot") and offers(impl, "restore")
 
 
@@ -95,10 +95,10 @@ class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Return the state from which `build_part` can resume: picklable, and not mutated afterwards."""
+        """Return the state from which `build_part` can resume. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final state: the part moves to another worker, which builds a writer from it.
+        """Return the final state, from which another worker builds a writer: the part is moving there.
 
         `close` is called next. The default returns `snapshot`.
         """
@@ -114,7 +114,7 @@ class StatefulSinkImpl(Generic[K, V, T, P, S]):
 
     @abstractmethod
     def build_part(self, part: P, state: S | None) -> StatefulSinkPartition[K, V, T, S]:
-        """Return a writer of one part, from its state if there is one. Called at the part's first message."""
+        """Return a writer of one part, from its state if it has one. Called at the part's first message."""
 
 
 @dataclass(frozen=True, slots=True)

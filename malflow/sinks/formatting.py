@@ -1,4 +1,4 @@
-"""What a sink writes of a message: its value, or what the user's formatter returns."""
+"""The text that a sink writes for a message: its value, or the result of the user's formatter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Formatter: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
 
 def checked_formatter(sink: object, formatter: Formatter | None) -> Formatter | None:
-    """Return the formatter of a sink, having checked it; None is allowed.
+    """Check the formatter of a sink, and return it; None is allowed.
 
     Args:
         sink: the sink, or the name of its class.
@@ -43,7 +43,7 @@ def formatted(
 ) -> Sequence[Any]:
     """Return the items that a sink writes for messages: their values, or the formatter's results.
 
-    An exception of the formatter gets a note that names the message.
+    An exception raised by the formatter gets a note that names the message.
     """
     if formatter is None:
         return values

@@ -18,17 +18,17 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
     """Print each message as a line ``{ key: 1, value: 2, timestamp: 3 }``, with the `repr` of each field.
 
     Lines appear at the end of each tick at the latest. When the reader of a pipe exits, as with ``| head``, the run
-    ends as by `stop`, and the program exits with the code of a broken pipe, 141.
+    ends as if by `stop`, and the program exits with the status of a broken pipe, 141.
 
     Args:
-        formatter: returns what is printed for a message, by ``str``, on a line of its own.
+        formatter: returns the object to print for a message, as its ``str`` on one line.
 
     Attributes:
         reader_is_gone: whether the reader of the pipe has exited.
     """
 
     on_driver = True
-    _formatter: Formatter | None = None  # of subclasses, too, whose constructor does not call this one
+    _formatter: Formatter | None = None  # also in subclasses whose constructor does not call this one
 
     def __init__(self, *, formatter: Formatter | None = None) -> None:
         self._formatter = checked_formatter("StdOutSink", formatter)

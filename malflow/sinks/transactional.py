@@ -1,4 +1,4 @@
-"""The contract of sinks that deliver exactly once: what they write becomes visible with the snapshot that covers it."""
+"""The contract of exactly-once sinks, whose output becomes visible with the snapshot that covers it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _DELIVERIES = ("exactly-once", "at-least-once")
 
 @dataclass(frozen=True, slots=True, init=False)
 class SinkOwner:
-    """The writer of a transactional sink: `job` and `sink` name it outside, `claim` orders its runs.
+    """The writer of a transactional sink: `job` and `sink` name it externally, `claim` orders its runs.
 
     Attributes:
-        job: the job's name with the beginning of its id, so that jobs of one name in two places differ.
-        sink: the sink's name in the dataflow; the name it had first, if it was renamed since.
-        claim: the number of the run's claim to the job. Each run that starts has a higher one.
-        transaction: the last transaction that the run knows to be committed, from its snapshot; 0 if it knows of none.
-            An output that has fewer has lost some. `epoch`, its former name, works too.
+        job: the job's name with the beginning of its id, so that jobs with the same name in two places differ.
+        sink: the sink's name in the dataflow; its first name, if it was renamed.
+        claim: the number of the run's claim to the job. Each new run has a higher one.
+        transaction: the last transaction known to be committed, from the run's snapshot; 0 if there is none. An output
+            with fewer transactions has lost some. `epoch`, its former name, also works.
     """
 
     job: str
@@ -38,7 +38,7 @@ class SinkOwner:
     transaction: int = 0
 
     def __init__(self, job: str, sink: str, claim: int, transaction: int = 0, *, epoch: int | None = None) -> None:
-        """Make it; `epoch` is the former name of `transaction`."""
+        """Create the owner; `epoch` is the former name of `transaction`."""
         values = {"job": job, "sink": sink, "claim": claim, "transaction": transaction if epoch is None else epoch}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -50,27 +50,27 @@ class SinkOwner:
 
     @property
     def name(self) -> str:
-        """The name under which a ledger or a transaction belongs to this sink, whichever run writes: ``job/sink``."""
+        """The name under which ledgers and transactions belong to this sink, the same in every run: ``job/sink``."""
         return f"{self.job}/{self.sink}"
 
 
 class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     """A sink in two phases: prepared with each snapshot, committed once the snapshot is durable.
 
-    A transaction of the sink is all that it was passed between two snapshots. Snapshots carry the handles of prepared
-    transactions, so that a restart commits what the last run could not. Outside, each transaction is visible as a whole
-    and once, in order. Subclassing is optional: any object with ``sink(msg)`` and the four methods below works. One
-    object serves a whole run; on Spark it is in the driver's process.
+    A transaction of the sink is all messages between two snapshots. Snapshots carry the handles of prepared
+    transactions, so a restart commits those that the last run could not. Readers see each transaction whole, once and
+    in order. Subclassing is optional: any object with ``sink(msg)`` and the four methods below works. One object serves
+    a whole run; on Spark it is in the driver's process.
 
-    A run begins in this order: it claims the job, then calls `fence`, `commit` with the handles in the snapshot, and
-    `abort`; then it reads. Afterwards each snapshot calls `prepare` and, once its manifest is durable, `commit`. All
-    calls come from the run's thread, between ticks. After `close` the object may be fenced and used again.
+    A run starts in this order: it claims the job, calls `fence`, `commit` with the handles in the snapshot, and
+    `abort`, then reads. After that, each snapshot calls `prepare` and, once its manifest is durable, `commit`. The
+    run's thread makes all calls, between ticks. After `close` the object may be fenced and used again.
 
     Attributes:
         delivery: ``"at-least-once"`` makes it an ordinary sink: none of the four methods is called, and `flush` makes
             the records visible with each tick. ``"exactly-once"`` if an implementation lacks the attribute.
-        max_pending: how many transactions may be prepared and not committed, because snapshots fail. The run then waits
-            for a snapshot. 4 if an implementation lacks the attribute.
+        max_pending: how many prepared transactions may await their commit while snapshots fail; beyond it, the run
+            waits for a snapshot. 4 if an implementation lacks the attribute.
     """
 
     on_driver: ClassVar[bool] = True
@@ -79,39 +79,38 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
 
     @abstractmethod
     def fence(self, owner: SinkOwner) -> int | None:
-        """Take the output over: from now on no run with a lower claim can commit, however late it wakes up.
+        """Take over the output: from now on no run with a lower claim can commit, however late it wakes up.
 
         Returns:
-            The number of the last transaction of `owner.name` that was committed; 0 if none was, None if that is not
-            known.
+            The number of the last committed transaction of `owner.name`; 0 if there is none, None if unknown.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
-            Exception: of the sink's own, if fewer transactions are there than `owner.transaction`: the output has lost
+            Exception: any error of the sink, if the output has fewer transactions than `owner.transaction`: it has lost
                 some.
         """
 
     @abstractmethod
     def prepare(self, transaction: int, /) -> H | None:
-        """End a transaction: what was written since the last one is durable outside, or in the handle, and not visible.
+        """End a transaction: make its records durable, in the external system or in the handle, but not visible.
 
         Args:
-            transaction: its number. Numbers rise over all runs; a transaction that was prepared but is in no snapshot
-                is aborted, and its number is used again.
+            transaction: its number. Numbers increase across runs; a transaction that was prepared but is in no snapshot
+                is aborted, and its number is reused.
 
         Returns:
-            A handle by which any process can commit the transaction: picklable, not mutated afterwards, plain values if
-            possible. None if nothing was written.
+            A handle with which any process can commit the transaction: picklable, not mutated afterwards, plain values
+            if possible. None if nothing was written.
         """
 
     @abstractmethod
     def commit(self, handles: Sequence[H]) -> None:
-        """Make prepared transactions visible, in this order. A snapshot with their handles is durable.
+        """Make prepared transactions visible, in this order; a snapshot with their handles is durable.
 
-        Called again with the same handles after a crash, perhaps by another process: a transaction that is visible
-        already stays as it is. Outside must still be every transaction that it has confirmed: a server that has
-        returned to an older state (a promoted standby, a restored disk) is an error, as it is in `fence`; to write on
-        would hide the gap.
+        After a crash it is called again with the same handles, perhaps by another process: a transaction that is
+        already visible stays as it is. The external system must still have every transaction that it has confirmed. If
+        it has reverted to an older state (a promoted standby, a restored disk), raise an error, as in `fence`: further
+        writes would hide the gap.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
@@ -121,8 +120,8 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     def abort(self, keep: Sequence[H]) -> None:
         """Drop everything of this owner that was written or prepared and is not committed, except for `keep`.
 
-        Called before a run's first record, for what earlier runs left behind, and at the end of a run whose last
-        records have been delivered before.
+        Called before a run's first record, for leftovers of earlier runs, and at the end of a run whose last records
+        were already delivered.
         """
 
 
@@ -132,10 +131,10 @@ def is_transactional(impl: object) -> bool:
 
 
 def check_transactional(impl: object) -> None:
-    """Check a sink that has one of the methods of transactional sinks, or says how it delivers.
+    """Check a sink that has a method of transactional sinks or the attribute `delivery`.
 
     Raises:
-        GraphError: if its delivery is not known, or it lacks one of the other methods.
+        GraphError: if its delivery is unknown, or it lacks one of the other methods.
     """
     delivery = getattr(impl, "delivery", "exactly-once")
     if delivery not in _DELIVERIES:

@@ -13,7 +13,7 @@ __all__ = ["VecSink"]
 
 
 class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
-    """Collect `DataMessage` objects in the order of arrival, over all runs, for tests and notebooks.
+    """Collect `DataMessage` objects in the order of arrival, across runs, for tests and notebooks.
 
     >>> vec = VecSink()
     >>> vec.sink(DataMessage("a", 1, 0))
@@ -35,7 +35,7 @@ class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
         self._timestamps.append(msg.timestamp)
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Collect a batch of messages; message objects are created when they are read."""
+        """Collect a batch of messages; message objects are created on access."""
         self._keys.extend(keys)
         self._values.extend(values)
         self._timestamps.extend(timestamps)

@@ -24,7 +24,7 @@ __all__ = [
 
 
 POLL_SECONDS = 0.01
-"""How long one call may collect records that arrive one by one before it returns them."""
+"""How long one call may collect records that arrive one by one."""
 
 
 class StatelessSourcePartition(Generic[V, T]):
@@ -33,10 +33,10 @@ class StatelessSourcePartition(Generic[V, T]):
     It may have these methods:
 
     - ``set_clock(now, started)``: called before the polls of a tick with the time of the tick and that of the run's
-      first tick, in UTC. A tick that is repeated has the same time;
-    - ``position()``: returns what ``resume_part()`` of the source continues from, see `StatelessSourceImpl`;
-    - ``take_skipped()``: returns how much time the clock of ticks is to skip, as a timedelta, since the last call. It
-      is for scripts of tests.
+      first tick, in UTC. A repeated tick has the same time;
+    - ``position()``: returns the position for the source's ``resume_part()``, see `StatelessSourceImpl`;
+    - ``take_skipped()``: returns the time, a timedelta, by which to advance the clock of ticks since the last call. For
+      test scripts.
     """
 
     @abstractmethod
@@ -45,7 +45,7 @@ class StatelessSourcePartition(Generic[V, T]):
 
     @abstractmethod
     def is_finished(self) -> bool:
-        """Whether the part has no more records. A finished part is not polled again in the run, wherever it moves."""
+        """Whether the part has no more records. A finished part is not polled again in the run, even if it moves."""
 
     def suspend(self) -> None:
         """Release external resources (connections, files): this reader is not polled again."""
@@ -63,40 +63,41 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Return the position after the last record returned: picklable, and not mutated afterwards."""
+        """Return the position after the last record returned. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final position: the part moves to another worker, which builds a reader from it.
+        """Return the final position, from which another worker builds a reader: the part is moving there.
 
         `suspend` is called next. The default returns `snapshot`.
         """
         return self.snapshot()
 
     def go_on_from(self, position: S) -> bool:
-        """Continue from a position that another reader of the part has reached; return whether that is possible.
+        """Continue from a position that another reader of the part has reached; return whether this succeeded.
 
-        On Spark, readers move between processes and may return later. If this returns False, the default, the reader
-        is suspended and a new one is built from the position. Implement it if building costs more than reading ahead,
+        On Spark, readers move between processes and may return later. If this returns False, the default, the reader is
+        suspended and a new one is built from the position. Implement it if building costs more than skipping records,
         as with a compressed file.
         """
         del position
         return False
 
     def committed(self, position: S) -> None:
-        """Confirm a position outside: the snapshot that contains it is durable. Optional; the default does nothing.
+        """Confirm a position to the external system: its snapshot is durable. Optional; the default does nothing.
 
         It is called between two ticks, in the process that reads the part, with the part's position in that snapshot,
-        which the reader has usually passed. The positions of several snapshots may be confirmed by one call, with the
-        newest. Nothing is confirmed twice on purpose, but after a restart the restored position may come again.
+        which the reader has usually passed. One call, with the newest position, may confirm several snapshots. After a
+        restart, the restored position may be confirmed again.
 
-        What confirms only informs others, or allows them to delete: if this raises, the run continues, the error is
-        logged as a `malflow.events.ConfirmationFailed`, and the next snapshot's position is confirmed in its turn.
+        A confirmation only lets the external system delete data, or shows progress to others. If this raises, the run
+        continues, reports the error as a `malflow.events.ConfirmationFailed`, and confirms the next snapshot's position
+        as usual.
         """
 
     def lag(self) -> int | None:
-        """Return how much input waits after the position, in the source's own unit; None if that is not known.
+        """Return how much input waits after the position, in the source's own unit; None if unknown.
 
-        It is called at the end of each tick, so it must not ask a server. Optional; `malflow.Progress` shows it.
+        It is called at the end of each tick, so it must not query a server. Optional; `malflow.Progress` shows it.
         """
         return None
 
@@ -104,17 +105,17 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
 class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
 
-    It may have a method ``resume_part(part, position)``, which returns a reader that continues where another one of the
-    same run was, by its ``position()``. On Spark, where readers move between processes, they are pickled otherwise.
+    It may have a method ``resume_part(part, position)``, which returns a reader that continues from the ``position()``
+    of another reader in the same run. Without it, Spark pickles readers to move them between processes.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
             attribute.
-        in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
-            until it is finished. False if an implementation lacks the attribute.
-        discover_every: how often the parts are listed again while the run continues; None for once a run, also if an
-            implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
-        in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
+        in_order: whether a worker reads its parts one after the other, in the order of the list. False if an
+            implementation lacks the attribute.
+        discover_every: how often the parts are listed again, to find new ones; the run then ends only when it is
+            stopped. None, also if an implementation lacks the attribute, to list them once per run.
+        in_one_process: whether readers must stay in the process that started the run, like servers: Spark rejects such
             a source. False if an implementation lacks the attribute.
     """
 
@@ -127,8 +128,8 @@ class StatelessSourceImpl(Generic[P, V, T]):
     def list_parts(self) -> Iterable[P]:
         """Return the parts; called once per run, or every `discover_every`.
 
-        A part must be a valid key: it is the key of its records. With `discover_every`, a part that is listed no more
-        ends the run with an error, unless its reader is finished.
+        A part must be a valid key, since it is the key of its records. With `discover_every`, the run fails if a part
+        is no longer listed, unless its reader is finished.
         """
 
     @abstractmethod
@@ -139,16 +140,16 @@ class StatelessSourceImpl(Generic[P, V, T]):
 class StatefulSourceImpl(Generic[P, V, T, S]):
     """A source whose parts resume from a position. Subclassing is optional.
 
-    It may have a method ``present_part(part)``, which returns the present name of a part of an older snapshot.
+    It may have a method ``present_part(part)``, which returns the current name of a part from an older snapshot.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
             attribute.
-        in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
-            until it is finished. False if an implementation lacks the attribute.
-        discover_every: how often the parts are listed again while the run continues; None for once a run, also if an
-            implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
-        in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
+        in_order: whether a worker reads its parts one after the other, in the order of the list. False if an
+            implementation lacks the attribute.
+        discover_every: how often the parts are listed again, to find new ones; the run then ends only when it is
+            stopped. None, also if an implementation lacks the attribute, to list them once per run.
+        in_one_process: whether readers must stay in the process that started the run, like servers: Spark rejects such
             a source. False if an implementation lacks the attribute.
     """
 
@@ -161,8 +162,8 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
     def list_parts(self) -> Iterable[P]:
         """Return the parts; called once per run, or every `discover_every`.
 
-        A part must be a valid key: it is the key of its records. With `discover_every`, a part that is listed no more
-        ends the run with an error, unless its reader is finished.
+        A part must be a valid key, since it is the key of its records. With `discover_every`, the run fails if a part
+        is no longer listed, unless its reader is finished.
         """
 
     @abstractmethod
@@ -170,10 +171,10 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
         """Return a reader of one part, starting at the position `state`, or at the beginning if it is None."""
 
     def build_discovered_part(self, part: P) -> StatefulSourcePartition[V, T, S]:
-        """Return a reader of a part that has appeared since the job's first start: while it ran, or between two runs.
+        """Return a reader of a part that appeared after the job's first start, in a run or between two runs.
 
-        Its records have all been written since then, so it is read from its beginning, also where the parts of the
-        first start are not. The default returns ``build_part(part, None)``.
+        All its records were written since then, so read it from its beginning, even if the initial parts start at their
+        end. The default returns ``build_part(part, None)``.
         """
         return self.build_part(part, None)
 
@@ -234,7 +235,7 @@ class StatefulSource(Generic[P, V, T, S]):
 def poll_until(partition: StatelessSourcePartition[V, T], limit: int) -> tuple[list[V], list[T]]:
     """Poll up to `limit` records, for at most `POLL_SECONDS`.
 
-    Stops at the first None, and never polls a finished partition.
+    Stop at the first None, and never poll a finished partition.
     """
     values: list[V] = []
     timestamps: list[T] = []

@@ -1,8 +1,8 @@
-"""The instants of a cron expression in a time zone, where clocks change.
+"""The instants of a cron expression in a time zone with clock changes.
 
-The expression is matched with the clock on the wall, which knows no zone. Each matching time is then looked up: it
-comes once, twice where clocks are put back, or never where they are put forward. The first occurrences of ascending
-times ascend; a second one waits until they have passed it.
+The expression is matched against wall-clock time, without a zone. Each matching time is then converted to instants:
+usually one, two where clocks are put back, none where they are put forward. For ascending times, the first occurrences
+ascend; a second occurrence is held until they have passed it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from malflow.errors import MissingDependency
 __all__ = ["Schedule"]
 
 _AROUND = [timedelta(hours=hours) for hours in range(-26, 27, 2)]
-"""Where to look for offsets near an instant; the greatest change of a clock was a day."""
+"""How far around an instant to look for offsets; the greatest change of a clock ever was a day."""
 
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 _FIELDS_OF_CRON = 5
 
 
 class Schedule:
-    """The instants at which an expression runs.
+    """The instants that a cron expression selects.
 
-    An expression of five fields whose minute and hour don't begin with ``*`` runs once for each time, as with the cron
-    of Debian: at the first occurrence, or right after the gap that leaves it out. Any other runs whenever the clock
-    matches.
+    As in Debian's cron, an expression of five fields whose minute and hour don't begin with ``*`` runs once for each
+    time: at its first occurrence, or right after the gap that skips it. Any other runs whenever the clock matches.
 
     Args:
         expression: the cron expression.
@@ -41,7 +40,7 @@ class Schedule:
         self._runs_once = len(fields) == _FIELDS_OF_CRON and not any(field.startswith("*") for field in fields[:2])
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the instants after another one, ascending, in UTC.
+        """Yield the instants after the given one, ascending, in UTC.
 
         Raises:
             ValueError: if the expression is malformed.
@@ -61,7 +60,7 @@ class Schedule:
         yield from (found for found in sorted(set(waiting)) if found > last)
 
     def before(self, instant: datetime) -> datetime | None:
-        """Return the last instant before another one, in UTC; None if there is none.
+        """Return the last instant before the given one, in UTC, or None.
 
         Raises:
             ValueError: if the expression is malformed.
@@ -80,7 +79,7 @@ class Schedule:
         return [moment.utcoffset() or timedelta(0) for moment in nearby]
 
     def _matching(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-        """Yield the matching times on the wall, from one on, without a zone."""
+        """Yield the matching wall-clock times from `start`, without a zone."""
         try:
             from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only the extra has it
         except ImportError as error:
@@ -91,7 +90,7 @@ class Schedule:
             raise ValueError(str(error)) from error
 
     def _occurrences(self, wall: datetime) -> list[datetime]:
-        """Return the instants at which a time runs, ascending."""
+        """Return the instants of a wall-clock time, ascending."""
         if self._runs_once:
             while not self._exists(wall):
                 wall += _MINUTE

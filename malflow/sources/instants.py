@@ -1,4 +1,4 @@
-"""Sources that emit instants of time: periodic ones, those of a cron expression, and the start of a job."""
+"""Sources that emit instants: periodic ones, those of a cron expression, and the start of a job."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Missed = Literal["all", "latest", "none"]
 class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | None]):
     """A source of one part that emits instants; the value and the timestamp of a record are the instant, in UTC.
 
-    An instant is emitted in the first tick at or after it, by the clock of the tick. So records don't depend on when a
-    source is polled, and a tick that is repeated has the same ones.
+    An instant is emitted in the first tick whose time reaches it. So records don't depend on when a source is polled,
+    and a repeated tick emits the same ones.
     """
 
     keyed = False
@@ -42,18 +42,18 @@ class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | Non
 
     @abstractmethod
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the instants after another one, ascending, in UTC."""
+        """Yield the instants after the given one, ascending, in UTC."""
 
     @abstractmethod
     def before(self, instant: datetime) -> datetime | None:
-        """Return the last instant before another one; None if there is none."""
+        """Return the last instant before the given one, or None."""
 
     def list_parts(self) -> Iterable[NoKeyType]:
         """Return the only part, `NoKey`."""
         return [NoKey]
 
     def build_part(self, part: NoKeyType, state: datetime | None) -> _InstantsReader:
-        """Return the reader, which continues after the last instant that it emitted or left out."""
+        """Return the reader, which continues after the last instant emitted or skipped."""
         del part
         return _InstantsReader(self, state)
 
@@ -63,7 +63,7 @@ class _InstantsReader(StatefulSourcePartition[datetime, datetime, datetime | Non
 
     Args:
         source: the source.
-        last: the last instant that was emitted or left out; None at the start of the job.
+        last: the last instant emitted or skipped; None at the start of the job.
     """
 
     def __init__(self, source: _Instants, last: datetime | None) -> None:
@@ -73,9 +73,9 @@ class _InstantsReader(StatefulSourcePartition[datetime, datetime, datetime | Non
         self._started: datetime | None = None
 
     def set_clock(self, now: datetime, started: datetime) -> None:
-        """Set the time of the tick, and when the run started.
+        """Set the time of the tick and the start of the run.
 
-        At the start of a job the instants begin after its first tick; one that falls on it is emitted.
+        A new job emits the instants from its first tick, including one exactly at that time.
         """
         self._now = now
         if self._last is None:
@@ -85,7 +85,7 @@ class _InstantsReader(StatefulSourcePartition[datetime, datetime, datetime | Non
             self._leave_out_missed(self._last, started)
 
     def _leave_out_missed(self, last: datetime, started: datetime) -> None:
-        """Leave out the instants between the last run and this one, as far as `missed` says so."""
+        """Skip the instants between the last run and this one that `missed` excludes."""
         if self._source.missed == "none":
             self._last = max(last, started - _TICK)
         elif self._source.missed == "latest":
@@ -93,12 +93,12 @@ class _InstantsReader(StatefulSourcePartition[datetime, datetime, datetime | Non
             self._last = last if latest is None else max(last, latest - _TICK)
 
     def poll(self) -> tuple[datetime, datetime] | None:
-        """Return the next instant that the clock has reached."""
+        """Return the next instant if the clock has reached it."""
         values, timestamps = self.poll_batch(1)
         return (values[0], timestamps[0]) if values else None
 
     def poll_batch(self, limit: int) -> tuple[list[datetime], list[datetime]]:
-        """Return the next instants that the clock has reached."""
+        """Return the next instants up to the time of the tick."""
         if self._last is None or self._now is None:
             return [], []
         end = self._now if self._source.until is None else min(self._now, self._source.until)
@@ -119,25 +119,25 @@ class _InstantsReader(StatefulSourcePartition[datetime, datetime, datetime | Non
         return following is None or following > self._source.until
 
     def snapshot(self) -> datetime | None:
-        """Return the last instant that was emitted or left out; None if there was no tick yet."""
+        """Return the last instant emitted or skipped; None before the first tick."""
         return self._last
 
 
 class PeriodicSource(_Instants):
-    """Emit an instant every so often: a trigger for what has to happen in any case.
+    """Emit an instant at regular intervals: a trigger that does not depend on other input.
 
     The instants are multiples of `every` since 1970-01-01T00:00 UTC, plus `offset`, and don't depend on when the job
-    started. They begin with the first tick of the job.
+    started. The first is at or after the job's first tick.
 
     Args:
-        every: the distance of two instants.
-        offset: where they lie; only its remainder by `every` counts.
-        until: the last instant, or the end before it; without it the source has no end.
-        missed: which of the instants are emitted that passed while the job was not running: ``"all"``, the
-            ``"latest"``, or ``"none"``.
+        every: the interval between two instants.
+        offset: shifts the instants; only its remainder modulo `every` counts.
+        until: no instant after this one is emitted; None for a source without an end.
+        missed: which of the instants that passed while the job was not running to emit: ``"all"``, the ``"latest"``, or
+            ``"none"``.
 
     Raises:
-        GraphError: if an argument is of another kind.
+        GraphError: if an argument is invalid.
 
     >>> from itertools import islice
     >>> source = PeriodicSource(timedelta(minutes=15))
@@ -162,7 +162,7 @@ class PeriodicSource(_Instants):
         self.offset = offset % every
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the instants after another one."""
+        """Yield the instants after the given one."""
         origin = _EPOCH + self.offset
         number = (instant - origin) // self.every
         while True:
@@ -170,7 +170,7 @@ class PeriodicSource(_Instants):
             yield origin + number * self.every
 
     def before(self, instant: datetime) -> datetime:
-        """Return the last instant before another one."""
+        """Return the last instant before the given one."""
         origin = _EPOCH + self.offset
         return origin - (origin - instant) // self.every * self.every - self.every
 
@@ -181,12 +181,12 @@ class CronSource(_Instants):
     The expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first.
     Needs ``pip install 'malflow[cron]'``.
 
-    Where clocks change, as the cron of Debian does: a time that comes twice runs once, one that is left out runs right
+    Clock changes are handled as in Debian's cron: a time that occurs twice runs once, one that is skipped runs right
     after the gap, and an expression with ``*`` as its hour runs in each hour.
 
     Args:
         expression: the cron expression.
-        zone: the name of the time zone in which it is read, or a tzinfo.
+        zone: the time zone of the expression: its name, or a tzinfo.
         until: as for `PeriodicSource`.
         missed: as for `PeriodicSource`.
 
@@ -221,38 +221,38 @@ class CronSource(_Instants):
             raise GraphError(f"CronSource needs a cron expression; got {short_repr(expression)}: {error}") from error
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the instants after another one."""
+        """Yield the instants after the given one."""
         return self._schedule.after(instant)
 
     def before(self, instant: datetime) -> datetime | None:
-        """Return the last instant before another one; None if there is none."""
+        """Return the last instant before the given one, or None."""
         return self._schedule.before(instant)
 
 
 class StartSource(_Instants):
-    """Emit one instant in the life of a job: that of its first tick. A job that resumes emits none."""
+    """Emit a single instant, the time of the job's first tick. A job that resumes emits none."""
 
     def __init__(self) -> None:
         super().__init__(until=None, missed="all")
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Yield the instant right after another one, forever."""
+        """Yield the instant right after the given one, forever."""
         while True:
             instant += _TICK
             yield instant
 
     def before(self, instant: datetime) -> datetime:
-        """Return the instant right before another one."""
+        """Return the instant right before the given one."""
         return instant - _TICK
 
     def build_part(self, part: NoKeyType, state: datetime | None) -> _InstantsReader:
-        """Return the reader, which has finished if it has a position."""
+        """Return the reader, which is finished if it has a position."""
         del part
         return _StartReader(self, state)
 
 
 class _StartReader(_InstantsReader):
-    """Emits the first instant only."""
+    """Emits only the first instant."""
 
     def __init__(self, source: _Instants, last: datetime | None) -> None:
         super().__init__(source, last)
@@ -267,5 +267,5 @@ class _StartReader(_InstantsReader):
         return found, timestamps
 
     def is_finished(self) -> bool:
-        """Whether the instant was emitted."""
+        """Whether the instant has been emitted."""
         return self._is_over

@@ -17,30 +17,30 @@ __all__ = ["SingleIteratorSource"]
 V = TypeVar("V")
 
 _AT_HAND = (list, tuple, range, str, bytes)
-"""Types whose iteration never blocks, so that a whole batch can be taken at once."""
+"""Types whose iteration never blocks, so whole batches can be taken at once."""
 
 _WAITED_SECONDS = 0.005
-"""An item that took longer blocked the iteration."""
+"""Seconds; an item that took longer blocked the iteration."""
 
 _SILENT_SECONDS = 0.05
-"""An item that took longer came after a pause in the input; one that took less may be due to a busy machine."""
+"""Seconds; an item that took longer followed a pause in the input, one that took less may be due to a busy machine."""
 
 _TRUSTED = 256
-"""How many successive items must not have blocked before more than one is taken at once.
+"""How many items in a row must not block before several are taken at once.
 
-An iterator that blocks in the middle of a batch delays the items before it; this protects short bursts.
+An iterator that blocks in the middle of a batch delays the batch's first items; this protects short bursts.
 """
 
 
 class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
-    """Emit the items of an iterable, in order, with their index from 0 as timestamp and without a key.
+    """Emit the items of an iterable in order, without a key; the timestamp is the index, from 0.
 
     It has one part, on one worker. It cannot resume: a restarted run reads a list from the beginning, and items that
     a generator has already produced are lost.
 
     Args:
-        iterable: anything `iter` accepts. Items of a blocking iterator are processed before it blocks again, unless
-            many arrive at once; to never delay an item, implement a partition with ``poll``.
+        iterable: anything that `iter` accepts. Items of a blocking iterator are usually processed before it blocks
+            again; a burst may be delayed. If no item may be delayed, implement a partition with ``poll``.
 
     Raises:
         GraphError: if `iterable` is not iterable, or a DataFrame, which iterates over the names of its columns.
@@ -112,7 +112,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return values
 
     def _collect(self, limit: int) -> list[V]:
-        """Take items of an iterator that may block: one at a time, and more only after a run of prompt ones."""
+        """Take items from an iterator that may block: one at a time, or several after a run of prompt ones."""
         values: list[V] = []
         started = before = time.monotonic()
         wanted = min(limit, max(1, self._prompt - _TRUSTED))

@@ -1,4 +1,4 @@
-"""Methods of keyed streams that aggregate records: in windows, or all of them so far."""
+"""Methods of keyed streams that aggregate records, in windows or over the whole stream."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _Migrate = Callable[[Any, int], Any] | None
 
 
 class Windowed(Generic[K, V, T]):
-    """A keyed stream divided into windows; `aggregate` or `cogroup` adds the operator that keeps them."""
+    """A keyed stream divided into windows; `aggregate` or `cogroup` adds the operator."""
 
     __slots__ = ("_options", "_stream")
 
@@ -120,12 +120,12 @@ class Windowed(Generic[K, V, T]):
         """Aggregate the records of each key in each window; emit a `WindowResult` when the window closes.
 
         A window closes at the first epoch (watermark) at or after its last instant, which is also the timestamp of its
-        result; so results are in time for windows further on. At the end of the stream, the windows that are still
-        open give results with the timing ``END``. Windows without records give none.
+        result; so results are on time for downstream windows. At the end of the stream, windows that are still open
+        emit results with the timing ``END``. Windows without records emit nothing.
 
         Args:
             name: the operator's name; snapshots store the open windows under it.
-            aggregators: one or more of `malflow.agg`. With one, a result's value is its result, with several a tuple.
+            aggregators: one or more of `malflow.agg`. With several, a result's value is a tuple.
             version: the schema version of the accumulators: increase it when the windows or aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
 
@@ -159,19 +159,18 @@ class Windowed(Generic[K, V, T]):
         self, name: str, *others: KeyedStream[K, Any, T], version: int = ..., migrate: _Migrate = ...
     ) -> KeyedStream[K, WindowResult[tuple[list[Any], ...], T], T]: ...
     def cogroup(self, name: str, *others: Any, version: int = 1, migrate: Any = None) -> Any:
-        """Collect the records of this and other streams in each window of each key, in a list for each stream.
+        """Collect the records of this and other streams in each window of each key, one list per stream.
 
-        A window that any of the streams has a record in gives a `WindowResult` when it closes, as `aggregate` does, by
-        the epoch (watermark) of all streams. Its value is a tuple of lists, in the order of the streams; those of
-        streams without a record are empty. A list has its records in the order in which they arrived; in windows that
-        overlap, pane by pane.
+        A window with a record of any stream emits a `WindowResult` when the epoch (watermark) of all streams closes it,
+        as with `aggregate`. Its value is a tuple of lists, in the order of the streams; a stream without records has an
+        empty list. Records are in order of arrival; in overlapping windows, pane by pane.
 
-        A join of windows is a comprehension over the lists, as in the example; one of them being empty is the outer
-        part.
+        To join the streams, write a comprehension over the lists, as in the example. For an outer join, handle an empty
+        list.
 
         Args:
             name: the operator's name; snapshots store the open windows under it.
-            others: the other streams. The keys of all must be placed by one partitioner.
+            others: the other streams. All streams must be keyed with the same partitioner.
             version: the schema version of the records: increase it when the windows or the records' classes change.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
@@ -188,23 +187,24 @@ class Windowed(Generic[K, V, T]):
         return add_cogroup(self._stream, self._options, name, others, version, migrate)
 
     def allow_late(self, late: KeyedStream[K, V, T] | None = None, until: Any = 0) -> LateWindowed[K, V, T]:
-        """Add late records, too, to windows that are still open; call `LateWindowed.aggregate` on the result.
+        """Add late records to windows that are still open; call `LateWindowed.aggregate` on the result.
 
-        An epoch generator calls a record late by its epoch, even if the record's window is still open. Such a record
-        is added to the window, and only one whose window is closed is too late. A late record of several windows is
-        added to those that are open. A late record of a session is added to the open sessions that it is near enough
-        to, or begins one if that would be open. The order between late records and others is not specified.
+        The epoch generator decides whether a record is late, even if the record's window is still open. With this
+        method, such a record is added to its window, and only a record whose window has closed is too late. In
+        overlapping windows, a late record is added to those that are open. With sessions, it joins the open sessions
+        within the gap, or starts a new one if that would still be open. The order between late records and others is
+        not specified.
 
         Args:
-            late: the late records of the epoch generator that this stream's records come from, with the same keys. None
-                for all of them, with keys set as those of this stream: that can be if nothing but `key_distribute` or
-                `key_local` is between `event_time`, or `generate_epochs`, and the windows. Snapshots store what these
-                have for late records under names composed of theirs, such as ``(times[1] by airport)``.
-            until: for how long closed windows are kept, a number or timedelta: until then, a late record is added to
-                its closed window, and gives a revised result. Only for windows that do not overlap.
+            late: the late records of the epoch generator upstream of this stream, with the same keys. With None,
+                malflow finds them and keys them as this stream. This requires that only `key_distribute` or `key_local`
+                is between `event_time`, or `generate_epochs`, and the windows. In snapshots, the copies of these
+                operators for late records have composed names, such as ``(times[1] by airport)``.
+            until: how long closed windows are kept, a number or timedelta. Until then, a late record is added to its
+                closed window, which emits a revised result. Only for windows that do not overlap.
 
         Raises:
-            GraphError: if `late` is another stream, or such windows can't have late records.
+            GraphError: if `late` is not such a stream, or this kind of windows does not support late records.
 
         >>> from malflow.windows import tumbling
         >>> def counts(stream):
@@ -232,18 +232,18 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
     def window(self, windows: Windows, *, early: Any = None) -> Windowed[K, V_co, T]:
         """Divide the records of each key into windows; call `Windowed.aggregate` on the result.
 
-        With `early`, a window also gives results while it is open, at each epoch (watermark) that passes a multiple of
-        `early`, counted from the window's start: one for each key with new records since its last result. Its timing is
-        ``EARLY``, and its timestamp the last instant before the multiple. It is made of all records so far, even those
-        after that instant.
+        With `early`, an open window emits early results, whenever an epoch (watermark) passes a multiple of `early`,
+        counted from the window's start: one for each key with new records since its last result. An early result has
+        the timing ``EARLY``, and the last instant before the multiple as its timestamp. It covers all records so far,
+        even those after that instant.
 
         Raises:
-            GraphError: when the operator is added, if windows of time or sessions have no epochs to wait for.
+            GraphError: when the operator is added, if time windows or sessions have no epochs to wait for.
 
         Args:
             windows: the kind of windows: see `malflow.windows`.
-            early: the distance between early results, a number or timedelta; None for none. Sessions and windows of a
-                number of records have none.
+            early: the distance between early results, a number or timedelta; None for no early results. Not for
+                sessions and count windows.
 
         >>> from malflow.windows import tumbling
         >>> def maxima(stream):
@@ -332,11 +332,11 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         migrate: _Migrate = ...,
     ) -> KeyedStream[K, tuple[R1, R2, R3, R4, R5, R6], T]: ...
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
-        """Replace each value by the aggregate of all values of its key so far.
+        """Replace each value with the aggregate of all values of its key so far.
 
         Args:
             name: the operator's name; snapshots store the accumulators under it.
-            aggregators: one or more of `malflow.agg`. With one, the result is its result, with several a tuple.
+            aggregators: one or more of `malflow.agg`. With several, the result is a tuple.
             version: the schema version of the accumulators: increase it when the aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
 

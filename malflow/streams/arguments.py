@@ -74,20 +74,20 @@ STATEFUL_HOOKS = {
     "on_schedule": "states, output",
     "on_timer": "key, at, state, output",
 }
-"""The methods that a logic may have, and what they are called with."""
+"""The methods that a logic may have, with their arguments."""
 
 _INSTEAD = {
-    "mapper": "return the value, or call .flat_map() for any number of values",
+    "mapper": "return the value, or call .flat_map() to return any number of values",
     "logic": "send messages by output.send(DataMessage(...))",
 }
-"""What to write instead of a deferred function, by its role."""
+"""The hint for a deferred function, by its role."""
 
 _FORGOTTEN = {
     "mapper": "end it with a return, call .inspect() for a function that only looks at records",
     "logic": "end it with 'return state', call .stateless_op() for one without state",
     "function": "return the values, or yield them",
 }
-"""What to write instead of a function without a result, by its role."""
+"""The hint for a function without a result, by its role."""
 
 
 def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
@@ -146,12 +146,12 @@ def checked_length(name: str, length: Any, what: str) -> None:
 
 
 def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:
-    """Return a function that reads a field of a value: a function as it is, a text as the name of an item or attribute.
+    """Return a function that reads a field of a value, from a function or the name of an item or attribute.
 
     Args:
         name: the operator's name.
         role: the name of the argument.
-        field: the argument; None is allowed, for the value itself.
+        field: the argument; None stands for the value itself.
     """
     if isinstance(field, str):
         return partial(read, field)
@@ -159,12 +159,12 @@ def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] |
 
 
 def checked_step(name: str, every: Any, bound: Any) -> Any:
-    """Return the step whose multiples the epochs are to be, having checked it; None is allowed.
+    """Check the step of epochs, and return it; None is allowed.
 
     Args:
         name: the operator's name.
         every: the argument.
-        bound: what the generator subtracts from timestamps; None if that is not known.
+        bound: the duration that the generator subtracts from timestamps; None if unknown.
     """
     if every is None:
         return None
@@ -173,14 +173,13 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
         raise malformed(
             name,
             f"has a bound of {short_repr(bound)} and an every of {short_repr(every)}; both must fit the timestamps: "
-            "give two "
-            "timedeltas for datetimes, or two numbers for numbers",
+            "use two timedeltas for datetimes, or two numbers for numbers",
         )
     return every
 
 
 def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta | None, Any]:
-    """Return the silence after which time advances, and how many units are a second, having checked both."""
+    """Check the silence after which time advances and the units per second, and return both."""
     if idle_after is not None and (not isinstance(idle_after, timedelta) or idle_after <= timedelta(0)):
         raise malformed(name, f"needs a positive timedelta as its idle_after; got {short_repr(idle_after)}")
     if second is None:
@@ -196,13 +195,13 @@ def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta
 def checked_function(
     name: str, role: str, function: Any, arguments: str, *, generators: bool = False, returns: bool = True
 ) -> Any:
-    """Return the function, having checked that it runs when it is called as the operator does, and has a result.
+    """Check that the operator can call a function and gets a result; return the function.
 
     Args:
         name: the operator's name.
         role: the name of the argument.
         function: the argument.
-        arguments: what the operator calls it with, such as ``key, value``.
+        arguments: the arguments that the operator passes, such as ``key, value``.
         generators: whether a generator function is allowed.
         returns: whether its result matters.
     """
@@ -241,12 +240,12 @@ def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = 
 
 
 def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: bool = False) -> Any:
-    """Return the logic, having checked its hooks.
+    """Check the hooks of a logic, and return the logic.
 
     Args:
         name: the operator's name.
         logic: the argument: a function, or an object with some of the hooks.
-        hooks: the methods that the operator calls, and what it calls them with.
+        hooks: the methods that the operator calls, with their arguments.
         returns: whether the result of the function, or of `on_data`, matters.
     """
     check_name(name, location())
@@ -275,7 +274,7 @@ def _check_hook(name: str, hook: str, method: Any, arguments: str) -> None:
 
 
 def checked_default(name: str, default: Any) -> Any:
-    """Return the factory of default states, having checked it; None is allowed."""
+    """Check the factory of default states, and return it; None is allowed."""
     if default is not None and not callable(default):
         raise malformed(
             name,

@@ -78,23 +78,23 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         """Set each record's timestamp, and issue epochs (watermarks) that leave time for records out of order.
 
         This is `assign_timestamps` and `generate_epochs` with `limit_out_of_orderness` in one step. Epochs of the old
-        timestamps end here. The result has the records on time, and as its attribute ``late`` the late ones: those at
-        or below the newest timestamp before them, less `out_of_orderness`. Nobody has to read them; windows add them
-        by `Windowed.allow_late`.
+        timestamps are dropped. The result has the records on time. Its attribute ``late`` has the late ones: those at
+        or before the newest timestamp so far minus `out_of_orderness`. They may be left unread; `Windowed.allow_late`
+        adds them to windows.
 
         Args:
             name: the operator's name; snapshots store the epochs under it.
             assigner: returns the timestamp of a message, of any ordered type; or the name of a field of the value, an
                 item of a mapping or an attribute of any other value.
-            out_of_orderness: how far records may be behind the newest one: a number or a timedelta, as fits the
+            out_of_orderness: how far records may be behind the newest one: a number or a timedelta, to match the
                 timestamps.
-            every: the step of which epochs are multiples, as of `generate_epochs`.
-            per_part: whether each part of a source has its own epoch, as of `generate_epochs`.
-            idle_after: the silence after which time advances without input, as of `generate_epochs`.
-            second: how many units of a number are a second, for `idle_after`.
+            every: the step of the epochs, as for `generate_epochs`.
+            per_part: whether each part of a source has its own epoch, as for `generate_epochs`.
+            idle_after: the silence after which time advances without input, as for `generate_epochs`.
+            second: how many units of a numeric timestamp make a second, for `idle_after`.
 
         Raises:
-            GraphError: if parts, or sources, have become one stream before.
+            GraphError: if the stream already mixes several parts or sources.
 
         >>> readings = [{"at": 1, "heat": 20}, {"at": 9, "heat": 21}, {"at": 2, "heat": 19}]
         >>> run(readings, lambda stream: stream.event_time("times", "at", out_of_orderness=5))
@@ -119,7 +119,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> NeedsEpochs[K, V_co, Any]:
         """Set each record's timestamp to ``assigner(message)``, of any ordered type.
 
-        Epochs (watermarks) of the old timestamps end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
+        Epochs (watermarks) of the old timestamps are dropped; `NeedsEpochs.generate_epochs` makes new ones.
         `event_time` does both in one step.
 
         Args:
@@ -144,54 +144,55 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
 
-        The generator is called with each message, including late ones, and the previous epoch, None at first. Its
+        The generator receives each message, including late ones, and the previous epoch, which is None at first. Its
         result is issued after the message if it is greater than the previous epoch. A record is late if its timestamp
         is at or before the previous epoch. Incoming epochs are forwarded if they are greater.
 
-        If a record's key is its part of a source, each part has its own epoch, which the generator receives and which
-        decides whether a record is late. So lateness depends neither on the number of workers nor on the order in
-        which they read the parts. The stream's epoch is the least epoch of the worker's unfinished parts. A part that
-        has no epoch yet holds it back, even if a filter dropped all of its records. After the last part has finished,
-        the stream's epoch therefore depends on which part was the last. If a later run finds new records in a finished
-        part, those at or before the stream's epoch are late.
+        If records are keyed by their part of a source, each part has its own epoch: the generator receives it, and it
+        decides whether a record is late. So lateness depends neither on the number of workers nor on the order in which
+        they read the parts. The stream's epoch is the least epoch of the worker's unfinished parts. A part without an
+        epoch holds it back, even if a filter has dropped all of the part's records. After all parts have finished, the
+        stream's epoch therefore depends on which one was last. If a later run finds new records in a finished part,
+        those at or before the stream's epoch are late.
 
-        Keys are parts after a keyed source, also after a `stateless_op` or `stateful_op`, whose messages must then have
-        the key of theirs. After a `key_local` or `key_distribute`, or the `union` of several sources, records of
-        different parts can't be told apart, so it is an error to generate epochs only there; with ``per_part=False``
-        it is not, and a worker has one epoch for all of its records.
+        Keys are parts after a keyed source, and remain so after a `stateless_op` or `stateful_op`, which must then keep
+        the key of each message. After `key_local`, `key_distribute` or a `union` of several sources, records of
+        different parts can't be told apart, so generating the first epochs there is an error; with ``per_part=False``
+        it is allowed, and a worker has one epoch for all of its records.
 
         Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
         epoch for nearly every record, set `every` to the precision that the downstream operators need, such as a
         minute. Epochs, including incoming ones and those of parts, are then rounded down to a multiple of it, and
-        issued if the multiple is greater than the previous epoch. No record is late that would be on time without it.
-        The generator still receives its epoch before rounding, so it returns the same epochs as without `every`.
+        issued if the multiple is greater than the previous epoch. This makes no additional record late. The generator
+        still receives the epoch before rounding, so it returns the same epochs as without `every`.
 
-        Without input there are no new epochs, so that windows stay open. With `idle_after`, time advances without input
-        that has been silent for so long: a source whose parts on a worker emit nothing, or a part, if parts have
-        epochs. It follows the busy inputs that the stream meets downstream, on all workers, and the epoch is raised to
-        the least of theirs. If all of them are silent, the epoch follows the clock from the greatest of theirs, by the
-        silence beyond `idle_after`. Records that come after such an epoch are late, as always. A backlog, a slow
-        dataflow and downtime are no silence, nor is an operator that drops all records. Results then also depend on
-        when records arrive. So do those of a run that resumes after a failure: a record on time may become late, or
-        the reverse, but each is in exactly one of the two streams.
+        Without input there are no new epochs, so windows stay open. With `idle_after`, time no longer waits for an
+        input that has been silent for that long: a source whose parts on a worker emit nothing, or a single part if
+        parts have epochs. Its epoch follows the active inputs that the stream meets downstream, on all workers: it
+        advances to the least of their epochs. If all of them are silent, it advances from the greatest of their epochs
+        with the clock, by the silence beyond `idle_after`. Records at or before such an epoch are late, as always. A
+        backlog, a slow dataflow, downtime or an operator that drops all records does not count as silence. Results then
+        depend on when records arrive, also in a run that resumes after a failure: a record that was on time may become
+        late, or the reverse, but each is in exactly one of the two streams.
 
         Args:
             name: the operator's name; snapshots store the epochs under it.
             generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` returns; None issues no epoch.
             every: a positive number or timedelta that fits the timestamps. Its multiples count from 0, or from the
                 start of 1970 (UTC if the timestamps have a zone). None issues epochs as they are.
-            per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
+            per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes
                 records of the others late.
-            idle_after: the silence after which time advances without input, a timedelta of the clock; None to wait.
-            second: how many units of a number are a second, such as 1000 if timestamps are milliseconds, for
-                `idle_after`. Datetimes, dates and timedeltas need none. For numbers without it, and for other types of
-                timestamps, silent inputs follow busy ones, but if all are silent, time does not advance.
+            idle_after: the silence, a timedelta by the clock, after which time advances without input; None to wait for
+                input.
+            second: how many units of a numeric timestamp make a second, for `idle_after`: 1000 for milliseconds.
+                Datetimes, dates and timedeltas don't need it. For numbers without it, and for other types, silent
+                inputs follow active ones, but time stands still if all are silent.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.
 
         Raises:
-            GraphError: if parts, or sources, have become one stream before.
+            GraphError: if the stream already mixes several parts or sources.
 
         >>> def late(stream):
         ...     on_time, late = stream.generate_epochs("now", lambda msg, previous: msg.value)
@@ -222,7 +223,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     def _epochs_node(
         self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool
     ) -> EpochsNode:
-        """Return the node that generates epochs after this stream, whose timestamps may have been checked."""
+        """Return the node that generates epochs for this stream, whose timestamps may have been checked already."""
         port = self._input(name)
         if not isinstance(per_part, bool):
             raise malformed(name, f"needs True or False for per_part; got {short_repr(per_part)}")

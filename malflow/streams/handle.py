@@ -1,4 +1,4 @@
-"""The position of a stream in a graph, from which operators are added."""
+"""A stream's place in the graph, to which operators are added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class StreamHandle(Generic[K, V_co, T]):
-    """The base of all families of stream methods: an output of a graph's node, from which operators are added."""
+    """The base of all families of stream methods: an output of a node in the graph."""
 
     __slots__ = ("_graph", "_port")
 
@@ -50,14 +50,14 @@ class StreamHandle(Generic[K, V_co, T]):
             keyed: whether they must be keyed.
 
         Raises:
-            GraphError: if one is not a stream, is of another dataflow, or is not keyed.
+            GraphError: if one is not a stream, belongs to another dataflow, or is not keyed.
         """
         ports = [self._input(name)]
         for stream in others:
             if not isinstance(stream, StreamHandle):
                 raise malformed(name, f"takes streams as separate arguments; got {short_repr(stream)}")
             if stream._graph is not self._graph:
-                raise malformed(name, "needs streams of one dataflow; got a stream of another")
+                raise malformed(name, "needs streams of the same dataflow; got one of another")
             if keyed and not stream._is_keyed:
                 raise malformed(name, "needs keyed streams; one has no key; call .key_distribute() on it")
             ports.append(stream._input(name))
@@ -68,7 +68,7 @@ class StreamHandle(Generic[K, V_co, T]):
         return type(self)(self._graph, port)
 
     def _timed(self, port: Port) -> Any:
-        """Return the stream of a generator of epochs, of which another output has the late records."""
+        """Return the on-time stream of an epoch generator, whose other output has the late records."""
         raise NotImplementedError
 
     def _stream(self, port: Port, *, keyed: bool) -> Any:

@@ -38,7 +38,7 @@ _ARTICLES = {"inner": "an", "left": "a", "right": "a", "outer": "an"}
 
 
 class JoinOperators(StatefulOperators[K, V_co, T]):
-    """Methods that join streams of which the keys are placed on workers by one partitioner."""
+    """Methods that join streams keyed with the same partitioner."""
 
     __slots__ = ()
 
@@ -101,25 +101,24 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         version: int = 1,
         migrate: Any = None,
     ) -> Any:
-        """Pair the records of two streams whose keys are equal and whose timestamps are close to each other.
+        """Pair the records of two streams with equal keys and timestamps close to each other.
 
-        A pair has ``left - before <= right <= left + after``, for the timestamps of both records. It is emitted when
-        the second of them arrives, with the later of both timestamps. The order of a record's pairs is not specified.
+        The timestamps of a pair satisfy ``left - before <= right <= left + after``. It is emitted when its second
+        record arrives, with the later of both timestamps. The order of a record's pairs is not specified.
 
-        With another `how` than ``inner``, records without a partner are emitted as well, once, with None for the
-        partner: when the epoch (watermark) of both streams rules out that one arrives. Their timestamp is the last one
-        that a partner could have given the pair: that of a left record plus `after`, of a right one plus `before`, or
-        its own if that is later.
+        Unless `how` is ``inner``, records without a partner are emitted as well, once, with None for the partner, when
+        the epoch (watermark) of both streams rules one out. Their timestamp is the latest that the pair could have had:
+        that of a left record plus `after`, that of a right one plus `before`, or its own if that is later.
 
         Args:
             name: the operator's name; snapshots store the records under it that may still find a partner.
-            right: the other stream, which may be the same. The keys of both must be placed by one partitioner.
+            right: the other stream, which may be this one. Both must be keyed with the same partitioner.
             before: how much earlier than the left record the right one may be: a number, or a timedelta.
-            after: how much later it may be. One of both may be negative, if their sum is not: ``before=-1, after=5``
-                is from 1 to 5 later.
-            how: ``inner``, ``left``, ``right`` or ``outer``: the sides whose records without a partner are emitted.
-            version: the schema version of the records: increase it when their classes or the bounds change. With other
-                bounds, the join starts without records.
+            after: how much later it may be. One of the two may be negative if their sum is not: ``before=-1, after=5``
+                means 1 to 5 later.
+            how: ``inner``, ``left``, ``right`` or ``outer``: the sides that emit records without a partner.
+            version: the schema version of the records: increase it when their classes or the bounds change. If the
+                bounds change, the join starts without records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
         >>> def neighbours(stream):
@@ -174,23 +173,23 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
     ) -> Any:
         """Pair each record with the newest record of another stream that has its key and is not later.
 
-        A pair is emitted when the epoch (watermark) of both streams reaches the left record: no other right record can
-        come in between then. It has the timestamp of the left record. So the right stream is a table with versions,
-        and each left record finds the version of its time. Until there is an epoch from the right stream, left records
-        wait: if it is seldom written, give it epochs that advance without records.
+        A pair is emitted when the epoch (watermark) of both streams reaches the left record, since no closer right
+        record can arrive after that. It has the timestamp of the left record. So the right stream is a versioned table,
+        in which each left record finds the version valid at its time. Left records wait for epochs of the right stream:
+        if that has few records, give it epochs that advance without input.
 
-        Of right records with equal timestamps, the last to arrive counts, unless `tie` orders them. The newest one of
-        each key is kept forever, unless there is a tolerance.
+        Of right records with equal timestamps, the last to arrive counts, unless `tie` orders them. Without a
+        tolerance, the newest right record of each key is kept forever.
 
         Args:
             name: the operator's name; snapshots store the records under it that are still needed.
-            right: the other stream, which may be the same. The keys of both must be placed by one partitioner.
+            right: the other stream, which may be this one. Both must be keyed with the same partitioner.
             tolerance: how much older the right record may be: a number, or a timedelta; None if there is no limit.
-            how: ``left`` to emit records that find none, with None for the partner; ``inner`` to drop them.
-            tie: what orders right records with equal timestamps, of which the greatest counts: a function of the
-                value, or the name of its item or attribute. Then the result does not depend on the order of arrival.
-            version: the schema version of the records: increase it when their classes or the tolerance change. With
-                another tolerance, the join starts without records.
+            how: ``left`` to emit records without a partner, with None in its place; ``inner`` to drop them.
+            tie: orders right records with equal timestamps, of which the greatest counts: a function of the value, or
+                the name of its item or attribute. The result then does not depend on the order of arrival.
+            version: the schema version of the records: increase it when their classes or the tolerance change. If the
+                tolerance changes, the join starts without records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
         >>> def priced(stream):
@@ -240,7 +239,7 @@ def _check_bounds(name: str, before: Any, after: Any) -> None:
     if before + after < before - before:
         raise malformed(
             name,
-            f"has before={before!r} and after={after!r}, whose sum is negative, so that no timestamp lies between; "
+            f"has before={before!r} and after={after!r}, whose sum is negative, so no timestamp lies between; "
             "the right record may be from `before` earlier to `after` later than the left one",
         )
 

@@ -1,4 +1,4 @@
-"""Windows that late records are added to."""
+"""Windows that also receive late records."""
 
 from __future__ import annotations
 
@@ -125,12 +125,13 @@ class LateWindowed(Generic[K, V, T]):
         """Aggregate the records of each key in each window, as `Windowed.aggregate` does.
 
         Returns:
-            The results; those revised by records that came after their windows had closed, with the timing ``LATE``;
-            and the records that came too late. Revised results have their windows' last instants as timestamps, so
-            they are behind the epochs of their stream, as records that are too late are.
+            The results; those revised because a late record reached a closed window, with the timing ``LATE``; and the
+            records that were too late. A revised result has its window's last instant as its timestamp, so, like
+            records that are too late, it is behind the epochs of its stream.
 
         Raises:
-            GraphError: if the streams are not the two of one epoch generator, or such windows can't have late records.
+            GraphError: if the streams are not the two outputs of one epoch generator, or this kind of windows does not
+                support late records.
         """
         self._check(name)
         late = self._late_ones(name)
@@ -164,21 +165,22 @@ class LateWindowed(Generic[K, V, T]):
     def cogroup(self, name: str, *others: Any, late: Any = (), version: int = 1, migrate: Any = None) -> Any:
         """Collect the records of this and other streams in each window of each key, as `Windowed.cogroup` does.
 
-        A late record is added to its window if that is open, by the epoch (watermark) of all streams. So whether it is
-        too late depends on how far the other streams have come when it arrives.
+        A late record is added to its window unless the epoch (watermark) of all streams has closed it. So whether it is
+        too late depends on the progress of the other streams when it arrives.
 
         Args:
             name: the operator's name; snapshots store the open windows under it.
             others: the other streams.
-            late: the late records of the other streams, in their order, of the same keys; None where there are none.
+            late: the late records of each of the other streams, in the same order and with the same keys; None for a
+                stream without any.
             version: the schema version of the records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
         Returns:
-            The results; and a list with a stream for each of the streams: of its records that came too late.
+            The results; and for each stream, a stream of its records that were too late.
 
         Raises:
-            GraphError: if `until` is not 0, or late records are not those of their streams.
+            GraphError: if `until` is not 0, or late records belong to other streams.
         """
         self._check(name)
         if self._options.until:
@@ -197,10 +199,10 @@ class LateWindowed(Generic[K, V, T]):
         return LateGroups(results, too_late)
 
     def _late_ones(self, name: str) -> Any:
-        """Return the late records with the keys of the stream.
+        """Return the late records, with the keys of the stream.
 
         Raises:
-            GraphError: if they are those of another generator, or there are none.
+            GraphError: if they belong to another generator, or there are none.
         """
         if self._late is not None:
             _check_late(name, self._stream, self._late)
@@ -211,10 +213,10 @@ class LateWindowed(Generic[K, V, T]):
         return self._stream._stream(late, keyed=True)
 
     def _check(self, name: str) -> None:
-        """Check that late records can be added to such windows.
+        """Check that this kind of windows supports late records.
 
         Raises:
-            GraphError: if they can't.
+            GraphError: if it does not.
         """
         reason = check_until(self._options.windows, self._options.until)
         if reason is not None:
@@ -222,23 +224,23 @@ class LateWindowed(Generic[K, V, T]):
 
 
 def _unfound(graph: Graph, port: Port) -> str:
-    """Return why an edge has no late records that can be found by themselves."""
+    """Return why the late records of an edge can't be found automatically."""
     while isinstance(graph.vertices[port.vertex].node, KeyNode | ExchangeNode):
         (port,) = graph.vertices[port.vertex].inputs
     found = graph.vertices[port.vertex]
     where = f" [{found.location}]" if found.location else ""
     return (
-        f"can't find its late records by itself: between its keys and .event_time() is operator '{found.node.name}'"
+        f"can't find its late records: between its keys and .event_time() is operator '{found.node.name}'"
         f"{where}; call it after the windows or before .event_time(), or pass them: timed = stream.event_time(...), "
         "then .allow_late(late), where late is timed.late with the same operators, under names of their own"
     )
 
 
 def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> None:
-    """Check that records are the late ones of the generator that a stream's records come from.
+    """Check that records are the late ones of the epoch generator upstream of a stream.
 
     Raises:
-        GraphError: if they are others.
+        GraphError: if they are not.
     """
     if not isinstance(late, StreamHandle) or not late._is_keyed:
         raise malformed(

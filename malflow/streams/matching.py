@@ -51,29 +51,29 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
     ) -> Matches[K, M, V_co, T]:
         """Find a pattern in the records of each key.
 
-        Records wait for an epoch (watermark), and are matched in the order of their timestamps, those of one timestamp
-        in the order of their arrival. A match is emitted at its earliest end.
+        Records wait for an epoch (watermark) and are matched in the order of their timestamps; those with equal
+        timestamps, in order of arrival. A match is emitted at its earliest end.
 
         Args:
-            name: the operator's name; snapshots store partial matches and the records that wait under it.
+            name: the operator's name; snapshots store partial matches and waiting records under it.
             pattern: the pattern: see `malflow.patterns`.
-            after: what a match uses up. ``end``: all that began up to its last event, so that the matches of a key
-                have no events in common, and the one that ends first is preferred. ``start``: what began with its
-                first event, so that there is one match for each first event. ``all``: nothing.
-            limit: how many partial matches a key may have.
-            overflow: ``fail`` if more of them are an error; ``oldest`` to drop the oldest ones.
-            order: ``arrival`` to match records as they arrive; absences and timeouts wait for epochs nevertheless.
+            after: which partial matches a match discards. ``end``: all that began up to its last event, so that matches
+                of a key share no events, and the one that ends first wins. ``start``: those that began with its first
+                event, so that there is one match for each first event. ``all``: none.
+            limit: the maximum number of partial matches of a key.
+            overflow: ``fail`` to raise an error beyond the limit; ``oldest`` to drop the oldest ones.
+            order: ``arrival`` to match records as they arrive; absences and timeouts still wait for epochs.
             ties: a function of a value, or the name of its item or attribute, by which records with one timestamp are
                 ordered.
-            kind: a function that returns the kind of a value, or the name of the item or attribute that it is, for
-                steps whose kind is not a class. It is called once a record for all steps.
-            version: increase it when the steps of the pattern, or their order, change: without `migrate`, partial
-                matches are then dropped. Numbers, durations and predicates may change at any time.
+            kind: a function that returns the kind of a value, or the name of the item or attribute that holds it, for
+                steps whose kind is not a class. It is called once per record for all steps.
+            version: increase it when the steps of the pattern or their order change; without `migrate`, this drops
+                partial matches. Numbers, durations and predicates may change at any time.
             migrate: ``(partials, old_version) -> partials``: converts the partial matches of a key, a list of matches
-                of which the key is None. Their events are taken by the steps that they name.
+                whose key is None. Their events are assigned to the steps that they name.
 
         Raises:
-            GraphError: if the pattern is not whole, an argument is not of its kind, or the stream has no epochs.
+            GraphError: if the pattern is incomplete, an argument is invalid, or the stream has no epochs.
 
         >>> def rising(stream):
         ...     on_time, late = stream.generate_epochs("epochs", limit_out_of_orderness(0))
@@ -136,7 +136,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         if order == "time" and not self._graph.has_epochs(self._input(name)):
             raise malformed(
                 name,
-                "has no epochs (watermarks), for which its records would wait until the end; call .event_time() or "
+                "has no epochs (watermarks), so its records would wait until the end; call .event_time() or "
                 ".generate_epochs() before, or pass order='arrival'",
             )
         return f"a match of {pattern.shape}"

@@ -1,4 +1,4 @@
-"""Rollups: aggregates of each key in windows of several calendar units at once."""
+"""Rollups: aggregates of each key in windows of several calendar units."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Migrate = Callable[[Any, int], Any] | None
 
 
 class RollupOperators(StatefulOperators[K, V_co, T]):
-    """The method that aggregates the records of each key on several levels of the calendar."""
+    """The method that aggregates the records of each key by several calendar units."""
 
     __slots__ = ()
 
@@ -111,19 +111,18 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
     ) -> Any:
         """Aggregate the records of each key in windows of several calendar units; return a stream for each unit.
 
-        Each stream has the results of the windows ``calendar(unit, zone)``, as from `Windowed.aggregate`. But a record
-        is added only once, to the window of the finest unit: when a window closes, its accumulator is merged into that
-        of the next unit. So the order of additions differs from that of the other windows, and with it the last digits
-        of sums of floats; see `agg.fsum`.
+        Each stream has the results of the windows ``calendar(unit, zone)``, as `Windowed.aggregate` would emit them.
+        But each record is added only once, to the window of the finest unit: when a window closes, its accumulator is
+        merged into that of the next unit. This changes the order of additions, and so the last digits of sums of
+        floats; see `agg.fsum`.
 
         Args:
             name: the operator's name; snapshots store the accumulators under it.
-            levels: the units, from the finest to the coarsest, each of which divides the next: of ``second``,
+            levels: the units, from the finest to the coarsest; each must divide the next. They are ``second``,
                 ``minute``, ``hour``, ``day``, ``week``, ``month``, ``quarter`` and ``year``. Weeks divide nothing.
-            aggregators: up to four of `malflow.agg`, which can merge. With one, a result's value is its result, with
-                several a tuple.
-            zone: the name of a time zone, or a tzinfo; one for all levels.
-            keep: for how long the accumulators of closed windows are kept in the state, by level: a timedelta, or
+            aggregators: up to four of `malflow.agg` that support merging. With several, a result's value is a tuple.
+            zone: the time zone of all levels: its name, or a tzinfo.
+            keep: how long the state keeps the accumulators of closed windows, by level: a timedelta, or
                 `malflow.windows.FOREVER`. They are part of snapshots, but nothing reads them yet.
             version: the schema version of the accumulators: increase it when levels, zone or aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
@@ -161,7 +160,7 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
     """Return the levels of a rollup.
 
     Raises:
-        GraphError: if there is none, one is unknown or doesn't divide the next, or one of `keep` is not a level.
+        GraphError: if there are none, one is unknown or doesn't divide the next, or `keep` names another level.
     """
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
         raise malformed(name, f"needs a list of calendar units as its levels; got {short_repr(levels)}")
@@ -177,7 +176,7 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
 
 
 def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> None:
-    """Check that each unit of a level is in one of the next.
+    """Check that each unit of a level lies in one unit of the next.
 
     Raises:
         GraphError: if it is not.
@@ -191,8 +190,8 @@ def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> N
     if one is Unit.WEEK:
         raise malformed(
             name,
-            f"has the level 'week' before {other.value!r}, and a week may be in two {other.value}s; make weeks in a "
-            "rollup of their own",
+            f"has the level 'week' before {other.value!r}, and a week may be in two {other.value}s; use a separate "
+            "rollup for weeks",
         )
 
 

@@ -68,8 +68,8 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
 
         Args:
             name: the operator's name.
-            key_fn: returns the key of a message, which is a view valid only during the call; or the name of a field of
-                the value, an item of a mapping or an attribute of any other value, which is read in less time.
+            key_fn: returns the key of a message, which is a view valid only during the call; or, which is faster, the
+                name of a field of the value: an item of a mapping or an attribute of any other value.
             partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
 
         >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
@@ -85,7 +85,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
     def split(
         self, name: str, partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object], outputs: int
     ) -> list[Stream[K, V_co, T]]:
-        """Copy each record to the outputs whose flags the partitioner sets in its second argument, epochs to all.
+        """Copy each record to the outputs whose flags the partitioner sets in its second argument; copy epochs to all.
 
         >>> def small(stream):
         ...     def by_size(msg, outputs):
@@ -98,7 +98,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
 
     def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
-        """Copy each record and each epoch to all outputs; they share the values.
+        """Copy each record and each epoch to all outputs; the copies share their values.
 
         >>> run([1], lambda stream: stream.cloned("both", 2)[1])
         [1]
@@ -106,12 +106,12 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._split(name, partial(Cloned, outputs=outputs), outputs)
 
     def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
-        """Merge streams into one, whose epoch is the least of theirs; the order between them is not specified.
+        """Merge streams into one, whose epoch is the least of theirs; the order between streams is not specified.
 
         Args:
             streams: the other streams.
             name: the operator's name; snapshots store the epochs under it. By default it is composed of the names of
-                the merged operators, so it changes when one of these is renamed.
+                the merged operators, so it changes when one of them is renamed.
 
         >>> run([1, 2], lambda stream: stream.union(stream.map("negative", lambda value: -value)))
         [1, -1, 2, -2]

@@ -42,15 +42,15 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
     def distinct(
         self, name: str, by: _By[V_co] = None, *, within: Step | Forever | None = None, version: int = 1
     ) -> KeyedStream[K, V_co, T]:
-        """Drop a record if one with its key and id has passed less than `within` of event time before or after it.
+        """Drop a record if one with the same key and id, less than `within` away in event time, has passed.
 
-        The first of them to arrive passes. So two that pass are at least `within` apart, and each one that is dropped
-        is less than that from one that has passed. Ids are forgotten by epochs (watermarks).
+        The first record to arrive passes. So records that pass are at least `within` apart, and each dropped one is
+        closer than that to one that passed. Epochs (watermarks) expire ids.
 
         Args:
             name: the operator's name; snapshots store the ids under it.
             by: the id: a function of the value, or the name of its item or attribute; by default the value itself.
-            within: a number or a timedelta; or `malflow.windows.FOREVER`, which keeps each id for ever.
+            within: a number or a timedelta; or `malflow.windows.FOREVER`, to keep ids forever.
             version: increase it when `within` changes: the operator then starts without ids.
 
         Raises:
@@ -65,8 +65,8 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         if within is None:
             raise malformed(
                 name,
-                "needs within=, the span of event time in which repetitions are dropped; ids are forgotten after it; "
-                "within=FOREVER, of malflow.windows, keeps them for ever, in a state that grows without limit",
+                "needs within=, the span of event time in which repetitions are dropped; ids expire after it; "
+                "within=FOREVER, of malflow.windows, keeps them forever, in a state that grows without limit",
             )
         if within is not FOREVER:
             checked_length(name, within, "within")
@@ -84,13 +84,14 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
     def changes(
         self, name: str, by: _By[V_co] = None, *, version: int = 1, migrate: _Migrate = None
     ) -> KeyedStream[K, V_co, T]:
-        """Drop a record if its value equals that of its key's record before, in order of arrival.
+        """Drop a record if its value equals that of its key's previous record, in order of arrival.
 
         Args:
             name: the operator's name; snapshots store the last value of each key under it.
-            by: what is compared: a function of the value, or the name of its item or attribute; by default the value.
-            version: the schema version of what is compared: increase it when that changes.
-            migrate: ``(old, old_version) -> new``: converts what was compared last; None drops the key.
+            by: returns what to compare: a function of the value, or the name of its item or attribute; by default the
+                value.
+            version: the schema version of the compared values: increase it when their schema changes.
+            migrate: ``(old, old_version) -> new``: converts the last compared value of a key; None drops the key.
 
         >>> def turns(stream):
         ...     return stream.key_distribute("all", lambda msg: "all").changes("turns")
@@ -103,28 +104,27 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
     def throttle(
         self, name: str, n: int, *, per: Step, kind: Literal["sliding", "bucket"] = "sliding", version: int = 1
     ) -> Throttled[K, V_co, T]:
-        """Limit each key to `n` records in `per` of event time; return those that pass, and those held back.
+        """Limit each key to `n` records in `per` of event time; return the records that pass, and those held back.
 
-        Of the records that pass, at most `n` of a key are in any span of `per`, wherever it begins; two that are `per`
-        apart are in no span together. A record that is out of order passes if this stays true, and at most `n` that are
-        newer have passed.
+        Any span of `per` contains at most `n` records of a key that passed; it excludes its end, so two records exactly
+        `per` apart never share a span. A record out of order passes if this stays true, and at most `n` newer records
+        have passed.
 
-        With ``kind="bucket"``, each key has a token bucket: it holds `n` tokens, which are replaced one by one, each in
-        ``per / n``; a record passes if it can take one. So a burst of `n` may be followed by single records at once,
-        and up to ``2 * n - 1`` records pass in a span of `per`, but never more than `n` in each over a long time. A
-        record that is older than its key's newest one is judged as of that one's time.
+        With ``kind="bucket"``, each key has a token bucket: it holds `n` tokens, and is refilled by one token every
+        ``per / n``; a record passes if it can take a token. So a burst of `n` may be followed by single records at
+        once: up to ``2 * n - 1`` records pass in a span of `per`, but in the long run no more than `n` per span. A
+        record older than its key's newest one is treated as if it had that one's timestamp.
 
         Args:
             name: the operator's name; snapshots store the times, or the buckets, under it.
-            n: how many records.
+            n: the number of records.
             per: the span: a number or a timedelta.
-            kind: ``sliding`` for a limit in any span, ``bucket`` for token buckets. A run with the other kind resumes
-                from the same snapshots: the tokens that a bucket misses are records that passed when it was last
-                looked at, and records that passed have taken tokens.
+            kind: ``sliding`` for a limit in any span, ``bucket`` for token buckets. A run may resume with the other
+                kind: tokens missing from a bucket become records that passed at its last update, and the reverse.
             version: increase it when `n` or `per` changes: the operator then starts as if nothing had passed.
 
         Raises:
-            GraphError: if `n`, `per` or `kind` is not one of these.
+            GraphError: if `n`, `per` or `kind` is invalid.
 
         >>> def limited(stream):
         ...     passed, held_back = stream.key_distribute("all", lambda msg: "all").throttle("limit", 2, per=6)
@@ -155,12 +155,11 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         """Hold back records until an epoch (watermark), and emit them in the order of their timestamps.
 
         At each epoch, the records at or below it are emitted in ascending order; those of equal timestamps by `tie`,
-        and then in their order of arrival. So operators further on get the records of a worker in the order of event
-        time.
+        and then in their order of arrival. So downstream operators receive the records of a worker in event-time order.
 
         Args:
-            name: the operator's name; snapshots store the records that wait under it.
-            tie: what orders equal timestamps: a function of the value, or the name of its item or attribute.
+            name: the operator's name; snapshots store the waiting records under it.
+            tie: orders equal timestamps: a function of the value, or the name of its item or attribute.
             version: the schema version of the values: increase it when their class changes.
             migrate: ``((timestamp, value), old_version) -> (timestamp, value)``; None drops the record.
 
@@ -179,13 +178,13 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
     ) -> KeyedStream[K, list[V_co], T]:
         """Collect the values of each key into lists of up to `size`, in order of arrival.
 
-        A list is complete when it has `size` values; or when event time, or a record of the key, is `within` or more
-        after the timestamp of its first record. Its timestamp is that of the record that filled it, or the end of
-        that span. At the end of the stream, the lists that are not complete are emitted as well.
+        A list is complete when it has `size` values, or when event time or a record of the key is at least `within`
+        after the timestamp of its first record. Its timestamp is that of the record that filled it, or the end of that
+        span. At the end of the stream, incomplete lists are emitted as well.
 
         Args:
-            name: the operator's name; snapshots store the lists that are not complete under it.
-            size: how many values a list has at most.
+            name: the operator's name; snapshots store the incomplete lists under it.
+            size: the maximum number of values in a list.
             within: the span of event time after which a list is emitted: a number or a timedelta.
             version: the schema version of the values: increase it when their class changes.
             migrate: ``([end, value, ...], old_version) -> [end, value, ...]``; None drops the list.

@@ -1,4 +1,4 @@
-"""Several streams as one result: named tuples that say which stream to take where one is meant."""
+"""Named tuples of streams, for methods that return several; their errors name the streams to choose from."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 def _tells_its_streams(kind: C) -> C:
-    """Make a named tuple name its streams where a method of a stream is called on it."""
+    """Make a named tuple list its streams in the error when a stream method is called on it."""
     names = vars(kind)["_fields"]
     shown, fields = kind.__name__, ", ".join(names)
 
     def refuse(self: Any, attribute: str) -> NoReturn:
         if attribute.startswith("_"):
             raise AttributeError(f"{shown!r} object has no attribute {attribute!r}", name=attribute, obj=self)
-        getattr(self[0], attribute)  # raises the error for what is no method of a stream either
+        getattr(self[0], attribute)  # raises the error for any other attribute
         raise AttributeError(
             f"{shown} is not a stream, but has several: {fields}; take one first, such as "
             f".{names[0]}.{attribute}(...), or write {fields} = ...",
@@ -45,8 +45,8 @@ class Timed(NamedTuple, Generic[S_co]):
     """A stream with epochs (watermarks).
 
     Attributes:
-        on_time: the records above the epochs before them.
-        late: the records at or behind the epoch.
+        on_time: the records after the epoch.
+        late: the records at or before the epoch.
     """
 
     on_time: S_co
@@ -58,7 +58,7 @@ class Throttled(NamedTuple, Generic[K, V, T]):
     """The records of a limited stream.
 
     Attributes:
-        passed: those within the limit.
+        passed: the records within the limit.
         held_back: the others.
     """
 
@@ -68,12 +68,12 @@ class Throttled(NamedTuple, Generic[K, V, T]):
 
 @_tells_its_streams
 class LateResults(NamedTuple, Generic[K, R, V, T]):
-    """The results of windows that late records are added to.
+    """The results of windows that also receive late records.
 
     Attributes:
         results: the results of the windows.
-        revised: those that were revised by records that came after their windows had closed.
-        too_late: the records that came too late.
+        revised: results revised because a late record reached a closed window.
+        too_late: the records that were too late.
     """
 
     results: KeyedStream[K, WindowResult[R, T], T]
@@ -83,7 +83,7 @@ class LateResults(NamedTuple, Generic[K, R, V, T]):
     def with_revisions(self) -> KeyedStream[K, WindowResult[R, T], T]:
         """Return the results and the revised ones as one stream, for sinks that replace the row of a window.
 
-        A window's result comes before its revisions, and these in their order. The name is that of
+        A window's result precedes its revisions, which are in order. The operator has the name of
         ``results.union(revised)``.
         """
         return self.results.union(self.revised)
@@ -91,11 +91,11 @@ class LateResults(NamedTuple, Generic[K, R, V, T]):
 
 @_tells_its_streams
 class LateGroups(NamedTuple, Generic[K, R, T]):
-    """The groups of windows that late records are added to.
+    """The groups of windows that also receive late records.
 
     Attributes:
         results: the results of the windows.
-        too_late: for each of the streams, its records that came too late.
+        too_late: for each stream, its records that were too late.
     """
 
     results: KeyedStream[K, WindowResult[R, T], T]
@@ -104,13 +104,14 @@ class LateGroups(NamedTuple, Generic[K, R, T]):
 
 @_tells_its_streams
 class Matches(NamedTuple, Generic[K, M, V, T]):
-    """What was found of a pattern.
+    """The matches of a pattern, and the records and partial matches without one.
 
     Attributes:
-        matches: the matches, with the time of their last event, or of the deadline of the absence that they waited for.
-        timeouts: the partial matches that were not finished in time: one for each first event that has no match and was
-            not used up by one, with the time of the deadline.
-        late: the records at or behind the epoch (watermark), which were not matched.
+        matches: the matches, with the timestamp of their last event, or of the deadline of the absence that they ended
+            with.
+        timeouts: the partial matches that were not completed in time, with the timestamp of the deadline: one for each
+            first event that has no match and was not discarded by one.
+        late: the records at or before the epoch (watermark), which were not matched.
     """
 
     matches: KeyedStream[K, Match[K, M, T], T]

@@ -52,13 +52,13 @@ _WAIT_FOR_EPOCHS = {
     StateKind.SORT: "has records that wait for epochs (watermarks)",
     StateKind.JOIN: "keeps records until epochs (watermarks)",
 }
-"""What operators do until epochs come."""
+"""How operators that need epochs describe their wait, in errors."""
 
 _NO_EPOCHS = " to pass, and an input has none; call .event_time() or .generate_epochs() before"
 
 
 def _wakes(logic: Any) -> bool:
-    """Whether a method of a logic sets a timer of event time, as far as its code tells."""
+    """Whether a method of a logic sets an event-time timer, judging by its code."""
     methods = (getattr(type(logic), name, None) for name in dir(type(logic)))
     return any(
         "wake" in code.co_names for code in (getattr(it, "__code__", None) for it in methods) if code is not None
@@ -93,19 +93,19 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
     def stateful_map(
         self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
     ) -> Any:
-        """Replace each value by the result of a mapper that also reads and updates the state of its key.
+        """Replace each value with the result of a mapper that also reads and updates the state of its key.
 
-        Emitting the state object itself is safe: a copy is emitted. A state *inside* an emitted value is not copied:
-        later records may mutate it before it is read; run with ``debug=True`` to detect such a mapper.
+        A mapper may emit the state object itself: a copy is emitted. A state *inside* an emitted value is not copied,
+        so later records may mutate it before it is read; run with ``debug=True`` to detect this.
 
         Args:
             name: the operator's name; snapshots store the state under it.
             mapper: ``(key, value, state) -> (value, state)``; None as the new state drops the key.
             default: creates the state of a key that has none; without it that state is None.
             version: the schema version of each key's state: increase it when the schema changes.
-            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
-                this version; None drops the key. An object in it whose class is gone or has other fields now is
-                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
+                drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
+                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
 
         >>> def total(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
@@ -149,9 +149,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
                 ``(msg, state, output) -> state``. None as the new state drops the key, with its timer.
             default: creates the state of a key that has none; without it that state is None.
             version: the schema version of each key's state: increase it when the schema changes.
-            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
-                this version; None drops the key. An object in it whose class is gone or has other fields now is
-                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
+                drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
+                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
 
         >>> def pairs(stream):
         ...     def join(msg, first, output):
@@ -185,7 +185,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         version: int = 1,
         migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
     ) -> KeyedStream[K, VO, T]:
-        """Replace each value by the result of a mapper that also updates its key's `ExpireMap`, initially empty.
+        """Replace each value with the result of a mapper that also updates its key's `ExpireMap`, initially empty.
 
         An epoch (watermark) removes the entries that expire at or before it; until then they stay readable. None as
         the new map drops the key.
@@ -194,9 +194,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             name: the operator's name; snapshots store the state under it.
             mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
             version: the schema version of each key's entries: increase it when the schema changes.
-            migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version to
-                this version; None drops the key. An object in it whose class is gone or has other fields now is
-                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+            migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version; None
+                drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
+                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):

@@ -42,7 +42,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
     __slots__ = ()
 
     def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
-        """Replace each value by ``mapper(value)``.
+        """Replace each value with ``mapper(value)``.
 
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
@@ -58,7 +58,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate, "value")))
 
     def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
-        """Replace each value by ``mapper(value)``, and drop the record if that is None.
+        """Replace each value with ``mapper(value)``, and drop the record if that is None.
 
         >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
         [1]
@@ -66,14 +66,14 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper, "value")))
 
     def sample(self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None) -> Stream[K, V_co, T]:
-        """Keep a fraction of the records, chosen by a stable hash: the same ones in every run, on every worker.
+        """Keep a fraction of the records, chosen by a stable hash: the same records in every run, on every worker.
 
-        Records with equal ids are kept or dropped together, in all samples of a dataflow: a smaller sample by the same
-        id is a part of a larger one.
+        Records with equal ids are kept or dropped together. Of two samples by the same id, the smaller is a subset of
+        the larger.
 
         Args:
             name: the operator's name.
-            fraction: how much to keep, from 0 to 1.
+            fraction: the fraction to keep, from 0 to 1.
             by: the id: a function of the value, or the name of its item or attribute; by default the value itself.
 
         >>> run(range(100), lambda stream: stream.sample("some", 0.05))
@@ -85,9 +85,9 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._stateless(name, logic)
 
     def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
-        """Replace each value by the elements of ``function(value)``, which may be any number of values.
+        """Replace each value with the elements of ``function(value)``.
 
-        They have the key and the timestamp of the value. The function may return any iterable, or be a generator
+        They keep the key and the timestamp of the value. The function may return any iterable, or be a generator
         function. A string is an error, since its elements are its characters.
 
         >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
@@ -103,7 +103,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._stateless(name, partial(FlatMap, callback=function))
 
     def flatten(self: StatelessOperators[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
-        """Replace each value by its elements, with the key and the timestamp of the value.
+        """Replace each value with its elements, which keep its key and timestamp.
 
         A string is an error, since its elements are its characters.
 
@@ -171,9 +171,9 @@ class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
     __slots__ = ()
 
     def map_with_key(self, name: str, mapper: Callable[[K, V_co], VO]) -> KeyedStream[K, VO, T]:
-        """Replace each value by ``mapper(key, value)``; the key stays.
+        """Replace each value with ``mapper(key, value)``; the key stays.
 
-        This makes rows of results, which have no key of their own: those of windows, rollups, joins and aggregates.
+        Use it to turn results of windows, rollups, joins and aggregates, which don't contain the key, into rows.
 
         >>> from malflow.windows import tumbling
         >>> def rows(stream):

@@ -40,7 +40,7 @@ TO = TypeVar("TO")
 
 
 class StreamProvider:
-    """Passed to the build function; each call of `new_stream` starts a stream of the same dataflow."""
+    """The argument of the build function; each call of `new_stream` starts a stream of the same dataflow."""
 
     __slots__ = ("_graph",)
 
@@ -241,13 +241,13 @@ class KeyedStream(
 
 
 class TimedStream(Stream[K, V_co, T]):
-    """The records on time of `Stream.event_time`; further operators return streams without late records."""
+    """The on-time records of `Stream.event_time`; streams derived from it have no ``late``."""
 
     __slots__ = ()
 
     @property
     def late(self) -> Stream[K, V_co, T]:
-        """The records at or behind the epoch (watermark), with all epochs."""
+        """The records at or before the epoch (watermark), with all epochs."""
         return self._at(Port(self._input("late").vertex, 1))  # type: ignore[no-any-return] # its class depends on keys
 
     def _at(self, port: Port) -> Any:
@@ -255,7 +255,7 @@ class TimedStream(Stream[K, V_co, T]):
 
 
 class KeyedTimedStream(KeyedStream[K, V_co, T], TimedStream[K, V_co, T]):
-    """The records on time of `Stream.event_time`, with keys."""
+    """The on-time records of `Stream.event_time`, with keys."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The operator of each kind of windows, and the form of its states."""
+"""The operator of each kind of windows, and its kind of state."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Migrate = Callable[[Any, int], Any]
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """What `KeyedStream.window` and `Windowed.allow_late` were given.
+    """The arguments of `KeyedStream.window` and `Windowed.allow_late`.
 
     Attributes:
         windows: the kind of windows.
-        early: the distance between early results; None for none.
-        until: for how long closed windows are kept for late records; 0 or None for not at all.
+        early: the distance between early results; None for no early results.
+        until: how long closed windows are kept for late records; 0 or None to drop them at once.
     """
 
     windows: Windows
@@ -55,7 +55,7 @@ def add_window(
     *,
     late: StreamHandle[Any, Any, Any] | None = None,
 ) -> Any:
-    """Add the operator of windows after a keyed stream, and after its late records, if they are given."""
+    """Add the window operator to a keyed stream and, if given, its late records."""
     kernel, windows = kernel_of(name, aggregators), options.windows
     kind, operator = _operator_of(name, windows, kernel)
     if migrate is not None:
@@ -103,7 +103,7 @@ def add_cogroup(
         others: the other streams.
         version: the schema version of the records.
         migrate: converts the value of a record.
-        late: the late records of each stream, or None where there are none; empty if no late records are added.
+        late: the late records of each stream, or None for a stream without any; empty if no late records are added.
     """
     if not others:
         raise malformed(name, "needs at least one other stream; call .aggregate() with agg.collect() for one")
@@ -133,10 +133,10 @@ def add_cogroup(
 
 
 def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
-    """Return the loop of aggregators.
+    """Return the kernel of the aggregators.
 
     Raises:
-        GraphError: if there is none, or one is not an aggregator.
+        GraphError: if there are none, or one is not an aggregator.
     """
     try:
         return compile_kernel(aggregators)
@@ -145,7 +145,7 @@ def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
 
 
 def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind, Callable[..., Operator]]:
-    """Return the operator that aggregates records in windows of a kind, and the kind of its state.
+    """Return the operator that aggregates records in these windows, and its kind of state.
 
     Raises:
         GraphError: if the windows need aggregators that can merge, and one can't.
@@ -166,10 +166,10 @@ def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind
 
 
 def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., Operator]]:
-    """Return the operator that collects records of several streams in windows of a kind, and the kind of its state.
+    """Return the operator that collects records of several streams in these windows, and its kind of state.
 
     Raises:
-        GraphError: if the windows depend on the order in which records arrive, which streams don't have in common.
+        GraphError: if the windows depend on the order of arrival, which is undefined between streams.
     """
     match windows:
         case TimeWindows():
@@ -179,7 +179,7 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
         case CountWindows():
             raise malformed(
                 name,
-                "has count windows, which need an order of records, and records of several streams have none; use time "
+                "has count windows, which need an order of records, but several streams have no common order; use time "
                 "windows, such as tumbling(60), or sessions",
             )
         case _:
@@ -187,7 +187,7 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
 
 
 def check_merge(name: str, kernel: Kernel, windows: str) -> None:
-    """Check that aggregators can merge, as an operator's windows need.
+    """Check that aggregators can merge, if an operator's windows need it.
 
     Raises:
         GraphError: if one can't.
@@ -197,7 +197,7 @@ def check_merge(name: str, kernel: Kernel, windows: str) -> None:
 
 
 def _migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
-    """Return the migration of a kind's states, by a user's one of accumulators."""
+    """Return the migration of a kind's states, from the user's migration of accumulators."""
     match kind:
         case StateKind.SESSION:
             return _SessionMigration(migrate)

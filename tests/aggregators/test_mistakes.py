@@ -57,7 +57,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: agg.into(Totals, n=agg.count), "call it: write agg.count"),
     (lambda: agg.into(Totals, n=agg.count()), r"Totals\(n=...\), but missing a required argument: 'total'"),
     (lambda: agg.into(Totals, n=agg.count(), sum=agg.sum(), total=agg.sum()), "unexpected keyword argument 'sum'"),
-    (lambda: agg.into(3, n=agg.count()), "agg.into calls a class; got 3"),
+    (lambda: agg.into(3, n=agg.count()), "agg.into needs a class or function; got 3"),
     (lambda: agg.into(dict, **{"a b": agg.count()}), "'a b' is not a Python identifier"),
     (lambda: agg.into(dict, **{"class": agg.count()}), "'class' is not a Python identifier"),
     (lambda: agg.sum(3), "agg.sum reads a field by its name, or with a function of the value; got 3"),

@@ -86,7 +86,7 @@ def test_the_name_of_a_union_is_taken_once() -> None:
 def test_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
     kept: list[Any] = []
     runtime(lambda provider: kept.append(source(provider))).execute()
-    with refused("operator 'late' is added too late: the dataflow is complete"):
+    with refused("operator 'late' was added too late: the dataflow is complete"):
         kept[0].map("late", str)
 
 
@@ -183,7 +183,7 @@ def test_new_timestamps_left_alone_are_refused_when_the_dataflow_is_built() -> N
 def test_a_union_joins_streams_of_one_dataflow() -> None:
     kept: list[Any] = []
     build(lambda provider: kept.append(source(provider)))
-    with refused("streams of one dataflow"):
+    with refused("streams of the same dataflow"):
         build(lambda provider: source(provider).union(kept[0]))
     with refused("takes streams as separate arguments; got"):
         build(lambda provider: source(provider).union([source(provider, "other")]))
@@ -390,7 +390,7 @@ def test_a_logic_of_which_nothing_runs_is_refused(logic: Any) -> None:
 
 def test_a_mapper_that_yields_is_told_of_flat_map() -> None:
     for function in (gives, Lazy()):
-        with refused(r"or call .flat_map\(\) for any number of values"):
+        with refused(r"or call .flat_map\(\) to return any number of values"):
             build(lambda provider, it=function: source(provider).map("op", it))  # type: ignore[misc]
 
 

@@ -135,7 +135,7 @@ def test_late_records_that_make_no_sense_are_refused() -> None:
 
     with pytest.raises(GraphError, match=r"'groups' has groups, whose results can't be revised: leave out until="):
         build(tumbling(5), until=3)
-    with pytest.raises(GraphError, match="'groups' has windows of a number of records"):
+    with pytest.raises(GraphError, match="'groups' has count windows"):
         build(counting(5))
 
 

@@ -24,7 +24,7 @@ HALF_A_DAY = timedelta(hours=12)
 @pytest.mark.parametrize(
     ("add", "message"),
     [
-        (lambda keyed: keyed.distinct("it"), "operator 'it' needs within=.* forgotten .*FOREVER"),
+        (lambda keyed: keyed.distinct("it"), "operator 'it' needs within=.* expire .*FOREVER"),
         (lambda keyed: keyed.distinct("it", within=0), "positive number or timedelta as its within; got 0"),
         (lambda keyed: keyed.distinct("it", within=timedelta(0)), "positive number or timedelta as its within"),
         (lambda keyed: keyed.distinct("it", 3, within=1), "needs a function as its by; got 3"),

@@ -114,7 +114,7 @@ def test_early_results_hold_records_ahead_of_the_epoch() -> None:
 @pytest.mark.parametrize(
     ("windows", "distance", "why"),
     [
-        (session(5), 1, "has sessions, .* grows"),
+        (session(5), 1, "has sessions, .* grow"),
         (counting(5), 1, "no early results"),
         (tumbling(5), timedelta(1), "use a number"),
         (calendar("day"), 5, "use a timedelta"),
