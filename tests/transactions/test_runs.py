@@ -208,6 +208,65 @@ def test_a_run_that_waits_for_a_snapshot_is_explained(job: Job, kind: Any, monke
     assert rows_of(job.path) == list(range(30))
 
 
+class Disk:
+    """A disk on which data files can be written or not: it fails, or it does not answer, until it is free again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
+        self.free, self.reached, put_new = threading.Event(), threading.Event(), LocalStore.put_new
+        self.free.set()
+
+        def put_if_free(store: LocalStore, key: str, data: bytes) -> None:
+            if key.startswith(DATA) and not self.free.is_set():
+                self.reached.set()
+                if not hangs:
+                    raise StoreError("the disk is full")
+                self.free.wait()
+            put_new(store, key, data)
+
+        monkeypatch.setattr(LocalStore, "put_new", put_if_free)
+        monkeypatch.setattr("malflow.snapshot.writer._FIRST_RETRY", 3600.0)  # nobody waits for that
+        monkeypatch.setattr("malflow.snapshot.writer._LONGEST_RETRY", 3600.0)
+
+
+@pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime])
+@pytest.mark.parametrize("hangs", [False, True], ids=["disk_fails", "disk_hangs"])
+@pytest.mark.parametrize("asked", ["rescale", "snapshot", "stop"])
+def test_requests_are_served_while_a_run_waits_for_a_snapshot(
+    tmp_path: Path, asked: str, kind: Any, hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LedgerSink, "max_pending", 1)
+    job, disk = Job(tmp_path), Disk(monkeypatch, hangs=hangs)
+    job.backend = FsspecBackend(str(tmp_path / "state"), job="numbers")
+    begun, continues = threading.Event(), threading.Event()
+
+    def each(number: int) -> int:
+        if number == 3:
+            begun.set()
+            assert continues.wait(30)
+        return number
+
+    handle = job.runtime(list(range(1_000)), each, kind=kind, snapshots=timedelta(hours=1)).start()
+    try:
+        assert begun.wait(30)
+        disk.free.clear()
+        handle.snapshot()  # fills the sink, and is not made
+        continues.set()
+        assert disk.reached.wait(30)
+        if asked == "rescale":
+            handle.rescale(2).result(30)
+        disk.free.set()
+        if asked == "snapshot":
+            handle.snapshot().result(30)
+        handle.stop()
+        assert handle.await_termination(30)
+    finally:
+        continues.set()
+        disk.free.set()
+    rows = rows_of(job.path)
+    assert rows == list(range(len(rows)))
+    assert 4 <= len(rows) < 1_000
+
+
 def test_a_run_that_was_overtaken_commits_nothing(job: Job) -> None:
     taken: list[bool] = []
 
