@@ -33,12 +33,12 @@ from malflow.aggregators.folds import Fold
 from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.aggregators.labels import label
-from malflow.aggregators.moments import Deviation, Variance
 from malflow.aggregators.ranked import Largest, Smallest
 from malflow.aggregators.several import Into, Several
 from malflow.aggregators.sketches import ExactQuantiles, Quantile, Quantiles
 from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
+from malflow.aggregators.variances import Deviation, Variance
 from malflow.callables import takes
 from malflow.diagnostics import location, short_repr
 from malflow.errors import GraphError

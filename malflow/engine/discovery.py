@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from malflow.diagnostics import short_repr
-from malflow.engine.parts import Place
+from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.operators.hosting.parts_listing import list_parts, refuse_gone

@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from malflow.engine.idleness import feeds_of, places_near
-from malflow.engine.parts import Parts, Place
+from malflow.engine.idle_edges import feeds_of, places_near
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.event_time.tick import Tick
 from malflow.graph import EpochsNode

@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.plan import Program
-from malflow.engine.states import OldStates
+from malflow.engine.state_specs import OldStates
 from malflow.errors import SnapshotError
 from malflow.graph import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind

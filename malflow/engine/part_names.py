@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from malflow.engine.idleness import Idle
+from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
-from malflow.engine.states import OldStates
+from malflow.engine.state_specs import OldStates
 from malflow.operators.epochs.generator import ANSWERED
 from malflow.operators.epochs.part_epochs import PART
 from malflow.partitioners import rendezvous_select

@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import Any, assert_never
 
 from malflow.diagnostics import operator_error, short_repr
-from malflow.engine.idleness import Idle
+from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
-from malflow.engine.states import OldStates, States, placement_of, specs_of
+from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.epochs.generator import ANSWERED, SILENCE

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from malflow.engine.states import OldStates
-from malflow.engine.transactions import SinkTransactions, check_owners
+from malflow.engine.sink_transactions import SinkTransactions, check_owners
+from malflow.engine.state_specs import OldStates
 from malflow.graph import SinkNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.sink import open_sink

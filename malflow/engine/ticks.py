@@ -15,10 +15,10 @@ from typing import Any
 from malflow.engine.clock import RunClock
 from malflow.engine.discovery import discovering, with_waiting
 from malflow.engine.idle_epochs import Lifts
-from malflow.engine.parts import Parts, Place
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
+from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.reports import Report
-from malflow.engine.silence import QuietSources
 from malflow.event_time.tick import Tick
 from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.reader_methods import Lags

@@ -8,10 +8,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
-from malflow.engine.parts import Parts, Place
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, Step, key_of_count
 from malflow.engine.reports import Report
-from malflow.engine.states import hidden_id, placement_of, state_id
+from malflow.engine.state_specs import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
 from malflow.event_time.tick import Tick

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
-from malflow.engine.parts import Parts, Place
+from malflow.engine.idle_edges import Idle, feeds_of, idleness, places_near
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, generators_behind
 from malflow.graph import StatefulNode
 from malflow.operators.contract import Operator

@@ -11,11 +11,11 @@ from malflow.diagnostics import short_repr
 from malflow.engine.discovery import discovering, refuse_unfinished
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
-from malflow.engine.parts import Parts, Place, place_parts
+from malflow.engine.part_placement import Parts, Place, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
-from malflow.engine.states import OldStates
+from malflow.engine.state_specs import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick

@@ -309,7 +309,7 @@ class Operator:
         return OperatorTime(self.waiting(), self.edges_reached())
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set how idle each input edge is; called when that changes. See `malflow.engine.idleness.Idle`."""
+        """Set how idle each input edge is; called when that changes. See `malflow.engine.idle_edges.Idle`."""
 
     def limit_batch(self, growth: float) -> None:
         """Adapt to how much larger the largest batch of the last tick was than the largest poll."""

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from malflow.engine.discovery import Discovery
-from malflow.engine.parts import place_parts, places_of
+from malflow.engine.part_placement import place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, held_in
 from malflow.engine.rescale import refuse_local
 from malflow.engine.sinks import RunSinks
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
 from malflow.errors import OperatorError, SnapshotError
 from malflow.event_time.tick import Tick

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from malflow.engine.plan import Program, compile_graph
-from malflow.engine.transactions import check_deliveries
+from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError
 from malflow.graph import Graph
 from malflow.runtime.listeners import Listeners

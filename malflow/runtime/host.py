@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from malflow.engine.discovery import Change
-from malflow.engine.parts import Parts, Place
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.reports import Report
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Waiting

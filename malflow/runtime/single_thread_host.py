@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from malflow.engine.discovery import Change
-from malflow.engine.parts import Parts, Place
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.engine.workers import Workers
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.host import SinkPositions

@@ -65,7 +65,7 @@ class StateDelta(NamedTuple):
 
     Attributes:
         worker: the worker.
-        name: the name of the state: see `malflow.engine.states.states_of`.
+        name: the name of the state: see `malflow.engine.state_specs.states_of`.
         delta: the change; the states in it are live.
         keys: how many keys the state has on this worker now.
     """

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from malflow.engine.parts import Place, place_parts, places_of
+from malflow.engine.part_placement import Place, place_parts, places_of
 from malflow.engine.plan import Program
+from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.reports import Report
-from malflow.engine.silence import QuietSources
 from malflow.engine.sinks import RunSinks
-from malflow.engine.states import OldStates, states_of
+from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.ticks import Ticks
 from malflow.engine.workers import Workers
 from malflow.errors import release_all

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
 from malflow.engine.plan import Program, compile_graph
-from malflow.engine.silence import QuietSources
+from malflow.engine.quiet_sources import QuietSources
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
 from malflow.partitioners import rendezvous_select

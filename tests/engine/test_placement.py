@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SnapshotError, StreamProvider, index_select, rendezvous_select
-from malflow.engine.idleness import Feed, Idle, feeds_of, idleness
-from malflow.engine.parts import place_parts
+from malflow.engine.idle_edges import Feed, Idle, feeds_of, idleness
+from malflow.engine.part_placement import place_parts
 from malflow.engine.plan import Program
 from malflow.engine.rescale import reroute
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.partitioners import PLACEMENT
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource

@@ -24,7 +24,7 @@ import pytest
 
 from malflow import StreamProvider, limit_out_of_orderness, rendezvous_select
 from malflow.engine.plan import compile_graph
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots

@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow import StreamProvider
 from malflow.engine.plan import Program, compile_graph
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.states.keyed import KeyedState
 from malflow.testing.driven_run import DrivenRun

@@ -16,7 +16,7 @@ from malflow.engine.discovery import Change
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import release_all

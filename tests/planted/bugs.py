@@ -372,7 +372,7 @@ _AGGREGATORS = [
     Bug(
         "variances are merged without the distance of their means",
         "moments add up",
-        "aggregators/moments.py",
+        "aggregators/variances.py",
         " + apart * apart * one[0] * other[0] / count]",
         "]",
         (AGGREGATOR_LAWS,),

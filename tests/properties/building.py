@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.plan import compile_graph
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource

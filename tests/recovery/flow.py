@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from malflow.engine.plan import Program
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.snapshot import Persistence

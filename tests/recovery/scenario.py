@@ -20,7 +20,7 @@ from functools import cache
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck

@@ -21,7 +21,7 @@ from malflow import (
     agg,
     limit_out_of_orderness,
 )
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.event_time.timers import Timers
 from malflow.operators.contract import OperatorContext
 from malflow.operators.logic_timers import LogicTimers

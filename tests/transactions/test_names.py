@@ -20,7 +20,7 @@ PLACES = (
     "malflow/sinks/*.py",
     "malflow/connectors/**/*.py",
     "malflow/engine/sinks.py",
-    "malflow/engine/transactions.py",
+    "malflow/engine/sink_transactions.py",
     "malflow/testing/sink_laws.py",
     *(f"docs/{page}.md" for page in ("connectors", "http", "kafka", "parquet", "postgres", "redis", "s3", "sql")),
 )

@@ -18,6 +18,7 @@ from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
 from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.pgoutput import Relation, lsn_number
+from malflow.connectors.postgres.replicated_transactions import TransactionReader
 from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
 from malflow.connectors.postgres.replication_slots import (
     check_slot,
@@ -34,7 +35,6 @@ from malflow.connectors.postgres.replication_slots import (
     tables_without_old,
     timeline_at,
 )
-from malflow.connectors.postgres.transactions import TransactionReader
 from malflow.connectors.postgres.visibility import CopyState
 from malflow.connectors.tables.change import Change
 from malflow.sources.contract import StatefulSourcePartition

@@ -28,7 +28,7 @@ class ReachedEpoch:
         state: the epoch in the form in which `Movement.EPOCHS` moves it.
         epoch: the epoch; None before the first one.
         like: a timestamp of the type that the operator's records have; None before the first record.
-        idle: how idle the operator's input is: see `malflow.engine.idleness.Idle`.
+        idle: how idle the operator's input is: see `malflow.engine.idle_edges.Idle`.
         on_apply: called after another epoch was applied, to drop what was derived from the one before.
         floors: after a change of the number of workers, the epochs that the old workers had reached beyond this one,
             by key; None if there are none.

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.discovery import Change, refuse_unfinished
-from malflow.engine.parts import Parts
+from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -29,7 +29,6 @@ from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import deliver
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
-from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.position_memory import LastSnapshot
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import (
@@ -42,6 +41,7 @@ from malflow.runtime.spark.protocol import (
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.snapshots import ChangelogCapture
+from malflow.runtime.spark.tick_pacing import Pace
 from malflow.snapshot.persistence import RestoredState, Session
 
 if TYPE_CHECKING:

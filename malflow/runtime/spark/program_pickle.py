@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from malflow.engine.parts import Parts
+from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.runtime.spark.driver_sinks import with_sink_proxies

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.engine.states import states_of
+from malflow.engine.state_specs import states_of
 from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from malflow.engine.worker import Worker
 from malflow.records.batch import BATCH_SIZE
-from malflow.runtime.spark.pacing import MOST_BYTES
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
+from malflow.runtime.spark.tick_pacing import MOST_BYTES
 
 __all__ = ["TickPolling"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from malflow.engine.parts import Parts
+from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
-from malflow.engine.parts import Parts, Place, places_of
+from malflow.engine.part_placement import Parts, Place, places_of
 
 __all__ = ["QuietSources"]
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from malflow.engine.parts import Parts, Place
+from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, epochs_along
 from malflow.graph import Vertex
 
