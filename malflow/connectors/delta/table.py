@@ -168,7 +168,7 @@ class Table:
         return done is not None and done >= transaction
 
     def _lost(self, told: str) -> DeltaSinkError:
-        return DeltaSinkError(self._shown, f"lacks what was committed: {told}")
+        return DeltaSinkError(self._shown, f"lacks committed records: {told}")
 
     def _check_claim(self, owner: SinkOwner, table: Any) -> None:
         claim = table.transaction_version(_claim_id(owner))

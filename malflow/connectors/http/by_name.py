@@ -1,4 +1,4 @@
-"""What `malflow.connect` calls for ``http://`` and ``https://``, and for ``webhook://host:port/path``."""
+"""HTTP by URL: ``http://`` and ``https://`` for sinks, ``webhook://host:port/path`` for a source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def source(
     if not host or not (port.isascii() and port.isdigit()):
         raise GraphError(f"'{address}' has no host or no port; write webhook://127.0.0.1:8080/path")
     if address.user is not None:
-        raise GraphError(f"'{address}' has a user, whom WebhookSource can't ask for; pass token=")
+        raise GraphError(f"'{address}' has a user, but WebhookSource has no basic authentication; pass token=")
     return WebhookSource(
         host.strip("[]"),
         int(port),
@@ -67,7 +67,7 @@ def sink(
     timeout: float = 30.0,
     settings: Mapping[str, Any] | None = None,
 ) -> HttpSink[Any, Any, Any]:
-    """Return the sink that sends to the URL. What follows its ``?`` are options, not a query."""
+    """Return the sink that sends to the URL. The part after ``?`` has options; it is not sent as a query."""
     return HttpSink(
         address.url,
         batch=batch,

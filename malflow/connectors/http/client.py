@@ -1,4 +1,4 @@
-"""Requests that are repeated until the server has accepted them, or refuses them for good."""
+"""Send requests, and retry each until the server accepts it or rejects it for good."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LONGEST_RETRY_AFTER = 300.0
 
 
 class HttpSinkError(MalflowError, OSError):
-    """A server has refused a request, or could not be reached.
+    """A server rejected a request, or could not be reached.
 
     Attributes:
         target: the server.
@@ -64,12 +64,12 @@ class HttpSinkError(MalflowError, OSError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go. The repr shows no more than the server: paths and headers hold secrets.
+    """The target of requests. The repr shows only the server, since paths and headers contain secrets.
 
     Attributes:
         url: the URL without userinfo.
         shown: the server, for messages.
-        headers: sent with each request.
+        headers: headers of each request.
         secrets: texts that no message may show.
     """
 
@@ -93,7 +93,7 @@ def target_of(url: str, headers: Mapping[str, str]) -> Target:
     except LocationParseError:
         parsed = parse_url("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        got = "" if isinstance(url, str) else f"; got a {type(url).__name__}"  # what a text has may be secret
+        got = "" if isinstance(url, str) else f"; got a {type(url).__name__}"  # a text may contain secrets
         raise GraphError(f"HttpSink url must be one such as https://example.org/orders{got}")
     sent = dict(headers)
     if parsed.auth is not None:
@@ -110,7 +110,7 @@ def checked_headers(headers: Any) -> dict[str, str]:
     """Return headers whose names and values can be sent.
 
     Raises:
-        GraphError: if one can't be; it does not show the value.
+        GraphError: if one can't be sent; the message does not show the value.
     """
     if not isinstance(headers, Mapping):
         raise GraphError(f"HttpSink headers must be a mapping of names to texts; got {type(headers).__name__}")
@@ -138,10 +138,10 @@ def _segments(path: str) -> list[str]:
 
 
 class _Bounded(HTTPConnection):
-    """A connection on which an answer must begin in time, and not byte by byte: each byte would begin it anew."""
+    """A connection with one timeout for the whole head of a response; otherwise each byte would restart it."""
 
     def getresponse(self) -> Any:
-        """Return the response, once its head is there."""
+        """Return the response once its head has arrived."""
         if not isinstance(self.timeout, int | float):
             return super().getresponse()
         timer = threading.Timer(self.timeout, _shut, (self.sock,))
@@ -154,7 +154,7 @@ class _Bounded(HTTPConnection):
 
 
 class _Secure(_Bounded, HTTPSConnection):
-    """The same over TLS."""
+    """The same, over TLS."""
 
 
 class _Pool(HTTPConnectionPool):
@@ -166,20 +166,20 @@ class _SecurePool(HTTPSConnectionPool):
 
 
 def _shut(sock: socket.socket) -> None:
-    """End a connection on which another thread waits."""
+    """Shut down a connection on which another thread waits."""
     with suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 class Client:
-    """Sends requests to one target, one after the other.
+    """Send requests to one target, one after the other.
 
     Args:
-        target: where to.
+        target: the target.
         method: the HTTP method.
-        retries: how often a request is repeated.
+        retries: how often to retry a request.
         timeout: seconds to wait for a connection, and for the whole head of the response.
-        settings: passed to `urllib3.PoolManager`.
+        settings: arguments of `urllib3.PoolManager`.
         sleep: sleeps for a number of seconds.
 
     Raises:
@@ -204,18 +204,18 @@ class Client:
         self._pool: urllib3.PoolManager | None = None
         self._process = 0
         if not isinstance(method, str) or not _TOKEN.fullmatch(method):
-            raise GraphError(f"HttpSink method must be one of HTTP, such as 'POST'; got {method!r}")
+            raise GraphError(f"HttpSink method must be an HTTP method, such as 'POST'; got {method!r}")
         try:
             self._new_pool().connection_from_url(target.url)
         except TypeError as error:
             said = re.sub(r"'key_(\w+)'", r"'\1'", str(error))
-            raise GraphError(f"HttpSink settings are not those of urllib3.PoolManager: {said}") from None
+            raise GraphError(f"HttpSink settings are not valid for urllib3.PoolManager: {said}") from None
 
     def send(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Send a request until it is accepted.
 
         Raises:
-            HttpSinkError: if the server refuses it, or has not accepted it after all retries.
+            HttpSinkError: if the server rejects it, or has not accepted it after all retries.
         """
         for attempt in range(self._retries + 1):
             status, problem, wait = self._try(body, headers)
@@ -234,7 +234,7 @@ class Client:
             self._pool = None
 
     def _try(self, body: bytes, headers: Mapping[str, str]) -> tuple[int | None, str | None, float | None]:
-        """Send a request once; return the status, what went wrong, and how long to wait (0: as usual, None: don't)."""
+        """Send a request once; return status, problem, and the pause before a retry (0: the usual, None: no retry)."""
         try:
             response = self._opened().request(
                 self._method,
@@ -266,7 +266,7 @@ class Client:
         return response.status, problem, None
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Return the beginning of a body. The status counts, even if the body breaks off, is damaged or takes long."""
+        """Return the beginning of a body. Only the status counts: the body may break off, be damaged or be slow."""
         text, deadline = b"", time.monotonic() + self._timeout
         try:
             while len(text) < _READ and time.monotonic() < deadline:
@@ -303,7 +303,7 @@ def _pause(attempt: int) -> float:
 
 
 def _retry_after(header: str | None) -> float:
-    """Return how many seconds a server asks to wait, within reason; 0 if it doesn't say.
+    """Return the seconds that a server asks to wait, at most 300; 0 if it doesn't say.
 
     >>> _retry_after("7"), _retry_after("86400"), _retry_after("soon"), _retry_after(None)
     (7.0, 300.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Connections of a web server before a request is there: how many, for how long, and what their mistakes log."""
+"""Limit a web server's connections that have not sent a request: their number, time and log messages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOG = logging.getLogger("malflow.http")
 _KEPT, _KEPT_AT_ONCE = 3, 32
-"""One in so many of the files that the process may open are for connections, and new ones: snapshots need others."""
+"""Connections may take one in so many of the process's file descriptors; snapshots need others."""
 
 _AT_ONCE = 128
 
 
 def connection_limits(wanted: int) -> tuple[int, int]:
-    """Return how many connections may be open, of a number that is wanted, and how many are accepted at once.
+    """Return the number of connections that may be open, and the number that are accepted at once.
 
-    Those that are accepted at once are open before one of them can be refused.
+    Connections that are accepted at once are open before the server can refuse one.
     """
     try:
         import resource  # noqa: PLC0415 - not everywhere
@@ -37,12 +37,12 @@ def connection_limits(wanted: int) -> tuple[int, int]:
 
 
 class Guard:
-    """Makes the protocols of a server's connections.
+    """Create the protocols of a server's connections.
 
     Args:
-        make: makes those of aiohttp.
-        most: how many connections may be open; others are closed at once.
-        head_seconds: how long the head of a request may take, from the first byte, or from the connection on.
+        make: creates aiohttp's protocol.
+        most: the number of connections that may be open; further ones are closed at once.
+        head_seconds: how long the head of a request may take, counted from the connection or from its first byte.
     """
 
     def __init__(self, make: Callable[[], asyncio.Protocol], most: int, head_seconds: float) -> None:
@@ -55,7 +55,7 @@ class Guard:
 
     @web.middleware
     async def heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note that the head of a request is there, until it is answered."""
+        """Stop the wait for a head while a request is processed."""
         guarded = self._open.get(request.protocol)
         if guarded is not None:
             guarded.end_wait()
@@ -66,7 +66,7 @@ class Guard:
                 guarded.begin_wait()
 
     def admits(self, inner: asyncio.Protocol, guarded: _Guarded) -> bool:
-        """Whether there is room for a connection; it is counted then."""
+        """Whether there is room for a connection; if so, count it."""
         if len(self._open) >= self._most:
             return False
         self._open[inner] = guarded
@@ -78,7 +78,7 @@ class Guard:
 
 
 class _Guarded(asyncio.Protocol):
-    """The protocol of a connection: aiohttp's, closed when no request comes."""
+    """aiohttp's protocol of a connection, which is closed if no request arrives."""
 
     def __init__(self, guard: Guard, inner: asyncio.Protocol, seconds: float) -> None:
         self._guard, self._inner, self._seconds = guard, inner, seconds
@@ -115,20 +115,20 @@ class _Guarded(asyncio.Protocol):
         self._inner.resume_writing()
 
     def begin_wait(self) -> None:
-        """Wait for the head of the next request, for so long."""
+        """Wait for the head of the next request, up to the limit."""
         self.end_wait()
         if self._transport is not None:
             self._due = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
 
     def end_wait(self) -> None:
-        """Note that it is there."""
+        """Note that the head has arrived."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
 
 
 class _Malformed(logging.Filter):
-    """Says in a line what is wrong with a request: aiohttp would write a traceback, and whoever can connect, logs."""
+    """Log a malformed request in one line. With aiohttp's tracebacks, any client could flood the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

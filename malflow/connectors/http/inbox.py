@@ -1,4 +1,4 @@
-"""Records that were received and wait to be read, and requests that wait to be acknowledged."""
+"""The queue of received records, and the requests that wait to be acknowledged."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Inbox:
     """A bounded queue between the thread of a server and that of a run.
 
     Args:
-        most: how many records it holds, with those read and not acknowledged.
-        most_bytes: how many bytes of bodies it holds.
+        most: the maximum number of records, including those read and not acknowledged.
+        most_bytes: the maximum size of their bodies, in bytes.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -47,7 +47,7 @@ class Inbox:
         Args:
             value: the record.
             size: bytes of its body.
-            settle: called with True once a durable snapshot covers the record, with False if that is given up.
+            settle: called with True once a durable snapshot covers the record, with False if none will.
         """
         with self._lock:
             held = len(self._waiting) + len(self._unsettled)
@@ -59,7 +59,7 @@ class Inbox:
             return True
 
     def take(self, limit: int) -> tuple[Sequence[Any], Sequence[datetime]]:
-        """Return the next records and when they arrived."""
+        """Return the next records and their times of arrival."""
         with self._lock:
             taken = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
             for received in taken:
@@ -81,7 +81,7 @@ class Inbox:
         _tell(settled, durable=True)
 
     def give_up(self) -> None:
-        """Refuse all requests that wait to be acknowledged; their records are sent again."""
+        """Refuse all requests that wait to be acknowledged, so that senders repeat them."""
         with self._lock:
             left = [received for _, received in self._unsettled]
             left += [received for received in self._waiting if received.settle is not None]

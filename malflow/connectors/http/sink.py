@@ -35,30 +35,30 @@ _TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
 
 
 class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
-    """Send records to a URL in batches, and repeat each request until the server has accepted it.
+    """Send records to a URL in batches, and retry each request until the server accepts it.
 
-    A request has the header ``Idempotency-Key``, which is the same when it is repeated. Timeouts, broken connections
-    and the statuses 408, 425, 429, 500, 502, 503 and 504 are repeated, with growing pauses or after the time that the
-    server asks for in ``Retry-After`` (5 minutes at most). Any other status but 2xx ends the run. Redirects are not
-    followed. The run waits meanwhile.
+    A request has the header ``Idempotency-Key``, which stays the same on a retry. Timeouts, broken connections and the
+    statuses 408, 425, 429, 500, 502, 503 and 504 are retried, with growing pauses or after the server's
+    ``Retry-After`` (5 minutes at most); the run waits meanwhile. Any other status but 2xx ends the run. Redirects are
+    not followed.
 
-    With ``delivery="at-least-once"``, records are sent by the end of each tick; after a restart those since the last
+    With ``delivery="at-least-once"``, records are sent by the end of each tick; after a restart, records since the last
     snapshot are sent again, with other keys. With ``"exactly-once"``, which needs snapshots, they are sent once the
     snapshot that covers them is durable, and after a restart with the same keys: each counts once if the server
     ignores keys that it has seen.
 
     Args:
-        url: where to; ``http`` or ``https``. A user and password in it are sent as basic authentication.
-        batch: how many records a request has at most.
+        url: the target; ``http`` or ``https``. A user and password in it are sent as basic authentication.
+        batch: the maximum number of records in a request.
         encode: how records become the body: ``"json"``, an array; ``"json-lines"``; or a function of the list of
             values that returns bytes.
         headers: sent with each request, such as ``Authorization``.
         delivery: see above.
         formatter: returns what to send for a message; by default its value.
         method: the HTTP method.
-        retries: how often a request is repeated; 8 times take about 2 minutes.
+        retries: how often to retry a request; 8 retries take about 2 minutes.
         timeout: seconds to wait for a connection, and for the whole head of the response.
-        settings: passed to `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``.
+        settings: arguments of `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -111,7 +111,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         """Write a batch of records; full requests are sent, unless they wait for a snapshot.
 
         Raises:
-            HttpSinkError: if the server refuses a request.
+            HttpSinkError: if the server rejects a request.
         """
         self._values.extend(formatted(self._formatter, keys, values, timestamps))
         while len(self._values) >= self._most:
@@ -128,7 +128,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._client.close()
 
     def fence(self, owner: SinkOwner) -> None:
-        """Return None: which requests the server has accepted is known to it alone."""
+        """Return None, since only the server knows which requests it has accepted."""
         del owner
         self._drop()
 
@@ -140,10 +140,10 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         return tuple((str(uuid4()), body) for body in bodies) or None
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Send requests, with the keys that they were prepared with.
+        """Send requests with the keys of their preparation.
 
         Raises:
-            HttpSinkError: if the server refuses one.
+            HttpSinkError: if the server rejects one.
         """
         for handle in handles:
             for key, body in handle:

@@ -40,7 +40,7 @@ _LOG = logging.getLogger("malflow")
 _DECODERS: dict[str, Callable[[bytes], Any]] = {"json": json.loads, "text": bytes.decode, "bytes": bytes}
 _NO_PATH = frozenset("{}?#%")
 _ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
-"""What a body may be compressed with; aiohttp refuses those of which it lacks the library."""
+"""Encodings that a body may have; aiohttp refuses those whose library is not installed."""
 
 _HEAD_SECONDS = 15.0
 _SHORT_WAIT = 0.02
@@ -49,7 +49,7 @@ _MOST = 1 << 62
 
 
 class WebhookError(MalflowError, OSError):
-    """The server of a source can't be started."""
+    """The server of a source could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +70,31 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
     """Emit the body of each POST request, with the time of its arrival (in UTC) as timestamp and without a key.
 
     The server runs in a thread of this process while the source is read, for `SingleThreadRuntime`. Requests wait in a
-    bounded queue. A body that does not decode is answered with 400, one too long with 413, a wrong token with 401.
+    bounded queue. A body that can't be decoded is answered with 400, one that is too long with 413, a wrong token with
+    401.
 
-    With ``acknowledge="queue"``, a request is answered (202) when its record is in the queue: if the process dies,
-    records that are in no snapshot are lost. With ``"snapshot"``, it is answered (200) when a snapshot that covers its
-    record is durable, and with 503 if the run ends before: a sender that repeats what was not accepted loses nothing
+    With ``acknowledge="queue"``, a request is answered (202) once its record is in the queue: if the process dies,
+    records that are in no snapshot are lost. With ``"snapshot"``, it is answered (200) once a snapshot that covers its
+    record is durable, or with 503 if the run ends first. A sender that repeats unaccepted requests loses nothing
     (delivery at least once), and waits for about the interval of snapshots.
 
     Args:
-        host: the address to listen at. Any other than loopback needs a token.
-        port: the port; 0 for any that is free, see `address`.
-        path: the path of requests; others are answered with 404.
-        token: what requests must have as ``Authorization: Bearer <token>``.
+        host: the address to listen on. Any other than loopback needs a token.
+        port: the port; 0 for any free port, see `address`.
+        path: the path of requests; other paths are answered with 404.
+        token: the token that requests must have as ``Authorization: Bearer <token>``.
         decode: ``"json"``, ``"text"``, ``"bytes"``, or a function of the body.
-        max_queue: how many records wait at most, with those that wait to be acknowledged.
-        max_queue_bytes: how many bytes of bodies wait at most.
-        max_body: how many bytes a body has at most.
-        on_full: the answer when the queue is full: ``"429"`` or ``"503"``, with ``Retry-After: 1``; or ``"wait"``
-            until there is room, at most `timeout`.
+        max_queue: the maximum number of records in the queue, including those that wait to be acknowledged.
+        max_queue_bytes: the maximum size of their bodies, in bytes.
+        max_body: the maximum size of a body, in bytes.
+        on_full: the answer when the queue is full: ``"429"`` or ``"503"``, with ``Retry-After: 1``; or ``"wait"`` for
+            room, up to `timeout`.
         acknowledge: see above.
-        timeout: how many seconds a request waits at most, before it is answered with 503; or with 408, if its body has
-            not arrived by then. A connection on which no whole head comes is closed after that long too, or 15 seconds.
-        max_connections: how many connections are open at most, and no more than a third of the files that the process
-            may open; others are closed at once.
+        timeout: the maximum seconds that a request waits before it is answered with 503; or with 408, if its body has
+            not arrived. A connection without a complete head is closed after the same time, or 15 seconds if that is
+            less.
+        max_connections: the maximum number of open connections, limited to a third of the process's file descriptors;
+            further ones are closed at once.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -148,7 +150,7 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         """Start the server.
 
         Raises:
-            WebhookError: if it can't listen there.
+            WebhookError: if the server can't listen on the address.
         """
         del part
         self._inbox.taken = max(self._inbox.taken, state or 0)
@@ -182,7 +184,7 @@ class _WebhookPartition(StatefulSourcePartition[Any, datetime, int]):
         return (values[0], times[0]) if values else None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[datetime]]:
-        """Return the records that wait."""
+        """Return the waiting records."""
         return self._inbox.take(limit)
 
     def is_finished(self) -> bool:
@@ -198,11 +200,11 @@ class _WebhookPartition(StatefulSourcePartition[Any, datetime, int]):
         self._inbox.settle(state)
 
     def lag(self) -> int:
-        """Return how many records wait in the queue."""
+        """Return the number of records in the queue."""
         return len(self._inbox)
 
     def suspend(self) -> None:
-        """Stop the server; what waits in the queue is read if the source is read again in this process."""
+        """Stop the server; waiting records are kept, for a later run in this process."""
         self._server.stop()
         if len(self._inbox):
             _LOG.warning("%s stops with %d accepted records that were not read", self._server, len(self._inbox))
@@ -228,7 +230,7 @@ class _Server:
             raise WebhookError(f"no server can listen at {options.host}:{options.port}: {reason}") from error
 
     def stop(self) -> None:
-        """Refuse further requests, answer those that wait, and stop. A second call does nothing."""
+        """Refuse further requests, answer the waiting ones, and stop. A second call does nothing."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._done.set)
             self._thread.join()
@@ -274,7 +276,7 @@ class _Server:
             return web.Response(status=401, text="wrong or missing token", headers={"WWW-Authenticate": "Bearer"})
         if request.headers.get("Content-Encoding", "identity").strip().lower() not in _ENCODINGS:
             accepted = {"Accept-Encoding": ", ".join(_ENCODINGS[1:])}
-            return _closing(415, "the Content-Encoding is not known", accepted)
+            return _closing(415, "the Content-Encoding is not supported", accepted)
         deadline = self._loop.time() + self._options.timeout
         try:
             async with asyncio.timeout_at(deadline):
@@ -356,7 +358,7 @@ def _closing(status: int, text: str, headers: Mapping[str, str] | None = None) -
 def _check_place(host: str, port: int, path: str, token: str | None) -> None:
     require_name("WebhookSource", "host", host, "an address")
     require_count("WebhookSource", "port", port, least=0, most=65535)
-    shown = path.partition("?")[0] if isinstance(path, str) else path  # behind it may be a secret
+    shown = path.partition("?")[0] if isinstance(path, str) else path  # a query may contain secrets
     if not isinstance(path, str) or not path.startswith("/") or not _NO_PATH.isdisjoint(path):
         raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {shown!r}")
     if token is not None and (not isinstance(token, str) or not token or token != token.strip()):

@@ -1,4 +1,4 @@
-"""What waits of one partition, and the mark by which a log that went back in time is told."""
+"""Messages of one partition that are not yet emitted, and the mark that reveals a log restored from an older copy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Part: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""
 
 ANOTHER_HISTORY = (
-    "it has other records than were read: the broker lost the end of its log, or was restored from an older copy, and "
-    "others were written since"
+    "it has other records than those that were read: the broker lost the end of its log, or was restored from an older "
+    "copy, and others were written since"
 )
 
 _FULL_MESSAGES = 16_384
@@ -24,13 +24,13 @@ _DIGEST_BYTES = 8
 
 
 class Mark(NamedTuple):
-    """What tells a record from another one that has its offset later.
+    """The identity of a record, to recognize another record that later has the same offset.
 
     Attributes:
         offset: its offset.
-        epoch: which leader of the partition wrote it; -1 if that is not known.
+        epoch: the epoch of the leader that wrote it; -1 if unknown.
         time: its time in milliseconds.
-        digest: that of its key and value.
+        digest: the digest of its key and value.
     """
 
     offset: int
@@ -51,16 +51,16 @@ class Mark(NamedTuple):
 
 
 class Buffer:
-    """What has been read of one partition and not yet emitted.
+    """The messages of one partition that have been read and not yet emitted.
 
     Attributes:
         part: the partition.
         topic_id: the id of its topic.
-        next: the offset after the last message that was taken, or of the end that was reached then.
-        messages: those that wait.
+        next: the offset after the last message taken, or after the gap that followed it up to the end.
+        messages: the waiting messages.
         seen: the last message that was emitted.
-        doubted: the mark of that message, while it is looked for again.
-        lost: how messages were lost; None if none were.
+        doubted: the mark of that message, while it is read again to be compared.
+        lost: how messages were lost; None if nothing was lost.
     """
 
     def __init__(self, part: Part, topic_id: str, offset: int, mark: Mark | None) -> None:
@@ -78,7 +78,7 @@ class Buffer:
 
     @property
     def mark(self) -> Mark | None:
-        """What tells the last record from another one that has its offset later; None if nothing was read."""
+        """The mark of the last record; None if nothing was read."""
         if self.seen is not None:
             self._mark, self.seen = Mark.of(self.seen), None
         return self._mark
@@ -89,13 +89,13 @@ class Buffer:
         self._forget(offset)
 
     def doubt(self) -> int:
-        """Drop the waiting records; return where to continue, so that the last record is compared first."""
+        """Drop the waiting records; return the offset of the last record, so that it is read again and compared."""
         self._forget(self.next)
         self.doubted = self.mark
         return self.next if self.doubted is None else self.doubted.offset
 
     def trust(self) -> None:
-        """Continue without the last record, which can no longer be read."""
+        """Continue without a comparison: the last record can no longer be read."""
         self._forget(self.next)
 
     def _forget(self, offset: int) -> None:
@@ -107,16 +107,16 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether more would be too much."""
+        """Whether the buffer must not grow further."""
         return len(self.messages) >= _FULL_MESSAGES or self._bytes >= _FULL_BYTES
 
     @property
     def starves(self) -> bool:
-        """Whether nothing waits although the end was not reached."""
+        """Whether the buffer is empty although the end of the partition was not reached."""
         return not self.messages and self._end < self._expected
 
     def add(self, messages: list[Message]) -> None:
-        """Append messages; those from before a seek are dropped."""
+        """Append messages; drop those from before a seek."""
         if self.doubted is not None:
             self._compare(self.doubted, messages)
         if self.lost is not None:
@@ -130,16 +130,16 @@ class Buffer:
         self._expected = _offset(messages[-1]) + 1
 
     def reach_end(self, offset: int) -> None:
-        """Note that nothing is before an offset but what has been added."""
+        """Note that all messages before an offset have been added."""
         if self.doubted is not None:
             self.doubted = None
             if offset < self._expected:
-                self.lost = "it ends before what was read of it"
+                self.lost = "it ends before the position"
         if offset >= self._expected:
             self._expected = self._end = offset
 
     def _compare(self, doubted: Mark, messages: list[Message]) -> None:
-        """Compare the record at the mark; if it was compacted away, nothing can be told."""
+        """Compare the record at the mark's offset; if it was compacted away, it can't be compared."""
         found = next((it for it in messages if _offset(it) >= doubted.offset), None)
         if found is None:
             return
@@ -165,4 +165,4 @@ class Buffer:
 
 
 def _offset(message: Message) -> int:
-    return message.offset() or 0  # only a message that was not yet sent has none
+    return message.offset() or 0  # only an unsent message has no offset

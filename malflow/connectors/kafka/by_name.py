@@ -21,11 +21,11 @@ _FORMAT = inspect.Parameter(
 
 
 def _named(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[..., T]:
-    """Return a function that makes a source or sink of what a URL names.
+    """Return a function that builds a source or sink from a URL.
 
     Args:
-        kind: the class; its options are those of the function, but for the servers.
-        coder: the option that `format` is another name of.
+        kind: the class; the function has its options, except for the servers.
+        coder: the option for which `format` is an alias.
         several: whether the path may name several topics, separated by commas.
     """
 

@@ -1,4 +1,4 @@
-"""The client library: its settings, which of them are ours, and its errors without secrets."""
+"""The client library: its settings, those that malflow fixes, and its errors without secrets."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _REPLACED = {
     "auto.commit.enable": "positions are in malflow's snapshots",
     "metadata.broker.list": "pass servers=",
     "bootstrap.servers": "pass servers=",
-    "default.topic.config": "write its settings beside the others",
+    "default.topic.config": "pass its entries as settings of their own",
 }
 
 
 class _Repetitions(logging.Filter):
-    """Drops what the client has just said: it tries to connect several times a second."""
+    """Drop repeated messages of the client, which tries to connect several times a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,10 +63,10 @@ _CLIENT_LOG.addFilter(_Repetitions())
 
 
 def server_list(servers: str | Iterable[str], asked_by: str) -> str:
-    """Return addresses as the client wants them.
+    """Return addresses in the client's form.
 
     Raises:
-        GraphError: if there are none.
+        GraphError: if there is no address, or one is malformed.
     """
     if not isinstance(servers, Iterable):
         raise GraphError(f"{asked_by} needs servers='host:9092' or several; got {short_repr(servers)}")
@@ -83,13 +83,13 @@ def server_list(servers: str | Iterable[str], asked_by: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a client is built with. Its repr never shows a setting.
+    """The settings of a client. The repr never shows one.
 
     Attributes:
         asked_by: the class that the user built, for errors.
         servers: the addresses of brokers.
-        settings: the user's settings, which have been checked.
-        fixed: the settings on which correctness rests.
+        settings: the user's settings, checked.
+        fixed: the settings that malflow depends on.
     """
 
     asked_by: str
@@ -107,17 +107,17 @@ class ClientSettings:
         fixed: Mapping[str, tuple[Any, str]],
         usual: Mapping[str, Any],
     ) -> ClientSettings:
-        """Return the settings of a user, with ours.
+        """Merge a user's settings with malflow's.
 
         Args:
             asked_by: the class that the user built.
-            servers: addresses.
-            settings: the user's.
-            fixed: our value of each setting that a user may not change, and why.
-            usual: settings that a user may change.
+            servers: the addresses of brokers.
+            settings: the user's settings.
+            fixed: malflow's value of each setting that a user may not change, and the reason.
+            usual: defaults that a user may change.
 
         Raises:
-            GraphError: if the user's settings contradict ours.
+            GraphError: if the user's settings conflict with the fixed ones.
         """
         require_mapping(asked_by, "settings", settings, "librdkafka's settings")
         given = dict(settings or {})
@@ -127,7 +127,7 @@ class ClientSettings:
             if name in fixed and fixed[name][0] is None:
                 raise GraphError(f"{asked_by} does not take the setting '{name}': {fixed[name][1]}")
             if name in fixed and str(value).lower() != str(fixed[name][0]).lower():
-                raise GraphError(f"{asked_by} does not take another '{name}' than {fixed[name][0]!r}: {fixed[name][1]}")
+                raise GraphError(f"{asked_by} needs '{name}' to be {fixed[name][0]!r}: {fixed[name][1]}")
         ours = {name: value for name, (value, _why) in fixed.items() if value is not None}
         return cls(asked_by, server_list(servers, asked_by), {**usual, **given}, ours)
 
@@ -140,16 +140,16 @@ class ClientSettings:
         return self._built(Producer, {**self.settings, **self.fixed, **more})
 
     def admin(self, on_error: Callable[[KafkaError], object] | None = None) -> AdminClient:
-        """Return a new client for questions about topics, which has only the settings that it shares with others."""
+        """Return a new client for metadata, with only the settings that all kinds of clients share."""
         shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
         if on_error is not None:
             shared["error_cb"] = on_error
         return self._built(AdminClient, shared)
 
     def reader_of_offsets(self, group: str, isolation: str) -> Consumer:
-        """Return a new consumer that only asks for the offsets committed for a group.
+        """Return a new consumer that only reads the offsets committed for a group.
 
-        With ``"read_committed"`` it waits while a transaction is open that commits one.
+        With ``"read_committed"``, it waits for an open transaction that commits such an offset.
         """
         shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
         plain = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
@@ -161,7 +161,7 @@ class ClientSettings:
             return kind(everything)
         except (KafkaException, TypeError, ValueError) as error:
             reason = self.text(error)
-        raise GraphError(f"{self.asked_by} cannot build a Kafka client: {reason}")  # its context would have secrets
+        raise GraphError(f"{self.asked_by} cannot build a Kafka client: {reason}")  # chained, it would show secrets
 
     def text(self, error: BaseException | KafkaError) -> str:
         """Return the text of an error, without the values of secret settings."""
@@ -173,7 +173,7 @@ class ClientSettings:
         return said
 
     def failed(self, doing: str, error: BaseException | KafkaError, *heard: str) -> KafkaClientError:
-        """Return the error to raise when a request failed."""
+        """Return the error to raise after a failed request."""
         inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
         code = inner.code() if isinstance(inner, KafkaError) else None
         return KafkaClientError("; ".join((f"{doing} failed on {self.servers}: {self.text(error)}", *heard)), code)
@@ -183,7 +183,7 @@ class KafkaClientError(KafkaFailed):
     """A request failed.
 
     Attributes:
-        code: the number of the client's error; None if it is not one of the client's.
+        code: the code of the client's error; None for other errors.
     """
 
     def __init__(self, message: str, code: int | None) -> None:

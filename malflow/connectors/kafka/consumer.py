@@ -22,10 +22,10 @@ OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 R = TypeVar("R")
 
 _CHUNK = 1000
-"""Messages taken from the client at once: it is fastest with some hundreds."""
+"""The number of messages taken from the client at once; it is fastest with some hundreds."""
 
 _MOST_BYTES = 64 << 20
-"""Bytes after which no more messages are taken in one go."""
+"""The number of bytes after which one call takes no more messages."""
 
 _REPEATED_EVERY = 30.0
 _LOOK_AGAIN = 0.1
@@ -33,7 +33,7 @@ _TOUCH_LOST = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 class SharedConsumer:
-    """A consumer whose partitions are assigned one by one, and read by a `Buffer` each."""
+    """A consumer whose partitions are assigned one by one, each with a `Buffer`."""
 
     def __init__(
         self,
@@ -61,27 +61,27 @@ class SharedConsumer:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be used."""
+        """Whether the consumer can still be used."""
         return self._is_open
 
     def topic_id(self, topic: str) -> str:
-        """Return the present id of a topic."""
+        """Return the current id of a topic."""
         if topic not in self._ids:
             self._ids[topic] = describe_known(self._settings, [topic])[topic].id
         return self._ids[topic]
 
     def offsets(self, part: Part) -> tuple[int, int]:
-        """Return the first offset of a partition, and the one after the last that may be read now."""
+        """Return the first offset of a partition, and the offset after the last record that may be read now."""
         place = TopicPartition(*part)
         found = self._asked(part, "offsets", lambda: self._consumer.get_watermark_offsets(place, REQUEST_SECONDS))
         if found is None:
             raise KafkaFailed(
-                f"topic '{part[0]}' partition {part[1]}: {self._settings.servers} did not tell its offsets"
+                f"topic '{part[0]}' partition {part[1]}: {self._settings.servers} did not return its offsets"
             )
         return found
 
     def offset_at(self, part: Part, milliseconds: int) -> int:
-        """Return the offset of the first record at or after a time; the end if there is none."""
+        """Return the offset of the first record at or after a time; the end offset if there is no such record."""
         offset = self._asked(part, "offset at a time", lambda: self._ask_for_time(part, milliseconds))
         return offset if offset >= 0 else self.offsets(part)[1]
 
@@ -93,7 +93,7 @@ class SharedConsumer:
         return int(found.offset)
 
     def _asked(self, part: Part, what: str, ask: Callable[[], R]) -> R:
-        """Return an answer; ask again while a partition that is new is not known yet, or has no leader."""
+        """Return an answer; ask again while a new partition is not known yet, or has no leader."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -102,7 +102,7 @@ class SharedConsumer:
                 if error.args[0].code() not in MISSING | PASSING or time.monotonic() > deadline:
                     doing = f"asking for the {what} of topic '{part[0]}' partition {part[1]}"
                     raise self._settings.failed(doing, error) from None
-            with suppress(KafkaException):  # the next answer says what is wrong
+            with suppress(KafkaException):  # the next answer names the error
                 self._consumer.list_topics(part[0], REQUEST_SECONDS)
             time.sleep(_LOOK_AGAIN)
 
@@ -111,8 +111,8 @@ class SharedConsumer:
 
         Args:
             part: the partition.
-            offset: that of the next record.
-            mark: that of the record before, which must still be there; None if that is not known.
+            offset: the offset of the next record.
+            mark: the mark of the record before, which must still be there; None if unknown.
         """
         buffer = self._buffers[part] = Buffer(part, self.topic_id(part[0]), offset, mark)
         self._watch.watch(part[0])
@@ -120,7 +120,7 @@ class SharedConsumer:
         return buffer
 
     def unassign(self, part: Part) -> None:
-        """Stop reading a partition; after the last one the consumer is closed."""
+        """Stop reading a partition; close the consumer after the last one."""
         self._commit_now(wait=len(self._buffers) == 1)
         buffer = self._buffers.pop(part)
         if self._buffers:
@@ -135,7 +135,7 @@ class SharedConsumer:
         """Return up to `limit` messages of a partition without waiting.
 
         Raises:
-            KafkaDataLost: if messages are gone and `on_data_loss` is ``"fail"``.
+            KafkaDataLost: if messages were lost and `on_data_loss` is ``"fail"``.
             KafkaFailed: if the partition cannot be read.
         """
         if len(buffer.messages) < limit and buffer.had_turn:
@@ -149,7 +149,7 @@ class SharedConsumer:
         return []
 
     def lag(self, buffer: Buffer) -> int | None:
-        """Return how many offsets of a partition come after what was emitted, as far as is known without asking."""
+        """Return the number of offsets after the last emitted record, as far as the client knows."""
         try:
             _low, high = self._consumer.get_watermark_offsets(TopicPartition(*buffer.part), cached=True)
         except (KafkaException, RuntimeError, TypeError):
@@ -157,7 +157,7 @@ class SharedConsumer:
         return max(0, high - buffer.next) if high >= 0 else None
 
     def commit(self, part: Part, offset: int) -> None:
-        """Commit an offset for the group, for tools that show lag; soon, and without waiting."""
+        """Commit an offset for the group, for tools that show lag; asynchronously."""
         if self._group is not None:
             self._to_commit[part] = offset
 
@@ -172,7 +172,7 @@ class SharedConsumer:
             raise lost
         offset = lost.available[0 if self._on_data_loss == "earliest" else 1]
         LOG.warning(
-            "topic '%s' partition %d: %s; offset %d was wanted, reading on at %d", *buffer.part, reason, wanted, offset
+            "topic '%s' partition %d: %s; expected offset %d, continuing at %d", *buffer.part, reason, wanted, offset
         )
         return offset
 
@@ -189,9 +189,9 @@ class SharedConsumer:
         self._consumer.incremental_assign([_place_of(buffer, offset)])
 
     def _look_back(self) -> None:
-        """Read the last record of each partition again: the broker that comes back may have lost it, and have others.
+        """Read the last record of each partition again: a broker that has come back may have lost it.
 
-        A broker that lost the end of its log may have grown past the position before the client is back.
+        Its log may have grown past the position, with other records, before the client reconnects.
         """
         self._has_lost_touch = False
         for buffer in self._buffers.values():
@@ -274,7 +274,7 @@ class SharedConsumer:
         error, reason = buffer.error, buffer.lost
         if reason is None and error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             doubted = buffer.doubted
-            if doubted is not None and self.offsets(buffer.part)[0] > doubted.offset:  # its time was over
+            if doubted is not None and self.offsets(buffer.part)[0] > doubted.offset:  # removed by retention
                 buffer.trust()
                 self._reassign(buffer, buffer.next)
                 return
@@ -294,12 +294,12 @@ class SharedConsumer:
                         f"topic '{topic}' was deleted on {self._settings.servers} while partition "
                         f"{concerned[0].part[1]} was read up to offset {concerned[0].next}"
                     )
-                self._tell(f"topic '{topic}' does not exist any more")
+                self._tell(f"topic '{topic}' no longer exists")
                 continue
             self._ids[topic] = now.id
             for buffer in concerned:
                 if buffer.topic_id != now.id and buffer.part[1] in now.partitions:
-                    buffer.lost = f"the topic was deleted and made again (its id is {now.id}, it was {buffer.topic_id})"
+                    buffer.lost = f"the topic was deleted and recreated (its id is {now.id}, it was {buffer.topic_id})"
 
     def _commit_now(self, *, wait: bool = False) -> None:
         if not self._to_commit:
@@ -327,7 +327,7 @@ class SharedConsumer:
             self._users_on_error(error)
 
     def _tell(self, what: str) -> None:
-        """Log a message, but not all the time."""
+        """Log a message, at a limited rate."""
         now = time.monotonic()
         if now - self._told.get(what, -_REPEATED_EVERY) >= _REPEATED_EVERY:
             self._told[what] = now
@@ -339,7 +339,7 @@ def _place(message: Message) -> tuple[str | None, int | None]:
 
 
 def _place_of(buffer: Buffer, offset: int) -> TopicPartition:
-    """Return where to read; a broker that has another history than was read then refuses."""
+    """Return the position to read at; the broker refuses it if its log has another history."""
     mark = buffer.mark
     if mark is None or mark.epoch < 0:
         return TopicPartition(*buffer.part, offset)
@@ -351,5 +351,5 @@ def _reason(wanted: int, available: tuple[int, int]) -> str:
     if wanted < low:
         return "records were deleted before they were read"
     if wanted > high:
-        return "it ends before what was read of it"
+        return "it ends before the position"
     return ANOTHER_HISTORY

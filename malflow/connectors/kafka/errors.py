@@ -1,4 +1,4 @@
-"""What goes wrong between malflow and Kafka."""
+"""Errors of Kafka, and of its records."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class KafkaFailed(MalflowError, RuntimeError):
 
 
 class KafkaDataLost(KafkaFailed):
-    """Records that have not been read are no longer there.
+    """Records were deleted before they were read, or the partition has a different log.
 
     Attributes:
-        topic, partition: where.
+        topic, partition: the partition.
         wanted: the offset that was to be read next.
-        available: the first offset that is there, and the one after the last.
+        available: the first available offset, and the one after the last.
     """
 
     def __init__(self, topic: str, partition: int, wanted: int, available: tuple[int, int], reason: str) -> None:
         low, high = available
         super().__init__(
-            f"topic '{topic}' partition {partition}: {reason}; offset {wanted} is wanted, and there are offsets "
-            f"{low} to {high}; to continue without what is lost, pass on_data_loss='earliest' (from {low}) or "
-            f"'latest' (from {high})"
+            f"topic '{topic}' partition {partition}: {reason}; expected offset {wanted}, but the offsets are {low} to "
+            f"{high}; to continue without the lost records, pass on_data_loss='earliest' (from {low}) or 'latest' (from "
+            f"{high})"
         )
         self.topic = topic
         self.partition = partition
@@ -46,8 +46,8 @@ class BadKafkaRecord(MalflowError, ValueError):
     """A record that cannot be decoded.
 
     Attributes:
-        topic, partition, offset: its place.
-        key, value: its bytes; None if it has none.
+        topic, partition, offset: its position.
+        key, value: its key and value as bytes, or None.
         timestamp: its time in milliseconds since 1970.
         reason: the cause.
     """

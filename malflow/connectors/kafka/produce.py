@@ -1,4 +1,4 @@
-"""Producing: records into the client's queue, and what became of them."""
+"""Put records into the client's queue, and track their delivery."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Record: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, tuple[tup
 """Topic, key, value, time in milliseconds (None: now), headers."""
 
 _HINTS = {
-    KafkaError.INVALID_TIMESTAMP: "a time is too far from the broker's: pass timestamp=, or raise the topic's "
+    KafkaError.INVALID_TIMESTAMP: "a time is too far from the broker's clock: pass timestamp=, or raise the topic's "
     "'message.timestamp.after.max.ms'",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's 'max.message.bytes', or lower the setting 'batch.size'",
-    KafkaError.TOPIC_EXCEPTION: "no topic can have this name",
+    KafkaError.TOPIC_EXCEPTION: "the topic's name is not valid",
 }
 
 _POLL_SECONDS = 0.1
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 
 class Failures:
-    """Records that were not delivered, and the last trouble that the client has told of."""
+    """Records that were not delivered, and the last connection error of the client."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -53,15 +53,15 @@ class Failures:
 
     @property
     def heard(self) -> str:
-        """What the client told last, for messages."""
+        """The client's last connection error, for messages."""
         return f" ({self._heard})" if self._heard else ""
 
     def forget(self) -> None:
-        """Clear the client's errors: all is well."""
+        """Clear the client's connection errors, after a success."""
         self._heard = ""
 
     def take(self) -> KafkaFailed | None:
-        """Return an error that names the first failures since the last call; None if there were none."""
+        """Return an error that names the first failures since the last call; None if there was no failure."""
         if not self._count:
             return None
         shown = "; ".join(f"{place}: {self._settings.text(error)}" for error, place in self._errors)
@@ -73,19 +73,19 @@ class Failures:
         return failed
 
     def take_final(self, codes: Collection[int]) -> KafkaFailed | None:
-        """Return an error if one of the failures since the last call has one of these codes; forget the others."""
+        """Return an error if a failure since the last call has one of these codes; discard the others."""
         is_final = any(error.code() in codes for error, _place in self._errors)
         failed = self.take()
         return failed if is_final else None
 
 
 def hint_of(code: int) -> str:
-    """Return the cure of an error, as the end of a message."""
+    """Return the remedy for an error, as the end of a message."""
     return f"; {_HINTS[code]}" if code in _HINTS else ""
 
 
 def produce_all(producer: Producer, records: Iterable[Record], deadline: float) -> None:
-    """Put records into the client's queue; wait where it is full.
+    """Put records into the client's queue; wait while it is full.
 
     Raises:
         KafkaException: if the client refuses one.

@@ -19,22 +19,22 @@ from malflow.sources.contract import StatefulSourcePartition
 __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
 
 OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadKafkaRecord], Any]
-"""What to do with a record that cannot be decoded: end the run, skip it, or emit what the function returns for it."""
+"""The handling of a record that cannot be decoded: end the run, skip it, or emit the function's result for it."""
 
 Position: TypeAlias = tuple[Any, ...]
-"""The id of the topic, the next offset, how many records were skipped, and the mark of the last record: plain values.
+"""The id of the topic, the next offset, the number of skipped records, and the last record's mark: plain values.
 
 The mark is missing before the first record, and in positions of older versions."""
 
 _PLACE = 3
-"""Items of a position without the mark."""
+"""The number of items in a position without the mark."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class KafkaRecord(NamedTuple):
-    """A record with all that Kafka keeps of it.
+    """A record with its metadata in Kafka.
 
     Attributes:
         key: its decoded key; None if it has none.
@@ -68,10 +68,10 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
 
     Args:
         part: the partition.
-        consumer: what it shares with the readers of other partitions.
-        options: how messages are read.
+        consumer: the consumer that it shares with the readers of other partitions.
+        options: the options of the source.
         buffer: its messages.
-        skipped: how many bad records come before them.
+        skipped: the number of bad records before them.
         stop_at: the offset at which the partition ends for this run; None if it does not end.
         tally: the counts of bad records of all partitions.
     """
@@ -114,7 +114,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             messages = self._before_the_stop(messages, self._stop_at)
         columns: tuple[Sequence[Any], Sequence[Any]] = (), ()
         if messages:
-            self._failing = messages  # an error leaves them here, so that they are not passed over
+            self._failing = messages  # kept here if an error is raised, so that none is skipped
             columns = self._decoded(messages) or self._one_by_one(messages)
             done = len(messages) - len(self._failing)
             if done:
@@ -124,25 +124,25 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         return columns
 
     def is_finished(self) -> bool:
-        """Whether the offset was reached at which the partition ends for this run."""
+        """Whether the reader has reached the offset at which the partition ends for this run."""
         return self._stop_at is not None and self._next >= self._stop_at and self._buffer.doubted is None
 
     def snapshot(self) -> Position:
-        """Return the id of the topic, the next offset, how many records were skipped, and the last one's mark."""
+        """Return the id of the topic, the next offset, the number of skipped records, and the last record's mark."""
         mark = self._buffer.mark
         return self._buffer.topic_id, self._next, self._skipped, *(() if mark is None else (tuple(mark),))
 
     def go_on_from(self, position: Position) -> bool:
-        """Continue if this reader is where the other one came to."""
+        """Whether this reader is at the position of the other one, so that it can continue."""
         return self._is_open and not self._failing and tuple(position)[:_PLACE] == self.snapshot()[:_PLACE]
 
     def committed(self, state: Position) -> None:
-        """Commit an offset for the group, if there is one."""
+        """Commit an offset for the group, if `group` was passed."""
         if self._is_open:
             self._consumer.commit(self._part, state[1])
 
     def lag(self) -> int | None:
-        """Return how many offsets come after the position, as far as is known; open transactions count."""
+        """Return the number of offsets after the position, as far as the client knows; open transactions count."""
         return self._consumer.lag(self._buffer) if self._is_open else None
 
     def suspend(self) -> None:
@@ -157,7 +157,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         return [it for it in messages if (it.offset() or 0) < stop_at]
 
     def _reached(self) -> int:
-        """Return the offset that the buffer has come to; records after the stop are left to the next run."""
+        """Return the offset that the buffer has reached; records after the stop are left to the next run."""
         reached = self._buffer.next
         return reached if self._stop_at is None else min(reached, max(self._stop_at, self._next))
 
@@ -195,7 +195,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             return _LATEST if message.timestamp()[1] > 0 else _EARLIEST
 
     def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Any]]:
-        """Decode messages and handle the bad ones; those before an error are returned before it is raised."""
+        """Decode messages and handle the bad ones; return those before an error, which the next call raises."""
         values: list[Any] = []
         times: list[Any] = []
         failing: list[Message] = []

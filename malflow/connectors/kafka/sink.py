@@ -31,18 +31,18 @@ __all__ = ["Handle", "KafkaSink"]
 
 
 Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
-"""The number of a transaction, that of the one written before, its records, and the claim of the run that made it."""
+"""The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
 
 OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
 _LARGEST = 1_000_000
 _OVERHEAD = 128
-"""Bytes that a record may have around key and value."""
+"""The largest overhead of a record around its key and value, in bytes."""
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _LATEST = 2**63 - 1
 
-_CALLED = "malflow checks what becomes of each record"
+_CALLED = "malflow checks the delivery of each record"
 _FIXED: dict[str, tuple[Any, str]] = {
     "enable.idempotence": (True, "a repeated request must not write records twice or in another order"),
     "delivery.report.only.error": (True, _CALLED),
@@ -57,13 +57,15 @@ _SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(mi
 class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
     """Write messages to a topic of Kafka, or several.
 
-    At-least-once, the default: records are acknowledged by the brokers at the end of each tick; after a restart those
-    since the last snapshot are written again. Exactly-once: the records of a transaction are kept in the snapshot, and
-    are written by one transaction of Kafka when it is durable. Readers with ``isolation.level=read_committed`` see each
-    one as a whole and once, at the interval of snapshots. Its number is written with it, as the offset of a group that
-    nobody consumes as: ``malflow/<job>/<sink>``, also the transactional id.
+    At-least-once, the default: the brokers acknowledge the records by the end of each tick; after a restart, records
+    since the last snapshot are written again.
 
-    A value of None is written as a tombstone.
+    Exactly-once: the records of a transaction are kept in the snapshot, and written by one Kafka transaction once the
+    snapshot is durable. Readers with ``isolation.level=read_committed`` see each transaction whole and once, at the
+    interval of snapshots. The transaction's number is committed with it, in the offset of a group without consumers,
+    ``malflow/<job>/<sink>``, which is also the transactional id.
+
+    The value None is written as a tombstone.
 
     Args:
         topic: the topic, which must exist, or a function of the message that returns it.
@@ -78,16 +80,16 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         timestamp: a function of the message that returns the record's time, or the name of a field of the value:
             milliseconds since 1970 or an aware datetime. By default the message's timestamp if it is an aware datetime,
             else the present time.
-        marker_topic: with ``"exactly-once"``, the topic whose partition 0 the group's offset is of; needed if `topic`
-            is a function.
-        on_lost_marker: what to do if a run resumes and the group's offset is gone, which brokers delete a week
-            (``offsets.retention.minutes``) after the last commit: ``"fail"``, or assume that the snapshot's transaction
-            is in the topic (``"drop"`` it) or that it is not (``"write"`` it).
+        marker_topic: with ``"exactly-once"``, the topic on whose partition 0 the group's offset is committed; required
+            if `topic` is a function.
+        on_lost_marker: what to do if a run resumes and the group's offset is gone; brokers delete it a week
+            (``offsets.retention.minutes``) after the last commit. ``"fail"``, or assume that the snapshot's transaction
+            is in the topic (``"drop"`` it) or is not (``"write"`` it).
         timeout: how long brokers may take to acknowledge a tick or commit a transaction.
         settings: settings of librdkafka, such as ``compression.type``. Never shown.
 
     Raises:
-        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+        GraphError: if an argument is invalid, or a setting conflicts with one that malflow depends on.
 
     >>> KafkaSink("orders", servers="localhost:9092", settings={"sasl.password": "secret"})
     KafkaSink('orders', servers='localhost:9092', delivery='at-least-once')
@@ -116,7 +118,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if not (isinstance(topic, str) and topic) and not callable(topic):
             raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:
-            raise GraphError(f"{me} whose topic is a function needs marker_topic='...', to keep its marker in")
+            raise GraphError(f"{me} whose topic is a function needs marker_topic='...', a topic for its marker")
         key, headers = _of_message(me, "key", key), _of_message(me, "headers", headers, fields=False)
         timestamp = _of_message(me, "timestamp", timestamp)
         if without_result(topic):
@@ -152,7 +154,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
         Raises:
             UnwritableKafkaRecord: if one cannot be encoded or is too large.
-            KafkaFailed: if the brokers refuse records.
+            KafkaFailed: if the brokers reject records.
         """
         records = self._encoded(keys, values, timestamps)
         if self.delivery == "exactly-once":
@@ -167,10 +169,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._raise_failures()
 
     def flush(self) -> None:
-        """Wait until the brokers have acknowledged what was written.
+        """Wait until the brokers have acknowledged all records.
 
         Raises:
-            KafkaFailed: if they refuse a record, or do not answer in time.
+            KafkaFailed: if they reject a record, or do not answer in time.
         """
         if self._producer is None or not self._unflushed:
             return
@@ -194,7 +196,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._rows = []
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take over the transactional id; return the last transaction that was committed.
+        """Take over the transactional id; return the last committed transaction.
 
         Raises:
             FencedError: if a run with a higher claim writes.
@@ -222,11 +224,11 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         return handle
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Write transactions, each by one of Kafka; those that are written already are left out.
+        """Write transactions, each by one Kafka transaction; skip those that have been written.
 
         Raises:
             FencedError: if a run with a higher claim writes.
-            KafkaFailed: if the brokers refuse a record or do not answer in time, or the marker is lost.
+            KafkaFailed: if the brokers reject a record or do not answer in time, or the marker is lost.
         """
         writer = self._writer
         if writer is None:
@@ -247,32 +249,32 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._last_transaction = max(self._last_transaction, transaction)
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop the open transaction; nothing of it is outside."""
+        """Drop the open transaction; none of it is in Kafka."""
         del keep
         self._rows = []
 
     def _tell_of_loss(self, last: int, known: int) -> None:
-        """Raise an error, or warn, that the brokers lack transactions that they had confirmed."""
+        """Raise an error, or warn, that the brokers lack transactions which they had confirmed."""
         told = f"{self!r}: transaction {known} was committed, and the group's offset of topic '{self._marker_topic}'"
         if self._on_lost_marker == "fail":
             raise KafkaFailed(
-                f"{told} {f'says {last}' if last else 'is gone'}: the brokers have lost what they had confirmed, the "
-                "topic was made anew, another one had the marker meanwhile, or 'offsets.retention.minutes' have passed "
-                "since the last commit. Look at the topic; restore a snapshot from before what is missing (restore=), "
-                "or pass on_lost_marker='drop' to continue with the next transaction"
+                f"{told} {f'says {last}' if last else 'is gone'}: the brokers have lost confirmed transactions, the "
+                "topic was recreated, another topic had the marker meanwhile, or 'offsets.retention.minutes' have "
+                "passed since the last commit. Check the topic; restore a snapshot from before the missing records "
+                "(restore=), or pass on_lost_marker='drop' to continue with the next transaction"
             )
-        LOG.warning("%s is gone or older; if the topic was made anew, so are the transactions until then", told)
+        LOG.warning("%s is gone or older; if the topic was recreated, so are its earlier transactions", told)
 
     def _write_without_marker(self, writer: MarkedWriter, transaction: int, before: int) -> bool:
-        """Return whether to write a transaction of which it is not known whether it is in the topic."""
+        """Return whether to write a transaction that may or may not be in the topic."""
         if self._on_lost_marker != "fail":
             return self._on_lost_marker == "write"
         known = f"transaction {before} was committed" if before else "an earlier run had one"
         raise KafkaFailed(
             f"the marker of {self!r} is lost: {known}, and the group's offset of topic "
             f"'{self._marker_topic}' says {writer.marker.transaction}; brokers delete it 'offsets.retention.minutes' "
-            "after the last commit, or with the topic, and another marker_topic has another one. Whether "
-            f"transaction {transaction} was written is not known: look, and pass on_lost_marker='drop' if it was, or "
+            "after the last commit, or with the topic, and each marker_topic has its own. It is unknown whether "
+            f"transaction {transaction} was written: check the topic, and pass on_lost_marker='drop' if it was, or "
             "'write' if it was not"
         )
 
@@ -333,7 +335,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         topic = self._topic if isinstance(self._topic, str) else self._topic(msg)
         if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
             raise UnwritableKafkaRecord(
-                "topics", msg.value, f"the function for the topic returned {short_repr(topic)}, which names none"
+                "topics", msg.value, f"the function for the topic returned {short_repr(topic)}, not the name of a topic"
             )
         key = _plain_key(msg.key if self._key is None else self._key(msg))
         at = _milliseconds(msg.timestamp) if self._timestamp is None else _own_milliseconds(self._timestamp(msg))
@@ -355,10 +357,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
 
 def _of_message(me: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
-    """Return a function of the message, also for the name of a field of its value.
+    """Return a function of the message; the name of a field of its value becomes a function.
 
     Raises:
-        GraphError: if it is neither.
+        GraphError: if `given` is neither.
     """
     if fields and isinstance(given, str):
         return partial(read_of_message, given)
@@ -377,7 +379,7 @@ def _size(record: Record) -> int:
 
 
 def _transaction_timeout(timeout: timedelta) -> int:
-    """Return the milliseconds after which brokers may end a transaction: not before a commit gives it up."""
+    """Return the milliseconds after which brokers may abort a transaction: later than the commit's own timeout."""
     return min(max(timeout, _SHORTEST_TRANSACTION), _LONGEST_TRANSACTION) // timedelta(milliseconds=1)
 
 

@@ -27,12 +27,12 @@ from malflow.sources.contract import StatefulSourceImpl
 __all__ = ["KafkaSource", "Start"]
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime
-"""Where partitions begin that the job has not read before."""
+"""The start of partitions that the job has not read before."""
 
 _LONGEST_LOOK = 10.0
 _LONGEST_NAME = 249
 _MARK = 3
-"""Where the mark is in a position."""
+"""The index of the mark in a position."""
 
 _ASSIGNED = "partitions are assigned by malflow, and positions are in its snapshots"
 _FIXED: dict[str, tuple[Any, str]] = {
@@ -40,11 +40,11 @@ _FIXED: dict[str, tuple[Any, str]] = {
     "enable.auto.offset.store": (False, _ASSIGNED),
     "auto.offset.reset": (
         "error",
-        "a lost offset is an error; pass on_data_loss= for another answer, start= for the start",
+        "a lost offset is an error; pass on_data_loss= to handle it otherwise, start= to choose the start",
     ),
     "enable.partition.eof": (True, "the end of a partition is part of its position"),
     "isolation.level": ("read_committed", "records of an aborted transaction never happened"),
-    "on_commit": (None, "offsets are committed for monitoring only; what fails is in the log of malflow.kafka"),
+    "on_commit": (None, "offsets are committed for monitoring only; failures are logged to malflow.kafka"),
 }
 _USUAL: dict[str, Any] = {
     "allow.auto.create.topics": False,
@@ -64,24 +64,24 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         servers: addresses of brokers, ``"host:9092"``, several separated by commas.
         start: where partitions begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
             Partitions that are added later begin at their first record.
-        stop: ``"latest"`` ends each partition where it ends when the run starts; None reads on for ever.
+        stop: ``"latest"`` ends each partition at its last record at the start of the run; None never ends.
         decode: the decoder of values: ``"bytes"``, ``"text"``, ``"json"``, a `Decoder`, or a function. A record
-            without a value (a tombstone) gives None.
+            without a value (a tombstone) becomes None.
         decode_key: the decoder of keys, for ``emit="record"``.
         emit: ``"value"``, or ``"record"`` for a `KafkaRecord` with key, value, headers and so on.
-        timestamps: how the times of records are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
+        timestamps: the form of the records' times: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
             count it, or call a function with it, whose result is emitted instead unless it is None.
-        on_data_loss: how to continue if records were deleted before they were read, the topic was made anew, or its log
-            lost what was read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
-            `KafkaDataLost`, or read on at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
-        discover_every: how often new partitions are looked for; None: never.
+        on_data_loss: what to do if records were deleted before they were read, the topic was recreated, or its log lost
+            records that were read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
+            `KafkaDataLost`, or continue at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
+        discover_every: how often to look for new partitions; None: never.
         group: the group for which offsets are committed after each snapshot, for tools that show lag. No other program
             may consume as this group.
         settings: settings of librdkafka, such as ``security.protocol``. Never shown.
 
     Raises:
-        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+        GraphError: if an argument is invalid, or a setting conflicts with one that malflow depends on.
 
     >>> KafkaSource("orders", servers="localhost:9092", decode="json", settings={"sasl.password": "secret"})
     KafkaSource('orders', servers='localhost:9092')
@@ -131,14 +131,14 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
 
     @property
     def skipped(self) -> dict[Part, int]:
-        """The bad records so far of each partition that was read in this process."""
+        """The number of bad records so far in each partition that was read in this process."""
         return dict(self._tally)
 
     def list_parts(self) -> list[Part]:
         """Return the partitions that the topics have now.
 
         Raises:
-            KafkaFailed: if a topic does not exist, or the servers do not answer when this is called first.
+            KafkaFailed: if a topic does not exist, or the servers do not answer the first call.
             GraphError: if the client refuses a setting.
         """
         try:
@@ -153,7 +153,7 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         """Return a reader of one partition.
 
         Raises:
-            KafkaDataLost: if the topic is not the one in which the position was, and `on_data_loss` is ``"fail"``.
+            KafkaDataLost: if the position belongs to an earlier topic of that name, and `on_data_loss` is ``"fail"``.
             KafkaFailed: if the servers do not answer.
         """
         return self._build(part, state, self._start)
@@ -171,11 +171,11 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         buffer = consumer.assign(part, offset, mark)
         try:
             if state is not None and state[0] != buffer.topic_id:
-                reason = f"the topic was deleted and made again (its id is {buffer.topic_id}, it was {state[0]})"
+                reason = f"the topic was deleted and recreated (its id is {buffer.topic_id}, it was {state[0]})"
                 consumer.seek(buffer, consumer.lose(buffer, offset, reason))
             stop_at = consumer.offsets(part)[1] if self._stop else None
             if stop_at is not None and stop_at < buffer.next:
-                consumer.seek(buffer, consumer.lose(buffer, buffer.next, "it ends before what was read of it"))
+                consumer.seek(buffer, consumer.lose(buffer, buffer.next, "it ends before the position"))
         except BaseException:
             consumer.unassign(part)
             raise

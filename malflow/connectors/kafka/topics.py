@@ -1,4 +1,4 @@
-"""Questions about topics: their ids and partitions."""
+"""Metadata of topics: their ids and partitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PASSING = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Errors that the client mends by itself."""
+"""Errors from which the client recovers by itself."""
 
 MISSING = frozenset(
     {
@@ -54,8 +54,8 @@ class Topic(NamedTuple):
     """A topic as it is now.
 
     Attributes:
-        id: what tells it from another one that has its name later.
-        partitions: their numbers.
+        id: distinguishes it from a later topic of the same name.
+        partitions: the numbers of its partitions.
     """
 
     id: str
@@ -66,7 +66,7 @@ def describe_known(settings: ClientSettings, topics: Sequence[str]) -> dict[str,
     """Return topics, all of which must exist.
 
     Raises:
-        KafkaFailed: if one does not, or the servers do not answer.
+        KafkaFailed: if one does not exist, or the servers do not answer.
     """
     found = describe(settings, topics)
     for topic in topics:
@@ -87,7 +87,7 @@ def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic
     while not all(future.done() for future in asked.values()):
         admin.poll(_POLL_SECONDS)
         refusal = next(filter(_is_refusal, heard), None)
-        if refusal is not None:  # the client would try again until the request times out
+        if refusal is not None:  # the client would retry until the request times out
             raise settings.failed(f"describing topic '{topics[0]}'", refusal)
     admin.poll(0)
     reasons = [settings.text(error) for error in heard]
@@ -120,7 +120,7 @@ def _near(settings: ClientSettings, topic: str) -> str:
 
 
 class TopicWatch:
-    """Asks now and then for the ids of topics, without waiting for the answers."""
+    """Poll the ids of topics from time to time, without waiting for the answers."""
 
     def __init__(self, settings: ClientSettings, every: float) -> None:
         self._settings = settings
@@ -135,11 +135,11 @@ class TopicWatch:
         self._topics.add(topic)
 
     def hurry(self) -> None:
-        """Ask at the next occasion."""
+        """Ask again on the next call of `news`."""
         self._due = min(self._due, time.monotonic() + 0.2)
 
     def news(self) -> dict[str, Topic | None]:
-        """Return answers that have come since the last call: None for a topic that does not exist."""
+        """Return the answers received since the last call: None for a topic that does not exist."""
         if not self._asked:
             if time.monotonic() < self._due or not self._topics:
                 return {}
@@ -155,6 +155,6 @@ class TopicWatch:
         for topic, future in answers.items():
             try:
                 news[topic] = _answer(self._settings, topic, future)
-            except KafkaFailed:  # a server that is down is no news of a topic
+            except KafkaFailed:  # a server that is down says nothing about a topic
                 continue
         return news

@@ -1,4 +1,4 @@
-"""Transactions with a marker: records and the number of their transaction become visible together, once."""
+"""Transactions with a marker: records and their transaction's number become visible together, once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["MarkedWriter", "Marker", "MarkerLost"]
 _REQUEST_SECONDS = 30.0
 _PAUSE = 0.2
 _ATTEMPTS = 3
-"""How many attempts the time for a commit allows at least."""
+"""The minimum number of attempts within the time for a commit."""
 
 _MARKER = re.compile(r"malflow epoch (\d+) claim (\d+) since (\d+)")
 
@@ -47,11 +47,11 @@ _FINAL = frozenset(
         KafkaError.UNSUPPORTED_VERSION,
     }
 )
-"""Errors that another attempt meets again."""
+"""Errors that a retry does not resolve."""
 
 
 class Marker(NamedTuple):
-    """The last transaction that is committed, and the claims of the runs that wrote this and the first marker."""
+    """The last committed transaction, and the claims of the runs that wrote this marker and the first one."""
 
     transaction: int = 0
     claim: int = 0
@@ -59,25 +59,25 @@ class Marker(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The metadata of an offset that stores it."""
+        """The marker as the metadata of an offset."""
         return f"malflow epoch {self.transaction} claim {self.claim} since {self.since}"
 
 
 class MarkerLost(Exception):
-    """The servers have an older marker than they had confirmed, or none."""
+    """The servers have lost the marker that they had confirmed, or have an older one."""
 
 
 class MarkedWriter:
-    """Writes by Kafka's transactions, which also commit an offset whose metadata is the marker.
+    """Write in Kafka transactions, which also commit an offset whose metadata is the marker.
 
-    The transactional id and the group are functions of the owner's name, so that a run finds what its predecessor has
-    committed, and ends what it has not. A broker may come back with an older disk while the job runs: each transaction
-    reads the marker before its commit, when its own beginning is at the broker.
+    The transactional id and the group follow from the owner's name, so that a run finds what its predecessor has
+    committed, and aborts what it has left open. A broker may come back with an older disk while the job runs: each
+    transaction therefore reads the marker before its commit, once the broker has registered the transaction.
 
     Args:
-        settings: those of a producer.
-        owner: who writes.
-        topic: the topic whose partition 0 the offset is of.
+        settings: the settings of a producer.
+        owner: the sink and the run that write.
+        topic: the topic on whose partition 0 the offset is committed.
         seconds: how long one commit may take.
     """
 
@@ -95,32 +95,32 @@ class MarkedWriter:
         self.marker = Marker()
 
     def take_over(self) -> int:
-        """End the transactions of earlier runs, write the claim, and return the last transaction that was committed.
+        """Abort transactions of earlier runs, write the claim, and return the last committed transaction.
 
         Raises:
             FencedError: if a run with a higher claim writes.
-            KafkaFailed: if that is not possible.
+            KafkaFailed: if Kafka does not allow it, or does not answer in time.
         """
         self._write((), None)
         return self.marker.transaction
 
     def accept_loss(self) -> None:
-        """Continue from the marker that there is."""
+        """Continue from the existing marker."""
         self._confirmed = self.marker.transaction
 
     def write(self, transaction: int, records: Sequence[Record]) -> None:
-        """Make a transaction visible, unless it is.
+        """Make a transaction visible, unless it is visible already.
 
         Raises:
             FencedError: if a run with a higher claim writes.
-            KafkaFailed: if that is not possible; whether it has happened is found out by the next call.
+            KafkaFailed: if it fails, or the outcome is unknown; the next call finds out.
             MarkerLost: if the servers lack a transaction that they had confirmed.
         """
         if transaction > self.marker.transaction:
             self._write(records, transaction)
 
     def close(self) -> None:
-        """Release the clients; an open transaction is left to be aborted."""
+        """Release the clients; the next producer aborts an open transaction."""
         self._drop_producer()
         self._consumer.close()
         self._onlooker.close()
@@ -141,7 +141,7 @@ class MarkedWriter:
                     return
                 self._attempt(records, wanted, deadline)
             except KafkaException as error:
-                self._drop_producer()  # it is dead, or the outcome is in doubt: the next one finds out
+                self._drop_producer()  # it is dead, or the outcome is unknown: the next one finds out
                 self._consider(error, deadline, records)
             except MarkerLost:
                 self._drop_producer()
@@ -153,8 +153,8 @@ class MarkedWriter:
                 return
 
     def _renew(self, deadline: float) -> None:
-        """Begin with a new producer: what the last one left open is ended, and the marker says how."""
-        self._read_marker(self._onlooker, deadline)  # one that is fenced must not disturb its successor
+        """Begin with a new producer, which settles the last one's open transaction; the marker shows the outcome."""
+        self._read_marker(self._onlooker, deadline)  # a fenced run must not disturb its successor
         self._producer = producer = self._settings.producer(
             **{"transactional.id": self._name, "on_delivery": self._failures.note, "error_cb": self._failures.hear}
         )
@@ -189,7 +189,7 @@ class MarkedWriter:
     def _attempt(self, records: Sequence[Record], wanted: Marker, deadline: float) -> None:
         """Write a transaction. The client's calls do not always keep to their timeouts, so a thread makes them.
 
-        One that stays in a call is left behind: its transaction is ended by the next producer.
+        A thread that hangs in a call is abandoned: the next producer ends its transaction.
         """
         done: Future[None] = Future()
 
@@ -219,10 +219,10 @@ class MarkedWriter:
         producer.commit_transaction(_left(deadline))
 
     def _consider(self, failure: KafkaException, deadline: float, records: Sequence[Record]) -> None:
-        """Return if another attempt may succeed.
+        """Raise, unless a retry may succeed.
 
         Raises:
-            KafkaFailed: if not.
+            KafkaFailed: if it can't.
         """
         error: Any = failure.args[0]
         rejected = self._failures.take_final(_FINAL)
@@ -238,11 +238,11 @@ class MarkedWriter:
         if time.monotonic() + _PAUSE > deadline:
             self._check_topics(records)
             raise self._settings.failed(f"{doing} within {self._seconds:g} s{self._failures.heard}", failure)
-        LOG.warning("%s: trying again after %s", doing, self._settings.text(failure))
+        LOG.warning("%s: retrying after %s", doing, self._settings.text(failure))
         time.sleep(_PAUSE)
 
     def _check_topics(self, records: Sequence[Record]) -> None:
-        """Raise the error that says so if the records have a topic that does not exist, and the servers say it."""
+        """Raise an error if the servers report that a topic of the records does not exist."""
         topics = sorted({record[0] for record in records})
         try:
             missing = sorted(set(topics).difference(describe(self._settings, topics))) if topics else []

@@ -1,4 +1,4 @@
-"""The end of a connection on which another thread may be asking."""
+"""Close connections that another thread may still be using."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["close_after"]
 
 _CANCEL_SECONDS = 1.0
 _PATIENCE = 2.0
-"""How long a canceled query is waited for; later, its connection is closed in the background."""
+"""Seconds to wait for a cancelled query; after that, its connection is closed in the background."""
 
 
 def close_after(asked: Background[Any] | None, connection: psycopg.Connection[Any]) -> None:
-    """Cancel what is asked on a connection, and close it as soon as nothing is.
+    """Cancel the query that is running on a connection, and close the connection once it is idle.
 
-    A connection that is closed while another thread uses it takes the whole process along.
+    Closing a connection while another thread uses it crashes the process.
     """
     if asked is not None and not asked.done:
         with suppress(psycopg.Error):

@@ -16,10 +16,10 @@ class Batch(NamedTuple):
     """Rows for one statement. Plain values: it is kept in snapshots.
 
     Attributes:
-        operation: what is done with them.
-        columns: the columns of the text; those of an update begin with the key that finds the row. The text of a merge
-            has one before them, whether the row is deleted.
-        size: how many rows.
+        operation: insert, update, delete or merge.
+        columns: the columns of the text; for an update, the key that finds the row comes first. The text of a merge
+            begins with one more column: whether the row is deleted.
+        size: the number of rows.
         text: the rows, as the text of a COPY.
     """
 
@@ -37,8 +37,8 @@ def as_text(batch: RowBatch, table: Table, text: Collection[str]) -> Batch:
 
     Args:
         batch: the rows.
-        table: has the types of the columns.
-        text: the columns whose values are Postgres's text already.
+        table: the table, with the types of the columns.
+        text: the columns whose values are already Postgres's text.
 
     Raises:
         PostgresError: if a value can't be written.

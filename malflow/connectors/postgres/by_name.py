@@ -37,7 +37,7 @@ def sink(address: Address, /, **options: Any) -> PostgresSink:
 
 
 def _taken_apart(address: Address) -> tuple[str, str]:
-    """Return the URL of the database, and what follows it."""
+    """Return the URL of the database, and the rest of the path."""
     if "@" in address.url.partition("://")[2].partition("/")[2]:
         raise GraphError(
             f"{address!s} has an '@' after its first '/'; write %2F for a '/' in the password, %40 for '@'"

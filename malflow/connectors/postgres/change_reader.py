@@ -1,4 +1,4 @@
-"""The reader of a slot: copies the tables, then streams; connects on a thread of its own, again when cut off."""
+"""The reader of a slot: copies the tables, then streams; connects, and reconnects, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ __all__ = ["ChangeOptions", "ChangesPartition", "Position", "check_new"]
 
 Position: TypeAlias = tuple[Any, ...]
 """Plain values: ``("start",)``, then ``("copy", system, lsn, copied, timeline)``, then ``("stream", system, end of the
-last whole transaction, changes taken of the next one, its commit, what was copied if changes of it may still come,
-timeline)``. The server's timeline is missing in positions of older versions."""
+last whole transaction, changes taken of the next one, its commit, the copy's state while the stream may repeat it,
+timeline)``. Positions of older versions lack the server's timeline."""
 
 _LOG = logging.getLogger("malflow")
 _LAG_SECONDS = 5.0
 _BEGIN_SECONDS = 2.0
-"""How long the first poll waits for the slot, so that the reader's position says that there is one: on Spark, a reader
-in another process would make it again."""
+"""How long the first poll waits for the slot, so that the reader's position shows that the slot exists: on Spark, a
+reader in another process would otherwise create it again."""
 _NOTHING: tuple[list[Change], list[datetime]] = ([], [])
 
 
@@ -87,12 +87,12 @@ class _Streaming(NamedTuple):
 
 
 def check_new(options: ChangeOptions) -> None:
-    """Check that a job without a position does not meet a slot that may be another job's.
+    """Check that a job without a position does not take a slot that may belong to another job.
 
-    The slot of a start that was cut short before its first snapshot is not: it is made again.
+    A slot left by a start that was interrupted before its first snapshot is allowed: it is created again.
 
     Raises:
-        PostgresError: if there is one.
+        PostgresError: if the slot may belong to another job.
     """
     if options.replace_slot or not options.copy:
         return
@@ -102,9 +102,9 @@ def check_new(options: ChangeOptions) -> None:
             return
         if not is_beginning(connection, options.publication, options.slot):
             raise PostgresError(
-                f"slot '{options.slot}' exists, but this job has no position in it. It is of another job, or of a life "
-                "of this one whose snapshots are gone: choose another name, call drop_slot(), pass replace_slot=True, "
-                "or copy=False to begin where it is"
+                f"slot '{options.slot}' exists, but this job has no position in it. It belongs to another job, or to "
+                "an earlier run of this one whose snapshots are gone: choose another name, call drop_slot(), pass "
+                "replace_slot=True, or pass copy=False to begin at the slot's position"
             )
 
 
@@ -135,7 +135,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def poll_batch(self, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
         """Return the changes that have arrived, and the times of their commits.
 
-        There may be more than `limit`: a transaction of up to 1,000 changes is not parted.
+        There may be more than `limit`: a transaction of up to 1,000 changes is never split.
 
         Raises:
             PostgresError: if the server has lost the position, or can't be reached for too long.
@@ -143,7 +143,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return self._poll_safely(limit, parts=False)
 
     def is_finished(self) -> bool:
-        """Whether all is read that was to be read."""
+        """Whether the reader has read everything that it has to read."""
         return self._finished
 
     def snapshot(self) -> Position:
@@ -160,11 +160,11 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return self._position
 
     def go_on_from(self, position: Position) -> bool:
-        """Whether the reader stands at this position."""
+        """Whether the reader is at this position."""
         return self._open is not None and self.snapshot() == position
 
     def committed(self, position: Position) -> None:
-        """Confirm a position to the server: a snapshot with it is durable."""
+        """Confirm to the server that a snapshot with this position is durable."""
         if not self._has_begun and position[0] != "start":
             self._has_begun = self._forgets_beginning()
         if position[0] == "stream" and isinstance(self._open, _Streaming):
@@ -174,7 +174,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
                 _LOG.info("slot '%s': a position was not confirmed: %s", self._slot, error)
 
     def lag(self) -> int | None:
-        """Return the bytes of the server's log after the position; None if not known yet."""
+        """Return the number of bytes in the server's log after the position; None if not known yet."""
         if self._server_end is not None and self._server_end.done:
             try:
                 self._known_end = self._server_end.result()
@@ -188,7 +188,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return max(0, self._known_end - position[2]) if self._known_end and len(position) > 1 else None
 
     def suspend(self) -> None:
-        """Close the connections: another reader can have the slot."""
+        """Close the connections, so that another reader can use the slot."""
         self.snapshot()
         self._release()
 
@@ -228,7 +228,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return True
 
     def _check_silence(self) -> None:
-        """Raise if the server stops answering while a slot is opened; libpq would wait for ever."""
+        """Raise if the server stops answering while a slot is being opened; libpq would wait for ever."""
         try:
             self._attention.check()
         except ServerSilent as silent:
@@ -324,7 +324,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         read: int,
         timeline: Sequence[int],
     ) -> None:
-        """Check that the slot can stream everything after the end of a transaction, on the history that was read."""
+        """Check that the slot can stream everything after the end of a transaction, on the timeline that was read."""
         check_slot(connection, self._options.slot, end, system)
         if timeline:
             check_timeline(history, self._options.slot, read, timeline[0])
@@ -355,7 +355,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return ensure_publication(connection, options.publication, options.tables, is_new=is_new, copies=options.copy)
 
     def _look_for_old(self, connection: psycopg.Connection[tuple[Any, ...]], tables: Sequence[Table]) -> None:
-        """Say once, or refuse, that rows before updates and deletes do not come."""
+        """Warn once, or fail, if updates and deletes arrive without the old row."""
         options = self._options
         if options.require_old is False or self._has_looked_for_old:
             return
@@ -363,11 +363,13 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         lacking = ", ".join(tables_without_old(connection, options.publication, tables))
         cure = "alter table ... replica identity full, of partitions too"
         if lacking and options.require_old:
-            raise PostgresError(f"slot '{self._slot}' needs rows before changes (require_old), of {lacking}: {cure}")
+            raise PostgresError(
+                f"slot '{self._slot}' needs the old row of each change (require_old=True); {lacking} lack it; {cure}"
+            )
         if lacking:
             _LOG.warning(
-                "slot '%s': updates and deletes come without the row before, since the replica identity is not full: "
-                "%s. `old` is None, or the key alone. Where you read it: %s, and pass require_old=True; where you "
+                "slot '%s': updates and deletes arrive without the old row, since the replica identity is not full: "
+                "%s. `old` is None, or only the key. If you read it: %s, and pass require_old=True; if you "
                 "don't: require_old=False",
                 self._slot,
                 lacking,
@@ -386,7 +388,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             return types_below(connection, unknown)
 
     def _forgets_beginning(self) -> bool:
-        """Note that a snapshot has a position in the slot; return whether that need not be tried again."""
+        """Mark the slot as used by a snapshot; return True once the mark is stored, or never can be."""
         options = self._options
         try:
             with options.server.connect(connect_timeout=2) as connection:
@@ -407,7 +409,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         now = self._clock()
         if self._lost_since is None:
             self._lost_since = now
-            _LOG.warning("slot '%s' was cut off; connecting again: %s", self._slot, server.without_secrets(str(error)))
+            _LOG.warning("slot '%s' was disconnected; reconnecting: %s", self._slot, server.without_secrets(str(error)))
         elif now - self._lost_since > server.retry_for:
             raise server.failure(f"reading slot '{self._slot}'", error) from None
 
@@ -424,7 +426,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
 
 def _wanted_of(tables: Sequence[Table]) -> Callable[[Relation], bool]:
-    """Return whether a relation is one of some tables: also if it is renamed, or made again, while it is read."""
+    """Return a test whether a relation is one of the tables, even if it is renamed or recreated while it is read."""
     oids, names = {table.oid for table in tables}, {table.shown for table in tables}
     return lambda relation: relation.oid in oids or relation.table in names
 

@@ -1,4 +1,4 @@
-"""Changes of tables as a source: a first copy, then every transaction that is committed, in order."""
+"""Changes of tables as a source: a first copy, then every committed transaction, in order."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _LONGEST_NAME = 63
 class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
     """Emit each change of some tables as a `Change`, with the time of its commit as timestamp.
 
-    First the tables are copied: each row is an ``"insert"``. Then every transaction follows, whole and in the order of
-    commit, by logical replication (``pgoutput``). The server needs ``wal_level = logical``, the role ``replication``.
-    A run without snapshots never confirms what it has read, so that the server keeps its log: use a persistence.
+    First the tables are copied: each row is an ``"insert"``. Then every transaction follows, whole and in commit order,
+    by logical replication (``pgoutput``). The server needs ``wal_level = logical``, the role ``replication``.
 
-    The position is in the log of the server; a slot there keeps what was not confirmed. It is confirmed when a snapshot
-    with it is durable. See docs/postgres.md for what happens when.
+    The position is a place in the server's log, and a replication slot keeps the log after the last confirmed position.
+    A position is confirmed when a snapshot with it is durable. A run without snapshots confirms nothing, so the log
+    grows: use a persistence. See docs/postgres.md for failures.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
-        tables: names as in SQL: ``public.orders``, or ``orders`` by the search path. If None, those of the publication.
-        slot: the name of the replication slot: one for each job. It is made at the job's first start; dropped only by
-            `drop_slot`.
-        publication: the publication to read. If None, it is named as the slot; made for `tables` if it does not exist.
-        copy: whether the rows that are there are emitted first. If False, the stream begins where an existing slot is,
+        tables: names as in SQL: ``public.orders``, or ``orders`` by the search path. None: all of the publication.
+        slot: the name of the replication slot, one for each job. It is created at the job's first start, and dropped
+            only by `drop_slot`.
+        publication: the publication to read; created for `tables` if it does not exist. None: it is named as the slot.
+        copy: whether existing rows are emitted first. If False, the stream begins at the position of an existing slot,
             or at the job's first start.
         text: columns whose values are emitted as Postgres writes them, such as dates that may be ``infinity``.
-        until: ``"now"`` ends the source when all is read that was committed when the run began.
-        replace_slot: whether a job that starts without a position drops an existing slot of the name, rather than fail.
-        page_rows: rows of a page of the first copy.
-        require_old: whether `old` must be the whole row before each update and delete: if a table's replica identity is
-            not full, the run fails at its start, or at the change. None: a warning in the log instead; False: nothing.
-        retry_for: how long a lost connection is tried again before the run fails.
+        until: ``"now"`` ends the source after everything that was committed before the run began.
+        replace_slot: whether a job that starts without a position drops an existing slot of that name, or fails.
+        page_rows: the number of rows in a page of the first copy.
+        require_old: whether each update and delete must have the whole old row: if a table's replica identity is not
+            full, the run fails at its start, or at the change. None: only a warning in the log; False: neither.
+        retry_for: how long to retry a lost connection before the run fails.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -69,7 +69,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
     ) -> None:
         me = "PostgresChanges"
         if not _is_slot_name(slot):
-            raise GraphError(f"{me} slot must have up to 63 letters a-z, digits and underscores; got {slot!r}")
+            raise GraphError(f"{me} slot must be 1 to 63 letters a-z, digits and underscores; got {slot!r}")
         names = () if tables is None else names_of(me, "tables", tables)
         require_name(me, "publication", publication, "the name of a publication", optional=True)
         if not names and publication is None:
@@ -108,9 +108,9 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         return ChangesPartition(part, self._options, state or ("start",), time.monotonic)
 
     def drop_slot(self) -> None:
-        """Drop the slot, if it exists, so that the server keeps nothing for this job any more.
+        """Drop the slot, if it exists, so that the server no longer keeps its log for this job.
 
-        The job's position is then of no use: start it without its snapshots. The publication stays.
+        The job's position is lost: start it without its snapshots. The publication stays.
         """
         drop_slot(self._options.server, self._options.slot, self._options.server.application)
 

@@ -27,11 +27,11 @@ _REFUSED = {
     "client_encoding": "the connector reads and writes UTF-8",
 }
 _KEEPALIVES = {"keepalives_idle": "20", "keepalives_interval": "5", "keepalives_count": "3"}
-"""Of connections that something between has forgotten, the system hears after half a minute."""
+"""Keepalives: the system notices after half a minute that a proxy or firewall has dropped a connection."""
 
 _LONGEST_CONNECT, _SHORTEST_CONNECT = 10.0, 2.0
 _LONGEST_RETRY = 20 * 86400.0
-"""Seconds; the server's timeouts have no room for 25 days."""
+"""Seconds; the server's timeouts hold less than 25 days."""
 
 _STEP = 0.1
 _SERVERS_OWN = "FATAL:"
@@ -40,7 +40,7 @@ _SESSION = (
     "set client_encoding to 'UTF8'; set timezone to 'UTC'; set datestyle to 'ISO'; set intervalstyle to 'postgres';"
     "set extra_float_digits to 1; set bytea_output to 'hex'"
 )
-"""How values are written as text: as psycopg reads them, and the same in a query and in a stream of changes."""
+"""The text formats that psycopg reads; the same for queries and for a stream of changes."""
 
 _PERMANENT = (
     "authentication failed",
@@ -56,17 +56,17 @@ _LOST = ("08", "57P", "53")
 """Classes of SQLSTATE: connection failures, a server that shuts down or starts, too few resources."""
 
 _IDLE = "25P03"
-"""SQLSTATE of a session that the server ended since it did nothing within a transaction for too long."""
+"""SQLSTATE of a session that the server ended because it was idle in a transaction for too long."""
 
 _AGAIN = ("40001", "40P01", "57014")
-"""SQLSTATE of what may be tried again: not serialisable, chosen to end a deadlock, or a cancelled statement."""
+"""SQLSTATE of errors to retry: a serialization failure, a deadlock, or a cancelled statement."""
 
 
 class AttendedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection on which nothing waits for a server that does not answer on others either.
+    """A connection that stops waiting for a server that does not answer on other connections either.
 
     Attributes:
-        attention: notices that; None while the connection is made.
+        attention: notices that the server is silent; None while the connection is being made.
     """
 
     attention: Attention | None = None
@@ -75,7 +75,7 @@ class AttendedConnection(psycopg.Connection[tuple[Any, ...]]):
         """Wait for the server.
 
         Raises:
-            psycopg.OperationalError: if it does not answer; the connection is closed then.
+            psycopg.OperationalError: if it does not answer; the connection is then closed.
         """
         if self.attention is None:
             return super().wait(gen, *args, **options)
@@ -87,7 +87,7 @@ class AttendedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _attended(gen: Generator[Any, Any, T], attention: Attention) -> Generator[Any, Any, T]:
-    """Pass a wait of psycopg on, which hears each tenth of a second that nothing has come."""
+    """Wait as psycopg does, but wake up every tenth of a second to check on the server."""
     attention.heard()
     try:
         wanted = next(gen)
@@ -108,11 +108,11 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
-        retry_for: how long a lost connection is tried again before the error surfaces.
-        asked_by: the class that asks, for messages.
+        retry_for: how long to retry a lost connection before the error surfaces.
+        asked_by: the class that uses the server, for messages.
 
     Raises:
-        GraphError: if the DSN can't be parsed, or has a setting that the connector needs for itself.
+        GraphError: if the DSN can't be parsed, or has a setting that the connector sets itself.
     """
 
     error = PostgresError
@@ -124,8 +124,8 @@ class PostgresServer(RemoteSystem[PostgresError]):
             raise GraphError(f"{asked_by} dsn must be a text; got a {type(dsn).__name__}")
         if _is_misread(dsn):
             raise GraphError(
-                f"{asked_by} got a DSN with an '@' after its user and password, or a '/' in them, so that a part of "
-                "the password would be taken for the host; write %40 for '@' and %2F for '/'"
+                f"{asked_by} got a DSN with an '@' or '/' in its user or password, so that libpq would read a part of "
+                "the password as the host; write %40 for '@' and %2F for '/'"
             )
         try:
             settings = conninfo.conninfo_to_dict(dsn)
@@ -153,10 +153,10 @@ class PostgresServer(RemoteSystem[PostgresError]):
         return str(self._settings["application_name"])
 
     def connect(self, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
-        """Return a new connection, which commits each statement unless a transaction is begun.
+        """Return a new connection in autocommit mode.
 
         Raises:
-            psycopg.OperationalError: if there is no connection; its text has no secret.
+            psycopg.OperationalError: if the connection fails; its text has no secret.
         """
         try:
             connection = self._opened({**self._settings, **more})
@@ -164,7 +164,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
             raise psycopg.OperationalError(self.without_secrets(str(error))) from None
         connection.attention = self.attention()
         connection.execute(_SESSION)
-        connection.prepare_threshold = None  # a pooler between may give each transaction another session
+        connection.prepare_threshold = None  # a connection pooler may use another session for each transaction
         return connection
 
     def attention(self) -> Attention:
@@ -172,7 +172,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
         return Attention(self._answers, self.retry_for)
 
     def _opened(self, settings: dict[str, Any]) -> AttendedConnection:
-        """Return a connection that is made on another thread: a run that is to stop does not wait for it."""
+        """Connect on another thread, so that a run that is stopping need not wait for it."""
         opening = Background(lambda: AttendedConnection.connect(**settings, autocommit=True))
         stopping_since: float | None = None
         while not opening.done:
@@ -181,11 +181,11 @@ class PostgresServer(RemoteSystem[PostgresError]):
                 stopping_since = stopping_since or time.monotonic()
                 if time.monotonic() - stopping_since > 1 and not opening.done:
                     Background(lambda: opening.result().close())
-                    raise psycopg.OperationalError("the run stops, and the server has not answered")
+                    raise psycopg.OperationalError("the run is stopping, and the server has not answered")
         return opening.result()
 
     def _answers(self) -> bool:
-        """Whether the server answers on another connection; an error of its own is an answer."""
+        """Whether the server answers on another connection; an error from the server is an answer."""
         try:
             psycopg.connect(**self._settings).close()
         except psycopg.Error as error:
@@ -194,7 +194,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
     @staticmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
         if isinstance(error, psycopg.Error) and error.sqlstate == _IDLE:
             return True
         if not isinstance(error, psycopg.OperationalError):
@@ -219,7 +219,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
 
 def _is_misread(dsn: str) -> bool:
-    """Whether libpq takes a part of a URL's password for its host or database: what it says then shows that part."""
+    """Whether libpq reads a part of a URL's password as its host or database, and would quote it in its errors."""
     rest = dsn.partition("://")[2] if dsn.startswith(("postgres://", "postgresql://")) else ""
     userinfo, _, hosts = rest.partition("@")
     named = rest if "/" in userinfo else hosts

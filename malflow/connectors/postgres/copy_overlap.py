@@ -1,4 +1,4 @@
-"""Changes of the stream that an interrupted copy may already show: each is emitted once, as change or as row."""
+"""Changes that an interrupted copy may already contain: each is emitted once, as a change or within a row."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Overlap"]
 
 
 class Overlap:
-    """What is left of a change, when rows of its table were copied under several snapshots.
+    """Drop changes, or parts of them, that are in a table's copy, whose rows were read under several snapshots.
 
-    Which snapshot counts for a row is decided by its key. The server compares keys: order and equality are its own.
+    A row's key decides which snapshot counts. The server compares keys, since order and equality are its own.
 
     Attributes:
-        until: where in the log the last of the snapshots was taken; no later transaction is visible in one.
+        until: the position in the log of the last snapshot; no snapshot shows a later transaction.
     """
 
     def __init__(self, server: PostgresServer, tables: Sequence[Table], state: CopyState) -> None:

@@ -17,11 +17,11 @@ from malflow.errors import short_repr
 __all__ = ["Column", "copy_text"]
 
 Column: TypeAlias = tuple[str, int, bool]
-"""A column's name, the oid of its type, and whether its values are Postgres's text already."""
+"""A column's name, the oid of its type, and whether its values are already Postgres's text."""
 
 _JSON = frozenset({114, 3802})
 _WITHOUT_ZONE = frozenset({1082, 1114})
-"""Types of dates and times that Postgres would read as they stand, without their zone."""
+"""Date and time types for which Postgres ignores the zone in a text."""
 _NULL = "\\N"
 _SPECIAL = ("\\", "\n", "\r", "\t")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})

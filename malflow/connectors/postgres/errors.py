@@ -1,4 +1,4 @@
-"""What can be wrong with a Postgres server, a table or a slot, in words that show no secret."""
+"""Errors of a Postgres server, a table or a slot; their texts have no secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PositionLost", "PostgresError"]
 
 
 class PostgresError(MalflowError, RuntimeError):
-    """A Postgres server refused something, or a table or value is not as the connector needs it."""
+    """A Postgres server refused a request, or a table or value does not meet the connector's needs."""
 
 
 class PositionLost(PostgresError):

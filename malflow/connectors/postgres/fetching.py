@@ -1,4 +1,4 @@
-"""Rows of a query as Python's values; where Python has no value for one, the error names it."""
+"""Rows of a query as Python values; an error names a value that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def fetched(cursor: psycopg.Cursor[tuple[Any, ...]], what: str, mend: str) -> li
     """Return all rows.
 
     Args:
-        cursor: what was executed.
-        what: what is read, for the error.
-        mend: how to get a column as text; it may have ``{column!r}``.
+        cursor: the cursor, after the query was executed.
+        what: the table or query, for the error.
+        mend: how to get a column as text; it may contain ``{column!r}``.
 
     Raises:
-        PostgresError: naming the column and the value, if Python has no value for one.
+        PostgresError: if Python cannot represent a value; the error names the column and the value.
     """
     try:
         return cursor.fetchall()
@@ -35,7 +35,7 @@ def fetched(cursor: psycopg.Cursor[tuple[Any, ...]], what: str, mend: str) -> li
         column, value = place
         cure = mend.format(column=column)
         raise PostgresError(
-            f"{what}, column {column!r}: Python has no value for {value[:_SHOWN]!r} ({error}); {cure} to get the "
+            f"{what}, column {column!r}: Python cannot represent {value[:_SHOWN]!r} ({error}); {cure} to get the "
             "column as Postgres writes it"
         ) from None
 

@@ -1,7 +1,7 @@
-"""The first copy of the tables, page by page in order of keys, under the snapshot with which a slot begins.
+"""The first copy of the tables, page by page in the order of keys, under the snapshot at which a slot begins.
 
 Creating a replication slot exports a snapshot: it shows exactly the transactions before the slot's stream. The tables
-are read under it, a page of rows at a time, each beginning after the last key of the page before. An interrupted copy
+are read under it, one page of rows at a time, each beginning after the last key of the page before. An interrupted copy
 continues under a newer snapshot, which shows some of the transactions that the stream delivers as well. The copy
 therefore keeps the range of keys that was read under each snapshot, and a change is dropped if the snapshot of its
 row's key showed its transaction.
@@ -37,28 +37,28 @@ with tree as (select %(oid)s::oid as oid union select relid from pg_partition_tr
 select array_agg(c.relfilenode::bigint order by c.oid), array_agg(coalesce(pg_relation_filenode(c.oid), 0)::bigint
   order by c.oid) from pg_class c join tree on tree.oid = c.oid
 """
-"""The files of a table and its partitions: as the transaction sees them, and as they are now."""
+"""The files of a table and its partitions: as the transaction sees them, and as they are at present."""
 
 _FILTERS = """
 select attnames::text[], rowfilter from pg_publication_tables
 where pubname = %s and schemaname = %s and tablename = %s
 """
 _WITH_FILTERS = 150_000
-"""The version of the server from which on a publication may have lists of columns and conditions on rows."""
+"""The first server version whose publications may have column lists and row filters."""
 
 _TRIES = 20
 _ABANDONED = "10min"
-"""How long the server keeps the transaction of a reader that went away without closing it."""
+"""How long the server keeps the transaction of a reader that disappeared without closing it."""
 
 
 class Page(NamedTuple):
     """Rows of a table in the order of their keys.
 
     Attributes:
-        table: its name, as shown.
+        table: the name of the table, as shown.
         names: the columns of the rows.
-        rows: each row's values, and after them those of its key.
-        last: whether no row follows.
+        rows: the values of each row, followed by those of its key.
+        last: whether this is the last page.
     """
 
     table: str
@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be copied, and how: tables of a publication, columns left as text, rows of a page."""
+    """What to copy, and how: tables of a publication, columns left as text, the number of rows in a page."""
 
     tables: tuple[Table, ...]
     publication: str
@@ -78,12 +78,12 @@ class Wanted:
 
 
 class CopyReader:
-    """Read the pages that a copy still lacks, in one transaction.
+    """Read the remaining pages of a copy, in one transaction.
 
     Attributes:
-        state: how far the copy is; whoever emits rows advances it.
-        index: the snapshot under which the pages are read.
-        restarted: tables that were truncated while no reader held them; they are copied from their beginning.
+        state: the progress of the copy; whoever emits rows advances it.
+        index: the index of the snapshot under which the pages are read.
+        restarted: tables that were truncated while no reader locked them; they are copied from their beginning.
     """
 
     def __init__(self, connection: Connection, wanted: Wanted, state: CopyState) -> None:
@@ -101,7 +101,7 @@ class CopyReader:
         return None
 
     def close(self, fetching: Background[Any] | None = None) -> None:
-        """End the transaction, and with it the locks on the tables; a page that is being fetched is given up."""
+        """End the transaction and its locks on the tables; a page that is being fetched is abandoned."""
         close_after(fetching, self._connection)
 
     def _read(self, table: Table, after: tuple[Any, ...] | None) -> Page:
@@ -129,10 +129,10 @@ class CopyReader:
 
 
 def begin_copy(server: PostgresServer, slot: str, wanted: Wanted) -> tuple[int, CopyReader]:
-    """Make the slot, and a reader of the tables as they are just then; return where the slot's stream begins.
+    """Create the slot, and a reader of the tables as of that moment; return where the slot's stream begins.
 
-    The tables are locked against truncation for as long as they are read, as by pg_dump: a truncated table looks empty
-    to older snapshots too. A truncation between making the slot and the lock is noticed, and the slot made again.
+    The tables are locked against truncation while they are read, as by pg_dump: a truncated table looks empty to older
+    snapshots too. If a table was truncated before it was locked, the slot is created again.
     """
     for _ in range(_TRIES):
         drop_slot(server, slot, server.application)
@@ -158,10 +158,10 @@ def begin_copy(server: PostgresServer, slot: str, wanted: Wanted) -> tuple[int, 
 
 
 def resume_copy(server: PostgresServer, wanted: Wanted, state: CopyState) -> CopyReader:
-    """Return a reader that continues a copy under a snapshot of now.
+    """Return a reader that continues a copy under a new snapshot.
 
     Raises:
-        PostgresError: if the tables are others than when it began.
+        PostgresError: if the tables have changed since the copy began.
     """
     state.check(table.shown for table in wanted.tables)
     connection = server.connect()
@@ -178,10 +178,10 @@ def resume_copy(server: PostgresServer, wanted: Wanted, state: CopyState) -> Cop
 
 
 def _later_snapshot(connection: Connection, tables: Sequence[Table], earlier: Sequence[Snapshot]) -> Snapshot:
-    """Begin a transaction that shows at least what the first snapshot does.
+    """Begin a transaction that shows at least everything that the first snapshot shows.
 
-    A transaction is in the log a moment before others see it, and may have been in the first snapshot, which is made
-    from the log.
+    A commit is in the log a moment before other sessions see it. The first snapshot is made from the log, so it may
+    contain a transaction that a new one does not show yet.
     """
     while True:
         _begin(connection)
@@ -211,7 +211,7 @@ def _take_snapshot(connection: Connection, name: str) -> None:
 
 
 def _itself(table: Table) -> sql.Composed:
-    """Return a table without those that inherit from it: their changes have their own names."""
+    """Return a table without its inheritance children, whose changes have their own table names."""
     return sql.SQL("{}" if table.is_partitioned else "only {}").format(table.identifier)
 
 
@@ -239,7 +239,7 @@ def _snapshot(connection: Connection, lsn: int | None) -> Snapshot:
 
 
 def _published(connection: Connection, table: Table, publication: str) -> tuple[tuple[str, ...], sql.Composable | None]:
-    """Return the columns and the condition on rows that a publication has for a table."""
+    """Return the column list and the row filter that a publication has for a table."""
     if connection.info.server_version < _WITH_FILTERS:
         return table.columns, None
     row = connection.execute(_FILTERS, (publication, table.schema, table.name)).fetchone()

@@ -1,4 +1,4 @@
-"""The ledger in the target's database: the last transaction that each sink has committed, and the run that owns it."""
+"""The ledger in the target database: the last committed transaction of each sink, and the run that owns the sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ create table if not exists {} (
   committed_at timestamptz not null default now())
 """
 _FORMER_DEFAULT = "malflow_commits"
-"""The default name of older versions, whose ledgers have no column `id`."""
+"""The default name in older versions, whose ledgers have no column `id`."""
 
 _COLUMNS = """
 select coalesce(array_agg(attname::text) filter (where has_table_privilege(attrelid, 'select')), '{}') from pg_attribute
@@ -33,9 +33,9 @@ where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
 
 
 class Ledger:
-    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end.
+    """One sink's row of the ledger. Its methods run within a transaction, which locks the row until it ends.
 
-    The row is found by job and sink, so that ledgers of older versions, which have no `id`, do as well.
+    The row is found by job and sink, so that ledgers of older versions, which have no `id`, work as well.
 
     Attributes:
         name: of the table.
@@ -47,7 +47,7 @@ class Ledger:
         self._owner = owner
 
     def take_over(self, connection: Connection) -> int:
-        """Make this run the owner; return the last transaction committed, 0 if there is none.
+        """Make this run the owner; return the last committed transaction, 0 if there is none.
 
         Raises:
             FencedError: if a later run is the owner.
@@ -66,7 +66,7 @@ class Ledger:
         return transaction
 
     def make(self, connection: Connection) -> None:
-        """Make the table if it does not exist. Not within a transaction."""
+        """Create the table if it does not exist. Not within a transaction."""
         name = self._table.as_string(connection)
         found = connection.execute("select to_regclass(%s)", (name,)).fetchone()
         if found is not None and found[0] is not None:
@@ -74,7 +74,7 @@ class Ledger:
         try:
             connection.execute(self._sql(_MAKE))
         except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
-            return  # another sink has just made it
+            return  # another sink has just created it
 
     def claim(self, connection: Connection) -> int | None:
         """Return the claim of the row's owner; None if there is no such row, or no such ledger."""
@@ -85,11 +85,11 @@ class Ledger:
         return None if row is None else int(row[0])
 
     def last_committed(self, connection: Connection, confirmed: Confirmed) -> int:
-        """Lock the row until this commit; return the last transaction committed.
+        """Lock the row until this commit; return the last committed transaction.
 
         Args:
-            connection: one in a transaction.
-            confirmed: what the ledger must have.
+            connection: a connection within a transaction.
+            confirmed: the transactions that the ledger must have.
 
         Raises:
             FencedError: if another run is the owner.
@@ -107,7 +107,7 @@ class Ledger:
         return transaction
 
     def note(self, connection: Connection, transaction: int) -> None:
-        """Note that a transaction is committed, together with its rows."""
+        """Record a transaction, within the database transaction that writes its rows."""
         update = "update {} set epoch = %s, committed_at = now() where job = %s and sink = %s"
         connection.execute(self._sql(update), (transaction, self._owner.job, self._owner.sink))
 
@@ -133,9 +133,9 @@ class Ledger:
 
 
 def found_ledger(connection: Connection, name: str, owner: SinkOwner) -> Ledger:
-    """Return the ledger of a sink: the named one, or under the default name, the former default that has its row.
+    """Return the ledger of a sink: the named one, or a ledger of the former default name that has the sink's row.
 
-    An older version may have run in between, so of two rows the one with the later claim counts.
+    If both have a row, since an older version ran in between, the one with the later claim counts.
     """
     ledger = Ledger(name, owner)
     if name != DEFAULT_LEDGER:

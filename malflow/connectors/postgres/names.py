@@ -70,26 +70,26 @@ _EXACT: Mapping[int, frozenset[type]] = {
     1700: frozenset({int}),
     2950: frozenset({UUID}),
 }
-"""By the oid of a type: those of Python whose values are equal when the server's are. No floats: NaN; no times."""
+"""By the oid of a type: the Python types whose values are equal if the server's are. No floats (NaN), no times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its columns with their types, and what makes a row of it unique.
+    """A table: its columns with their types, and its unique keys.
 
     Attributes:
-        types: the oids of the columns' types, of a domain that of the type below.
+        types: the oids of the columns' types; for a domain, the oid of its base type.
         casts: the columns' types as SQL, with their collations.
         identity: the columns by which the server names a changed row; empty if it has none.
-        is_full: whether it sends the whole row before a change.
-        uniques: the columns of each unique index that is checked with each row.
-        deferrable: those of each that may be checked at the end of a transaction.
-        is_partitioned: whether its rows are in other tables, those of its partitions.
-        is_inherited: whether a query of it has the rows of other tables too, whose keys are apart from its own.
-        numbered: columns to which the server gives a number, unless a statement overrides it.
-        whole: columns whose values the server takes as they are: no length or precision, no collation of its own.
-        unique_indexes: how many there are of any kind.
-        conditions: how many checks and exclusions it has.
+        is_full: whether the server sends the whole old row of a change.
+        uniques: the columns of each unique index that is checked row by row.
+        deferrable: the columns of each unique index that may be checked at the end of a transaction.
+        is_partitioned: whether its rows are in partitions.
+        is_inherited: whether a query of it also returns rows of child tables, which do not share its unique indexes.
+        numbered: identity columns, numbered by the server unless a statement overrides it.
+        whole: columns whose values the server stores unchanged: no length, precision or nondeterministic collation.
+        unique_indexes: the number of unique indexes of any kind.
+        conditions: the number of checks and exclusions.
     """
 
     oid: int
@@ -112,7 +112,7 @@ class Table:
     conditions: int
 
     def exact_types(self, column: str) -> frozenset[type]:
-        """Return the types of Python whose values are equal if, and only if, they are in this column."""
+        """Return the Python types whose values are equal if, and only if, the server's are, in this column."""
         return _EXACT.get(self.type_of(column), frozenset()) if column in self.whole else frozenset()
 
     @property
@@ -122,7 +122,7 @@ class Table:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """The table in a statement."""
+        """The table's name for a statement."""
         return sql.Identifier(self.schema, self.name)
 
     def type_of(self, column: str) -> int:
@@ -130,7 +130,7 @@ class Table:
         return self.types[self.columns.index(column)]
 
     def literals(self, columns: tuple[str, ...], values: Sequence[Any]) -> sql.Composed:
-        """Return a row of values in a statement, each cast to its column's type and collation."""
+        """Return a row of values for a statement, each cast to its column's type and collation."""
         kinds = [raw_sql(self.casts[self.columns.index(column)]) for column in columns]
         cells = [
             sql.SQL("({}::{})").format(sql.Literal(value), kind) for value, kind in zip(values, kinds, strict=True)
@@ -139,10 +139,10 @@ class Table:
 
 
 def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> Table:
-    """Return a table by its name as written in SQL: with a schema or found by the search path.
+    """Return the table with a name as written in SQL: with a schema, or found by the search path.
 
     Raises:
-        PostgresError: if there is none.
+        PostgresError: if there is no such table.
     """
     try:
         found = connection.execute(_FIND, (name,)).fetchone()
@@ -150,7 +150,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         raise PostgresError(f"{asked_by} got table {name!r}, which is not a valid SQL name: {error}") from None
     if found is None:
         mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
-        raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")
+        raise PostgresError(f"{asked_by}: table {name!r} does not exist; {mend}")
     oid, schema, relation, kind, replica, columns, types, casts, not_null, numbered, *more = found
     is_inherited, whole, unique_indexes, conditions = more
     primary: tuple[str, ...] = ()
@@ -186,24 +186,24 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
 
 
 def types_below(connection: psycopg.Connection[Any], oids: Iterable[int]) -> Mapping[int, int]:
-    """Return the types below domains, through all domains between, of those oids that psycopg doesn't know."""
+    """Return the base types of domains, through nested domains, for those oids that psycopg does not know."""
     unknown = [oid for oid in oids if psycopg.adapters.types.get(oid) is None]
     return dict(connection.execute(_BELOW, (unknown,)).fetchall()) if unknown else {}
 
 
 def type_names(connection: psycopg.Connection[Any], oids: Sequence[int]) -> tuple[str, ...]:
-    """Return types as SQL."""
+    """Return the names of types as SQL."""
     query = "select format_type(oid, null) from unnest(%s::bigint[]::oid[]) with ordinality as t(oid, at) order by at"
     return tuple(name for (name,) in connection.execute(query, (list(oids),)))
 
 
 def raw_sql(text: str) -> sql.SQL:
-    """Return SQL that the server wrote, for a statement."""
+    """Wrap SQL that the server wrote, for use in a statement."""
     return sql.SQL(text)
 
 
 def identifiers(names: tuple[str, ...]) -> sql.Composed:
-    """Return columns in a statement, with commas between."""
+    """Return the names of columns for a statement, separated by commas."""
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 

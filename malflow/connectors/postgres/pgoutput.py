@@ -33,11 +33,11 @@ _FAST: dict[int, Loader] = {
     1042: bytes.decode,
     1043: bytes.decode,
 }
-"""Loaders of frequent types that cost less than psycopg's and return the same."""
+"""Loaders of frequent types that are faster than psycopg's and return the same."""
 
 
 class Relation:
-    """A table as the stream last described it: it comes again after every change of its columns."""
+    """A table as the stream last described it; the stream describes it again after every change of its columns."""
 
     __slots__ = ("_keys", "_loaders", "_names", "_width", "is_wanted", "oid", "table")
 
@@ -54,7 +54,9 @@ class Relation:
         values: list[Any] = []
         add = values.append
         if data[at : at + 2] != self._width:
-            raise PostgresError(f"table {self.table}: a row of the stream has not the columns that it described before")
+            raise PostgresError(
+                f"table {self.table}: a row of the stream does not have the columns described before it"
+            )
         at += 2
         try:
             for load in self._loaders:
@@ -70,7 +72,7 @@ class Relation:
         return dict(zip(self._names, values)), at  # noqa: B905 - the width was compared
 
     def old_row(self, data: bytes, at: int, kind: int) -> tuple[dict[str, Any], int]:
-        """Return the row before a change: its key alone if `kind` is ``K``, whole if it is ``O``."""
+        """Return the old row of a change: only its key if `kind` is ``K``, all of it if ``O``."""
         row, at = self.row(data, at)
         if kind == ord("O"):
             return row, at
@@ -79,7 +81,7 @@ class Relation:
     def _undecodable(self, text: bytes, column: str, error: Exception) -> PostgresError:
         value = text.decode(errors="backslashreplace")
         return PostgresError(
-            f"table {self.table}, column {column!r}: Python has no value for {value[:200]!r} ({error}); "
+            f"table {self.table}, column {column!r}: Python cannot represent {value[:200]!r} ({error}); "
             f"pass text=[{column!r}] to get the column as Postgres writes it"
         )
 
@@ -91,9 +93,9 @@ def read_relation(
 
     Args:
         data: the message.
-        at: where the oid of the relation begins.
+        at: the offset of the relation's oid.
         text: columns whose values stay as Postgres writes them.
-        bases: returns the types below domains, of those oids that psycopg doesn't know.
+        bases: returns the base types of domains, for those oids that psycopg does not know.
     """
     (oid,) = _INT(data, at)
     schema, name, rest = data[at + 4 :].split(b"\0", 2)

@@ -1,4 +1,4 @@
-"""Transactions of a replication stream as changes, and the position between them."""
+"""Changes from the transactions of a replication stream, and the position between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _NEW, _FULL = 
 _OF_ROWS = frozenset(b"IUDT")
 _ALL = 1 << 62
 _WHOLE = 1_000
-"""Changes of a transaction that is never parted, so that one snapshot has all of it."""
+"""The number of changes up to which a transaction is never split, so that one snapshot has all of it."""
 _INT = Struct(">i").unpack_from
 _BEGUN = Struct(">qqI").unpack_from
 _LSN = Struct(">q").unpack_from
@@ -25,38 +25,38 @@ _HEADER = 25
 
 
 class Stream(Protocol):
-    """What a reader needs of a replication stream."""
+    """The part of a replication stream that a reader uses."""
 
     @property
     def idle_at(self) -> int:
-        """Up to where the server has sent everything."""
+        """The position up to which the server has sent everything."""
 
     def receive(self) -> bytes | None:
         """Return the next message with its header; None if there is none now."""
 
 
 class ChangeFilter(Protocol):
-    """What is left of a change that a copy may already show."""
+    """Drops changes, or parts of them, that a copy already shows."""
 
     until: int
 
     def __call__(self, oid: int, xid: int, change: Change) -> list[Change]:
-        """Return the changes to emit instead of one of a transaction and a table."""
+        """Return the changes to emit in place of a change of a transaction and a table."""
 
 
 class TransactionReader:
-    """Read changes in the order of their commits, whole transactions at a time if they fit.
+    """Read changes in commit order, whole transactions at a time if they fit.
 
-    The position is where the last whole transaction ends, how many changes of the next one were taken, and where that
-    one's commit is: a transaction of millions of rows is read in pieces, and not held in memory.
+    The position is the end of the last whole transaction, the number of changes taken of the next one, and the position
+    of its commit: a transaction of millions of rows is read in pieces, without being held in memory.
 
     Args:
         position: end of the last whole transaction, changes taken of the next one, its commit.
         text: columns whose values stay as Postgres writes them.
-        bases: returns the types below domains.
-        unseen: what is left of a change that a copy shows; None if no copy overlaps.
+        bases: returns the base types of domains.
+        unseen: drops changes that a copy already shows; None if no copy overlaps.
         is_wanted: whether changes of a table are emitted.
-        needs_old: whether an update or delete must come with the whole row before.
+        needs_old: whether an update or delete must have the whole old row.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class TransactionReader:
         self._time = postgres_time(0)
         self._is_open = False
         self._waiting: list[Change] = []
-        self._numbers: list[int] = []  # that of each waiting change in its transaction, from 1
-        self._ends: list[tuple[int, int]] = []  # waiting changes up to the end of a transaction, and where that is
+        self._numbers: list[int] = []  # the number of each waiting change in its transaction, from 1
+        self._ends: list[tuple[int, int]] = []  # per transaction: waiting changes up to its end, and its end's position
 
     @property
     def overlaps(self) -> bool:
-        """Whether changes still come that a copy may show."""
+        """Whether the stream may still repeat changes that the copy shows."""
         return self.position[0] < self._overlap_ends
 
     def read(self, stream: Stream, limit: int, *, parts: bool = False) -> list[Change]:
         """Return changes that have arrived: whole transactions up to `limit` changes, or one that has more.
 
-        A transaction of more than 1,000 changes comes in pieces; if `parts`, every one that has more than `limit`.
+        A transaction of more than 1,000 changes is returned in pieces; with `parts`, any that has more than `limit`.
         """
         most = limit if parts else max(limit, _WHOLE)
         self._receive(stream, limit, most)
@@ -137,7 +137,7 @@ class TransactionReader:
                     self._numbers += [self._taken] * len(changes)
 
     def _piece(self, limit: int) -> int:
-        """Return how many changes to take of a long transaction: those of one message are not parted."""
+        """Return the number of changes to take of a long transaction, without splitting a message."""
         numbers, size = self._numbers, limit
         if len(numbers) == size or numbers[size] != numbers[size - 1]:
             return size
@@ -178,7 +178,7 @@ class TransactionReader:
         new, _ = relation.row(data, at + 1)
         new = {name: old.get(name, value) if value is UNCHANGED else value for name, value in new.items()}
         if kind != _FULL and all(new[name] == value for name, value in old.items()):
-            return self._change("update", relation, None, new)  # the key was sent since it is large
+            return self._change("update", relation, None, new)  # the key was sent only because it is large
         return self._change("update", relation, old, new)
 
     def _delete(self, relation: Relation, data: bytes) -> Change:
@@ -188,9 +188,9 @@ class TransactionReader:
     def _check_old(self, kind: int, relation: Relation, what: str) -> None:
         if self._needs_old and kind != _FULL:
             raise PostgresError(
-                f"table {relation.table}: {what} came without the row before, at {lsn_text(self._commit)}, and "
-                "require_old=True is passed. alter table ... replica identity full, of partitions too; a change from "
-                "before that is passed over only by a job that begins anew"
+                f"table {relation.table}: {what} at {lsn_text(self._commit)} arrived without the old row, and "
+                "require_old=True is set. alter table ... replica identity full, of partitions too; to skip changes "
+                "from before that, start the job over"
             )
 
     def _change(self, kind: Kind, relation: Relation, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Change:
@@ -215,7 +215,7 @@ class TransactionReader:
 
     def _begin(self, commit: int, time: int, xid: int) -> None:
         if commit < self._end:
-            self._skip = _ALL  # before the position: the server did not hear that it was durable
+            self._skip = _ALL  # before the position: it was not confirmed to the server
         elif self._taken and commit != self._commit:
             raise PostgresError(
                 f"the position is within the transaction at {lsn_text(self._commit)}; the server streams the one at "

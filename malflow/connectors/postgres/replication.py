@@ -1,4 +1,4 @@
-"""A logical replication connection that never blocks: psycopg's `pq` layer, and the answers that the server expects."""
+"""A logical replication connection that never blocks: psycopg's `pq` layer, and the replies that the server expects."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
 __all__ = ["ReplicationStream", "Timeline", "create_slot", "postgres_time", "timelines"]
 
 Timeline: TypeAlias = tuple[int, int | None]
-"""The number of a timeline, and where the server's log left it; None if it has not."""
+"""The number of a timeline, and the position at which the server's log left it; None for the current one."""
 
 _DATA = ord("w")
 _STATUS = Struct(">cqqqqb").pack
 _KEEPALIVE = Struct(">qqb").unpack_from
 _UNHEARD_MILLISECONDS = "30000"
-"""How long the system tries to send a status, a few bytes, before the connection counts as lost."""
+"""How long the system tries to send a status message, a few bytes, before the connection counts as lost."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_US = 946_684_800_000_000
 _STATUS_SECONDS = 2.0
-"""How often the server hears of a reader, also in bursts: it hangs up on one that is silent (wal_sender_timeout).
+"""How often a reader reports to the server, even in bursts: the server hangs up on a silent one (wal_sender_timeout).
 
-More often if that is short.
+More often if that timeout is short.
 """
 
 _TIMEOUT = "select setting::float / 1000 from pg_settings where name = 'wal_sender_timeout'"
 
 _BETWEEN_CLOCKS = 256
-"""Messages between two looks at the clock."""
+"""The number of messages between two looks at the clock."""
 
 
 class ReplicationStream:
-    """An open stream of a slot, from a position, of which the server hears only by `confirm` that it is durable.
+    """An open stream of a slot from a position. Only `confirm` reports positions to the server as durable.
 
-    A reader that connects again may be ahead of the last snapshot.
+    The starting position need not be durable: a reader that reconnects may be ahead of the last snapshot.
 
     Attributes:
-        idle_at: up to where the server has sent everything, as its last keepalive said; 0 before the first.
+        idle_at: the position up to which the server has sent everything, by its last keepalive; 0 before the first.
     """
 
     def __init__(self, server: PostgresServer, slot: str, start: int, publication: str) -> None:
@@ -100,17 +100,17 @@ class ReplicationStream:
                 looked = True
 
     def confirm(self, lsn: int) -> None:
-        """Confirm that everything before `lsn` is durable here: the server may forget it."""
+        """Confirm that everything before `lsn` is durable in a snapshot, so that the server may remove it."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self._answer()
 
     def close(self) -> None:
-        """Close the connection; the slot can be read by another one."""
+        """Close the connection, so that another one can read the slot."""
         self._connection.close()
 
     def _check_silence(self) -> None:
-        """Notice that the server, asked for an answer each two seconds, does not give one."""
+        """Raise if the server has not answered the requests that it gets every two seconds."""
         if not self._is_silent:
             self._attention.heard()
             self._is_silent = True
@@ -140,9 +140,9 @@ class ReplicationStream:
 
 
 def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -> tuple[int, str]:
-    """Make a slot on a replication connection; return where its stream begins and the name of a snapshot of just then.
+    """Create a slot on a replication connection; return where its stream begins, and a snapshot's name of that moment.
 
-    The snapshot lives until the connection's next command, or its end.
+    The snapshot is valid until the connection's next command, or its end.
     """
     command = f"CREATE_REPLICATION_SLOT {_quoted(slot)} LOGICAL pgoutput (SNAPSHOT 'export')"
     result = connection.pgconn.exec_(command.encode())
@@ -153,9 +153,9 @@ def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -
 
 
 def timelines(server: PostgresServer) -> list[Timeline]:
-    """Return the timelines of which the server's log consists, the present one last.
+    """Return the timelines of the server's log, the current one last.
 
-    A server begins another one when it is promoted, or restored to a point in time.
+    A server begins a new timeline when it is promoted, or restored to a point in time.
     """
     with server.connect(replication="database") as connection:
         _system, now = _answer(connection, "IDENTIFY_SYSTEM")
@@ -174,12 +174,12 @@ def _answer(connection: psycopg.Connection[tuple[object, ...]], command: str) ->
 
 
 def postgres_time(microseconds: int) -> datetime:
-    """Return a time of the protocol: it counts from the year 2000."""
+    """Convert a time of the protocol, which counts from the year 2000."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _failure(result: pq.abc.PGresult) -> psycopg.Error:
-    """Return the error of a result; without SQLSTATE it is libpq's own word: the connection is lost."""
+    """Return the error of a result; without SQLSTATE it is libpq's own, and the connection is lost."""
     error = psycopg.errors.error_from_result(result, encoding="utf-8")
     return error if error.sqlstate else psycopg.OperationalError(str(error))
 

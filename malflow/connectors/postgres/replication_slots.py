@@ -1,4 +1,4 @@
-"""Slots and publications: made at a job's first start, checked at every later one."""
+"""Slots and publications: created at a job's first start, checked at every later one."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ with tree as (select %(oid)s::oid as oid union select relid from pg_partition_tr
 select coalesce(bool_and(c.relreplident = 'f'), true) from pg_class c join tree on tree.oid = c.oid
 where c.relkind <> 'p'
 """
-_ANEW = "to begin anew, drop the slot and start the job without its snapshots"
+_ANEW = "to start over, drop the slot and start the job without its snapshots"
 _PATIENCE = 2.0
-"""Seconds after which the session of a reader that holds the slot is ended: its process is dead or out of reach."""
+"""Seconds until the session that holds the slot is terminated: its process is dead or unreachable."""
 
 
 def system_identifier(connection: Connection) -> str:
-    """Return the identity that a server shares with its standbys alone."""
+    """Return the server's identity, which it shares only with its standbys."""
     row = connection.execute("select system_identifier::text from pg_control_system()").fetchone()
     return str(row[0]) if row else ""
 
 
 def slot_exists(connection: Connection, slot: str) -> bool:
-    """Whether there is a slot of this name."""
+    """Whether a slot of this name exists."""
     return connection.execute(_SLOT, (slot,)).fetchone() is not None
 
 
 def slot_position(connection: Connection, slot: str) -> int:
-    """Return up to where a slot is confirmed.
+    """Return the confirmed position of a slot.
 
     Raises:
-        PostgresError: if its stream can't be read.
+        PostgresError: if it is not a slot that malflow can read.
     """
     row = connection.execute(_SLOT, (slot,)).fetchone()
     if row is None or row[0] != "pgoutput" or row[3] is None:
@@ -72,15 +72,15 @@ def slot_position(connection: Connection, slot: str) -> int:
 
 
 def timeline_at(history: Sequence[Timeline], position: int) -> int:
-    """Return the timeline on which everything before a position was written."""
+    """Return the timeline to which the log just before a position belongs."""
     return next(number for number, end in history if end is None or position <= end)
 
 
 def check_timeline(history: Sequence[Timeline], slot: str, position: int, wanted: int) -> None:
-    """Check that the server's log has the position: it has not left the timeline before.
+    """Check that the server's log contains the position: it did not leave that timeline earlier.
 
     Raises:
-        PositionLost: if it has.
+        PositionLost: if it did.
     """
     left = dict(history).get(wanted, 0)
     if left is not None and left < position:
@@ -100,7 +100,7 @@ def check_slot(connection: Connection, slot: str, position: int, wanted_system: 
     where = f"slot '{slot}', position {lsn_text(position)}"
     system = system_identifier(connection)
     if system != wanted_system:
-        raise PositionLost(f"{where}: the position is of server {wanted_system}, this is server {system}; {_ANEW}")
+        raise PositionLost(f"{where}: the position belongs to server {wanted_system}, but this is {system}; {_ANEW}")
     row = connection.execute(_SLOT, (slot,)).fetchone()
     if row is None:
         raise PositionLost(f"{where}: the slot is gone, and with it the changes after the position; {_ANEW}")
@@ -114,7 +114,7 @@ def check_slot(connection: Connection, slot: str, position: int, wanted_system: 
     if lsn_number(confirmed) > position:
         raise PositionLost(
             f"{where}: the slot is confirmed up to {confirmed}, beyond the position: the changes between are gone. The "
-            f"run resumes from an older snapshot than the last, or another job reads the slot; {_ANEW}"
+            f"run resumes from a snapshot older than the last, or another job reads the slot; {_ANEW}"
         )
     end = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
     if end is not None and lsn_number(end[0]) < position:
@@ -124,7 +124,7 @@ def check_slot(connection: Connection, slot: str, position: int, wanted_system: 
 
 
 def free_slot(connection: Connection, slot: str, application: str, waited: float) -> None:
-    """Wait a moment for the slot; later, end the session of its reader, which the server may not know to be dead."""
+    """Wait a moment for the slot; after that, terminate its reader's session, which may be dead without notice."""
     row = connection.execute(_SLOT, (slot,)).fetchone()
     if row is None or row[2] is None:
         return
@@ -135,7 +135,7 @@ def free_slot(connection: Connection, slot: str, application: str, waited: float
 
 
 def drop_slot(server: PostgresServer, slot: str, application: str) -> None:
-    """Drop a slot if there is one; the session that reads it is ended."""
+    """Drop a slot if it exists; the session that reads it is terminated."""
     with server.connect() as connection:
         begun = time.monotonic()
         while slot_exists(connection, slot):
@@ -152,17 +152,17 @@ def drop_slot(server: PostgresServer, slot: str, application: str) -> None:
 def ensure_publication(
     connection: Connection, publication: str, tables: Sequence[str], *, is_new: bool, copies: bool
 ) -> list[Table]:
-    """Make the publication of these tables if there is none of its name; return its tables.
+    """Create the publication if it does not exist; return its tables.
 
     Args:
-        connection: an open one.
-        publication: its name.
+        connection: an open connection.
+        publication: the name of the publication.
         tables: the names of its tables.
-        is_new: whether the job begins; for one that continues, the publication must exist.
-        copies: whether the tables are to be copied, by their keys.
+        is_new: whether the job is new; if it continues, the publication must exist.
+        copies: whether the tables are copied, by their keys.
 
     Raises:
-        PostgresError: if it exists and lacks one of them, or has none at all; if it is gone; if a table has no key.
+        PostgresError: if the publication lacks one of the tables, or is empty or gone; if a table has no key.
     """
     wanted = [describe(connection, name, "PostgresChanges") for name in tables]
     exists = connection.execute("select from pg_publication where pubname = %s", (publication,)).fetchone() is not None
@@ -171,7 +171,7 @@ def ensure_publication(
             raise PostgresError(f"there is no publication {publication!r}; make it, or pass tables=[...]")
         if not is_new:
             raise PostgresError(
-                f"publication {publication!r} is gone, and so are the changes since it was dropped; {_ANEW}"
+                f"publication {publication!r} is gone, and with it the changes since it was dropped; {_ANEW}"
             )
         _check_identities(wanted, copies=copies)
         _create(connection, publication, wanted)
@@ -187,7 +187,7 @@ def ensure_publication(
 
 
 def tables_without_old(connection: Connection, publication: str, tables: Sequence[Table]) -> list[str]:
-    """Return the tables of which updates and deletes are published without the row before."""
+    """Return the tables whose updates and deletes are published without the old row."""
     query = "select pubupdate or pubdelete from pg_publication where pubname = %s"
     if connection.execute(query, (publication,)).fetchone() != (True,):
         return []
@@ -195,9 +195,10 @@ def tables_without_old(connection: Connection, publication: str, tables: Sequenc
 
 
 def note_beginning(connection: Connection, publication: str, slot: str) -> None:
-    """Note on a publication that a job without a position makes a slot, unless it has a comment or is not the role's.
+    """Note in the publication's comment that a job without a position creates the slot.
 
-    Who finds both knows that the slot is of a start that was cut short before its first snapshot.
+    If a later start finds the note and the slot, the slot is left from a start that was interrupted before its first
+    snapshot. Nothing is noted if there is a comment already, or another role owns the publication.
     """
     if _comment(connection, publication) is None:
         with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction):
@@ -205,12 +206,12 @@ def note_beginning(connection: Connection, publication: str, slot: str) -> None:
 
 
 def is_beginning(connection: Connection, publication: str, slot: str) -> bool:
-    """Whether no snapshot has a position in a slot yet, as `note_beginning` noted."""
+    """Whether the note of `note_beginning` is still there: no snapshot has a position in the slot yet."""
     return _comment(connection, publication) == _beginning(slot)
 
 
 def forget_beginning(connection: Connection, publication: str, slot: str) -> None:
-    """Remove the note: a snapshot has a position in the slot."""
+    """Remove the note, since a snapshot has a position in the slot."""
     if is_beginning(connection, publication, slot):
         _set_comment(connection, publication, None)
 
@@ -239,8 +240,8 @@ def _check_identities(tables: Sequence[Table], *, copies: bool) -> None:
         )
     if keyless:
         raise PostgresError(
-            f"tables without a primary key: {keyless}; in a publication the server would refuse to update and delete "
-            "their rows. Add a key, alter them to replica identity full, or create a publication with (publish = "
+            f"tables without a primary key can't be published: {keyless}; the server would reject updates and deletes "
+            "of their rows. Add a key, alter them to replica identity full, or create a publication with (publish = "
             "'insert') and pass publication=..."
         )
 
@@ -256,5 +257,5 @@ def _create(connection: Connection, publication: str, tables: Sequence[Table]) -
         made = statement.format(sql.Identifier(publication), names).as_string(connection)
         said = PostgresServer.reason(error)
         raise PostgresError(
-            f"the role can't make publication {publication!r} ({said}); let the owner of the tables do it: {made}"
+            f"the role can't create publication {publication!r} ({said}); let the owner of the tables do it: {made}"
         ) from None

@@ -30,38 +30,37 @@ __all__ = ["PostgresSink"]
 _DURABLE = """
 select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off'
 """
-"""What is committed survives a crash of the server: the next snapshot no longer has its rows."""
+"""A commit must survive a crash of the server, since the next snapshot no longer has its rows."""
 
 
 class _Waiting(Exception):
-    """A row refers to one that another sink has yet to write."""
+    """A row refers to a row that another sink has yet to write."""
 
 
 class PostgresSink(LedgerSink):
     """Write each record's value as a row of a table.
 
-    A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key a row replaces the
-    one that has its key; the value None deletes the row whose key is the record's key (a tuple if there are several
-    columns). A `Change` of `PostgresChanges` is applied: also deletes, changes of the key, and truncations. Without a
-    key rows are appended.
+    A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key, a row replaces the
+    row of the same key; the value None deletes the row whose key is the record's key (a tuple for several columns). A
+    `Change` of `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows
+    are appended.
 
-    Exactly once: the rows of a transaction are part of the snapshot, and are written and committed together with a row
-    of the `ledger`, which has the transaction's number and the run that owns the sink. Rows are visible after the
-    snapshot. The server checks types and NULL before the snapshot, everything else when the rows are written.
+    Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
+    `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
+    The server checks types and NULL before the snapshot, everything else when the rows are written.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
         table: the table's name as in SQL, such as ``public.orders``.
         formatter: returns the row for a message; by default its value.
-        key: the columns that make a row unique; there must be a unique index of them. None: the primary key; ``()``:
-            append.
+        key: the columns that make a row unique, which need a unique index. None: the primary key; ``()``: append.
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
-        text: columns whose values are text as Postgres writes it, such as those of `PostgresChanges` ``text``.
-        ledger: the table of the ledger, made if it does not exist. A sink that has its row in ``malflow_commits``, as
-            the ledger was called before, keeps it there.
-        retry_for: how long a lost connection is tried again before the run fails.
-        on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, at a start or amid a run, or
+        text: columns whose values are already Postgres's text, such as those of `PostgresChanges` ``text``.
+        ledger: the table of the ledger, created if it does not exist. A sink with a row in ``malflow_commits``, the
+            former default, keeps it there.
+        retry_for: how long to retry a lost connection before the run fails.
+        on_data_loss: ``"fail"`` if the ledger lacks a committed transaction, at the start or during the run, or
             ``"continue"``.
 
     Raises:
@@ -99,7 +98,7 @@ class PostgresSink(LedgerSink):
         self._staged: dict[int, Stages] = {}
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Forget the rows that are not committed; the server has none of them."""
+        """Discard the uncommitted rows; the server has none of them."""
         super().abort(keep)
         self._staged = {number: stages for number, stages in self._staged.items() if number in self._pending}
 
@@ -138,7 +137,7 @@ class PostgresSink(LedgerSink):
             self._staged[handle[0]] = writer.stage(Batch(*batch) for batch in handle[2])
 
     def _write_and_undo(self, handles: Sequence[Handle]) -> None:
-        """Write transactions, and undo that, if more than the server's types decides whether the table takes them."""
+        """Write transactions and roll back, if the table has constraints beyond types and NULL."""
         writer = self._connected()
         table, shape = self._described
         if table.conditions + table.unique_indexes <= bool(shape.key):
@@ -207,7 +206,7 @@ class PostgresSink(LedgerSink):
 
     @contextmanager
     def _reliably(self) -> Iterator[None]:
-        """Close the connection if what is done on it fails: the next attempt has a new one."""
+        """Close the connection if the block fails, so that the next attempt has a new one."""
         try:
             yield
         except psycopg.Error:

@@ -26,17 +26,17 @@ from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 __all__ = ["PostgresSource"]
 
 Position: TypeAlias = tuple[int, tuple[Any, ...]]
-"""Rows read, and the key of the last one; an empty key at the beginning."""
+"""The number of rows read, and the key of the last one; an empty key at the beginning."""
 
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.Connection[Row]
 
 _NOT_AS_VALUES = frozenset({1186, 1266, 3802})
-"""Types whose values in Python are not exact, or not written as read: interval, timetz, jsonb; text in a key."""
+"""Types whose Python values are inexact, or written differently than read: interval, timetz, jsonb; text in a key."""
 
 _LOG = logging.getLogger("malflow")
 _PATIENCE = 5.0
-"""Seconds that `suspend` waits for a connection that is being made."""
+"""Seconds for which `suspend` waits for a connection that is being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,23 @@ class SourceOptions:
 class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
     """Emit the rows of a table or query in the order of a unique key, each with its index from 0 as timestamp.
 
-    Pages are read by key (``where key > last order by key limit n``), each while the one before is processed. The
-    position is the last key. Rows that are inserted or changed after the position are not seen: use `PostgresChanges`
-    for these.
+    Pages are read by key (``where key > last order by key limit n``), each while the previous one is processed. The
+    position is the last key. Rows that are changed, or inserted with a lower key, after the source has passed them are
+    missed: use `PostgresChanges` for these.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
         table: the table's name as in SQL; or pass `query`.
         query: a ``select`` without order and limit.
-        key: the columns to order by: unique together and not NULL. Needed with `query`; None: the primary key.
-        columns: the columns of a table to read; None: all.
-        row: what a row becomes: ``dict`` by column, ``tuple``, or a class or function that is called with the columns
-            as keywords.
-        timestamp: the column that is the timestamp of a row; None: the index of the row.
-        page_rows: rows of a page.
-        poll_every: how long to wait before asking for more once all is read; None: the source ends. A row that is
-            committed late with a lower key is missed.
-        retry_for: how long a lost connection is tried again before the run fails.
+        key: the columns to order by: unique together and not NULL. Required with `query`; None: the primary key.
+        columns: the columns of the table to read; None: all.
+        row: the type of the values: ``dict``, ``tuple``, or a class or function that is called with the columns as
+            keywords.
+        timestamp: the column with the timestamp of a row; None: the index of the row.
+        page_rows: the number of rows in a page.
+        poll_every: how long to wait, once everything is read, before polling for higher keys; None: the source ends. A
+            row that is committed late with a lower key is missed.
+        retry_for: how long to retry a lost connection before the run fails.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -107,7 +107,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         require_duration(me, "poll_every", poll_every, above_zero=True, optional=True)
         require_function(me, "row", row)
         if query is not None and (not keys or chosen is not None):
-            raise GraphError(f"{me} with a query needs key=[...], and names its columns in the query")
+            raise GraphError(f"{me} with a query needs key=[...], and its columns are named in the query")
         self._options = SourceOptions(
             PostgresServer(dsn, retry_for, me),
             table,
@@ -142,7 +142,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """What is read: the rows' query, their columns, and the key with its types as SQL, and which are read as text."""
+    """The query with its columns; the columns of the key, with their types as SQL, and which are read as text."""
 
     select: sql.Composable
     names: tuple[str, ...]
@@ -160,18 +160,18 @@ class _Statement:
         return sql.SQL("where row({}) > row({})").format(identifiers(self.key), sql.SQL(", ").join(cells))
 
     def cells(self) -> sql.Composed:
-        """Return the key to be read."""
+        """Return the columns of the key for the select list."""
         pairs = zip(self.key, self.as_text, strict=True)
         return sql.SQL(", ").join(
             sql.SQL("{}::text" if text else "{}").format(sql.Identifier(it)) for it, text in pairs
         )
 
     def order(self) -> sql.Composed:
-        """Return the columns of the key as those of the query."""
+        """Return the columns of the key for ``order by``."""
         return sql.SQL(", ").join(sql.Identifier("source", name) for name in self.key)
 
     def lacks(self) -> sql.Composed:
-        """Return the condition on rows that have no key."""
+        """Return the condition on rows with NULL in their key."""
         return sql.SQL(" or ").join(sql.SQL("{} is null").format(sql.Identifier(name)) for name in self.key)
 
 
@@ -213,7 +213,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             raise
 
     def is_finished(self) -> bool:
-        """Whether all rows are read, and no more are waited for."""
+        """Whether all rows are read, and the source does not poll for more."""
         return self._finished
 
     def snapshot(self) -> Position:
@@ -221,7 +221,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         return self._index, self._key
 
     def go_on_from(self, position: Position) -> bool:
-        """Whether the reader stands at this position."""
+        """Whether the reader is at this position."""
         return position == self.snapshot()
 
     def suspend(self) -> None:
@@ -229,7 +229,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         fetching, self._fetching = self._fetching, None
         self._page = None
         if fetching is not None and self._connection is None:
-            fetching.join(_PATIENCE)  # it is connecting: what it opens is to be closed
+            fetching.join(_PATIENCE)  # it is connecting: the connection must be closed
         connection, self._connection = self._connection, None
         if connection is not None:
             close_after(fetching, connection)
@@ -306,7 +306,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         return _Page(read.names, rows[: options.page_rows], last=last)
 
     def _check_keys(self, keys: Sequence[Row], read: _Statement, *, last: bool) -> None:
-        """Check that no row is left out, since its key is that of the row before, or NULL."""
+        """Check that no row would be skipped because its key is NULL, or equal to the key before."""
         what = f"{self._what}: the key {', '.join(read.key)}"
         if any(None in key for key in keys) or (last and self._has_null(read)):
             raise PostgresError(f"{what} is NULL in a row; exclude such rows")
@@ -314,11 +314,11 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         if twice is not None:
             mend = "add columns that make it unique"
             if self._options.query is None:
-                mend = "tables that inherit from it have keys of their own; pass query='select ... from only ...'"
+                mend = "its inheritance children have keys of their own; pass query='select ... from only ...'"
             raise PostgresError(f"{what} is {short_repr(twice)} in two rows; {mend}")
 
     def _has_null(self, read: _Statement) -> bool:
-        """Whether a row has no key, so that it follows none; asked once, when all others are read."""
+        """Whether a row has NULL in its key, and is in no page; asked once, when all others are read."""
         if self._looked_for_null or self._connection is None:
             return False
         self._looked_for_null = True

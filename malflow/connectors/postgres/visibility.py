@@ -1,7 +1,7 @@
-"""What a copy of a table has seen: the snapshots under which its parts were read, and the transactions they show.
+"""The visibility of a copy: the snapshots under which the parts of a table were read, and the transactions they show.
 
-A copy that was interrupted continues under another snapshot. A change that streams later may be visible in one of them
-and not in the other; which one counts for a row follows from its key.
+An interrupted copy continues under another snapshot. A change that is streamed later may be visible in one of them and
+not in the other; the key of its row decides which one counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _XIDS = 1 << 32
 
 
 class Snapshot(NamedTuple):
-    """A snapshot of the server: which transactions it shows, and where the server's log was when it was taken."""
+    """A snapshot of the server: the transactions that it shows, and its position in the server's log."""
 
     xmin: int
     xmax: int
@@ -52,12 +52,12 @@ class Snapshot(NamedTuple):
 
 
 class TableCopy:
-    """How far a table is copied.
+    """The progress of a table's copy.
 
     Attributes:
         files: the files of the table on the server, which a truncation replaces.
-        ranges: the index of a snapshot, and the last key read under it; in order of keys.
-        done: whether the last range reaches to the end of the table.
+        ranges: pairs of a snapshot's index and the last key read under it, in the order of keys.
+        done: whether the last range reaches the end of the table.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TableCopy:
         self.ranges.append((snapshot, key))
 
     def finish(self, snapshot: int) -> None:
-        """Note that no row is left, as a snapshot shows it."""
+        """Note that a snapshot shows no further row."""
         self.done = True
         if not self.ranges or self.ranges[-1][0] != snapshot:
             self.ranges.append((snapshot, ()))
@@ -88,22 +88,22 @@ class TableCopy:
 
 
 class CopyState:
-    """How far all tables are copied, by name, and under which snapshots."""
+    """The progress of the copies of all tables, by name, and their snapshots."""
 
     def __init__(self, tables: dict[str, TableCopy], snapshots: list[Snapshot]) -> None:
         self.tables, self.snapshots = tables, snapshots
 
     def check(self, tables: Iterable[str]) -> None:
-        """Check that tables are those of the copy.
+        """Check that all tables are in the copy.
 
         Raises:
-            PostgresError: if there is another one.
+            PostgresError: if one is not.
         """
         new = [table for table in tables if table not in self.tables]
         if new:
             raise PostgresError(
-                f"the copy began without {', '.join(new)}: it has {', '.join(self.tables)}. Undo a change of names or "
-                "of tables until the copy is caught up, or drop the slot and start the job without its snapshots"
+                f"the copy began without {', '.join(new)}: it has {', '.join(self.tables)}. Restore the tables and "
+                "their names until the copy has caught up, or drop the slot and start the job without its snapshots"
             )
 
     @property
@@ -113,9 +113,9 @@ class CopyState:
 
     @property
     def seen_until(self) -> int:
-        """A position in the log after which no transaction is visible in any of the snapshots.
+        """The position in the log after which no transaction is visible in any snapshot.
 
-        0 if there is only one snapshot: it is the one with which the stream begins.
+        0 if there is only one snapshot, since the stream begins at it.
         """
         return max((snapshot.lsn for snapshot in self.snapshots), default=0) if len(self.snapshots) > 1 else 0
 

@@ -1,4 +1,4 @@
-"""Batches of rows in a table: copied into temporary tables, and from there applied by one statement each."""
+"""Write batches of rows: copy each into a temporary table, then apply it to the target in one statement."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
 
 
 class Refused(PostgresError):
-    """The table refuses a row.
+    """The table rejects a row.
 
     Attributes:
-        may_pass: whether it may take the row later, when another sink has written the one that it refers to.
+        may_pass: whether the table may accept the row once another sink has written the row that it refers to.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
@@ -32,7 +32,7 @@ class Refused(PostgresError):
 
 
 class TableWriter:
-    """Write to one table on one connection, whose temporary tables it uses again."""
+    """Write to one table on one connection, and reuse its temporary tables."""
 
     def __init__(self, connection: Connection, table: Table, key: tuple[str, ...]) -> None:
         self._connection, self._table, self._key = connection, table, key
@@ -45,10 +45,10 @@ class TableWriter:
         return self._connection
 
     def stage(self, batches: Iterable[Batch]) -> Stages:
-        """Copy batches into temporary tables; the server has checked every value then.
+        """Copy batches into temporary tables, where the server checks every value.
 
         Raises:
-            PostgresError: if it refuses one.
+            PostgresError: if it rejects one.
         """
         stages = []
         for batch in batches:
@@ -59,7 +59,7 @@ class TableWriter:
                 with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                     copy.write(batch.text)
             except (psycopg.DataError, psycopg.IntegrityError) as error:
-                raise PostgresError(f"table {self._table.shown} can't have a row: {_where(batch, error)}") from None
+                raise PostgresError(f"table {self._table.shown} rejects a row: {_where(batch, error)}") from None
             stages.append((batch, stage))
         return stages
 
@@ -68,29 +68,29 @@ class TableWriter:
         self._connection.execute(sql.SQL("delete from {}").format(self._table.identifier))
 
     def apply(self, stages: Stages, *, strict: bool) -> None:
-        """Apply what is staged to the table, in the transaction that is open.
+        """Apply staged batches to the table, in the open transaction.
 
         Args:
-            stages: what `stage` returned.
-            strict: whether an update of a row that is not there is an error.
+            stages: the result of `stage`.
+            strict: whether an update of a missing row is an error.
 
         Raises:
-            PostgresError: if the table refuses a row.
+            PostgresError: if the table rejects a row.
         """
         for batch, stage in stages:
             done = self._apply_one(batch, stage)
             if strict and batch.operation == "update" and done != batch.size:
                 raise PostgresError(
-                    f"table {self._table.shown}: {batch.size - done} rows that were to be updated are not there, and "
-                    "their unchanged values are not known; copy the table anew"
+                    f"table {self._table.shown}: {batch.size - done} rows to be updated are missing, and their "
+                    "unchanged values are not known; copy the table again"
                 )
             self._connection.execute(sql.SQL("truncate {}").format(stage))
 
     def check_constraints(self) -> None:
-        """Check now what else is checked when the transaction is committed.
+        """Check deferred constraints now, rather than at the commit.
 
         Raises:
-            Refused: if a row is refused.
+            Refused: if a row is rejected.
         """
         try:
             self._connection.execute("set constraints all immediate")
@@ -104,16 +104,16 @@ class TableWriter:
             raise self._refused(error) from None
 
     def _refused(self, error: psycopg.Error) -> Refused:
-        said = f"table {self._table.shown} can't have a row: {PostgresServer.reason(error)}"
+        said = f"table {self._table.shown} rejects a row: {PostgresServer.reason(error)}"
         if isinstance(error, psycopg.errors.UniqueViolation):
             said += (
-                "; where rows exchange a unique value between two snapshots, make its constraint one that is "
+                "; if rows swap a unique value between two snapshots, make its constraint "
                 "'deferrable initially deferred'"
             )
         return Refused(said, may_pass=isinstance(error, psycopg.errors.ForeignKeyViolation))
 
     def release(self, stages: Stages) -> None:
-        """Use the temporary tables again, once the transaction that applied them is committed."""
+        """Release the temporary tables for reuse, once the transaction that applied them is committed."""
         for batch, stage in stages:
             self._free.setdefault((batch.operation, batch.columns), []).append(stage)
 
@@ -128,7 +128,7 @@ class TableWriter:
         self._connection.execute(query.format(sql.Identifier(f"malflow_{self._made}"), columns, self._table.identifier))
         if batch.operation == "merge":
             self._connection.execute(sql.SQL("alter table {} add d boolean not null").format(stage))
-        if batch.operation in ("insert", "merge"):  # pages are filled in no order
+        if batch.operation in ("insert", "merge"):  # a table alone does not keep the order of its rows
             self._connection.execute(sql.SQL("alter table {} add n bigint generated always as identity").format(stage))
         for place, name in enumerate(batch.columns):
             if name in self._table.not_null:

@@ -20,7 +20,7 @@ from malflow.errors import GraphError
 __all__ = ["RedisServer"]
 
 _LOST = (redis.ConnectionError, redis.TimeoutError)
-"""Errors of a connection, after which a later attempt may succeed; among them, that the server is loading its data."""
+"""Errors of a connection, after which a retry may succeed; also that of a server that is loading its data."""
 
 _parse: Callable[[str], Any] = parse_url  # has no types
 _PERMANENT = (AuthenticationError, AuthorizationError, MaxConnectionsError)
@@ -41,11 +41,11 @@ class RedisServer(RemoteSystem[RedisFailed]):
     Args:
         url: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS, or ``unix://``.
         settings: arguments of `redis.Redis`, passed through.
-        retry_for: how long a lost connection is tried again before the error surfaces.
-        asked_by: the class that asks, for messages.
+        retry_for: how long to retry a lost connection before the error surfaces.
+        asked_by: the class that uses the server, for messages.
 
     Raises:
-        GraphError: if the URL can't be parsed, or a setting contradicts one on which correctness rests.
+        GraphError: if the URL can't be parsed, or a setting conflicts with one that malflow depends on.
     """
 
     error = RedisFailed
@@ -59,7 +59,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
             parsed: dict[str, Any] = _parse(url)
         except ValueError:
             wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
-            raise GraphError(f"{asked_by} got a URL that is not Redis's; write {wanted}") from None
+            raise GraphError(f"{asked_by} got a URL that is not a Redis URL; write {wanted}") from None
         require_mapping(asked_by, "settings", settings, "redis-py's arguments")
         given = {**parsed, **(settings or {})}
         for name, why in _FIXED.items():
@@ -84,7 +84,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
 
     @staticmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether a later attempt may succeed."""
+        """Whether a retry may succeed."""
         return isinstance(error, _LOST) and not isinstance(error, _PERMANENT) and _UNTRUSTED not in str(error)
 
     @staticmethod

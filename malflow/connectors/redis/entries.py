@@ -13,7 +13,7 @@ from malflow.connectors.redis.errors import BadStreamEntry
 __all__ = ["Entry", "EntryDecoder", "OnError"]
 
 Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
-"""An entry as the client gives it: its id and its fields."""
+"""An entry as the client returns it: its id and its fields."""
 
 OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadStreamEntry], Any]
 
@@ -23,7 +23,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class EntryDecoder:
-    """Makes records of entries.
+    """Decode entries to records.
 
     Attributes:
         field: the field that is the record; None for all of them.
@@ -38,10 +38,10 @@ class EntryDecoder:
     as_datetime: bool
 
     def decode(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
-        """Return the values and timestamps of entries; those that are skipped have none.
+        """Return the values and timestamps of entries, without those that are skipped.
 
         Raises:
-            BadStreamEntry: if one can't be decoded, and such are errors.
+            BadStreamEntry: if one can't be decoded, and `on_error` is ``"fail"``.
         """
         try:
             return self._column([fields for _, fields in entries]), self._times(entries)

@@ -1,4 +1,4 @@
-"""What goes wrong between malflow and Redis."""
+"""Errors of Redis, of its streams, and of rows for it."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class BadStreamEntry(MalflowError, ValueError):
 
 
 class UnwritableRow(MalflowError, ValueError):
-    """A record whose key or value has no bytes to write.
+    """A record whose key or value cannot be written as bytes.
 
     Attributes:
-        key, value: those of the record.
+        key, value: the key and value of the record.
         reason: the cause.
     """
 
     def __init__(self, key: Any, value: Any, reason: str) -> None:
-        super().__init__(f"the record with key {short_repr(key)} and value {short_repr(value)} has no row: {reason}")
+        super().__init__(f"key {short_repr(key)} with value {short_repr(value)} cannot be written: {reason}")
         self.key = key
         self.value = value
         self.reason = reason

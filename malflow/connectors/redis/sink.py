@@ -26,34 +26,33 @@ _LOG = logging.getLogger("malflow")
 
 
 class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
-    """Keep the newest value of each key in Redis: in a hash, or as a key for each.
+    """Keep the newest value of each key in Redis: in a hash, or each under a Redis key of its own.
 
-    Exactly once (the default): all that was written between two snapshots is a transaction. A snapshot carries its
-    rows, one for each key, and once it is durable one Lua script writes them, and the transaction's number into a
-    ledger beside the table. A transaction that is written already stays as it is, and a run that another one has
-    replaced is refused. Readers see a transaction as a whole; one of more than `rows_per_call` rows appears in parts,
-    and its number last.
+    Exactly once (the default): a transaction is everything written between two snapshots. The snapshot contains its
+    rows, one for each key. Once it is durable, one Lua script writes them to the table, and the transaction's number to
+    a ledger beside it. A transaction is never written twice, and a run that has been replaced is refused. Readers see a
+    transaction as a whole; if it has more than `rows_per_call` rows, it appears in parts, and its number last.
 
-    At least once: rows are written with each tick. After a crash older values may appear again, until the run has
-    caught up: the table converges.
+    At least once: rows are written with each tick. After a crash older values may reappear until the run has caught
+    up: the table converges.
 
     Args:
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
         table: the key of a hash whose fields are the records' keys.
-        prefix: instead of `table`: each record's key is a key, after this prefix.
-        formatter: returns what is encoded for a message; by default its value.
+        prefix: instead of `table`: each row has a Redis key of its own, this prefix and the record's key.
+        formatter: returns the value to encode for a message; by default its value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function; by default
             bytes and text are written as they are, and numbers in decimal.
         encode_key: the same for keys.
-        delete: whether a value, as it is encoded, removes its key; by default None does.
+        delete: a predicate of the value to encode: whether it removes its key. By default None does.
         delivery: ``"exactly-once"`` or ``"at-least-once"``.
         on_data_loss: ``"fail"`` if the server has lost a transaction that it confirmed, or ``"continue"``.
-        retry_for: how long an unreachable server is waited for.
-        rows_per_call: how many rows one call of the script writes.
+        retry_for: how long to wait for an unreachable server.
+        rows_per_call: the number of rows that one call of the script writes.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
 
     Raises:
-        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+        GraphError: if an argument is invalid, or a setting conflicts with one that malflow depends on.
 
     >>> RedisSink("redis://:secret@localhost:6379/0", table="totals")
     RedisSink('totals' at localhost:6379/0)
@@ -102,7 +101,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Write rows; of several with one key the last counts.
+        """Write rows; of several with the same key, the last counts.
 
         Raises:
             UnwritableRow: if a key or value can't be encoded.
@@ -132,7 +131,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
             self._table.write(list(rows), list(rows.values()))
 
     def fence(self, owner: SinkOwner) -> int:
-        """Claim the ledger; return the last transaction that it has.
+        """Claim the ledger; return its last transaction.
 
         Raises:
             FencedError: if another run has claimed the ledger.
@@ -152,7 +151,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         if evicting is not None:
             _LOG.warning(
                 "Redis at %r has maxmemory-policy %s: it deletes rows of sink '%s', or its ledger, when its memory is "
-                "full, and says nothing; set maxmemory-policy noeviction",
+                "full, without an error; set maxmemory-policy noeviction",
                 self._server,
                 evicting,
                 owner.sink,
@@ -169,7 +168,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         return handle
 
     def commit(self, handles: Sequence[TransactionRows]) -> None:
-        """Write transactions, each unless the ledger has it.
+        """Write the transactions that the ledger does not have.
 
         Raises:
             FencedError: if another run has claimed the ledger.
@@ -181,7 +180,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
             self._last = max(self._last, handle[0])
 
     def abort(self, keep: Sequence[TransactionRows]) -> None:
-        """Drop rows that are in no transaction; nothing of a transaction is in Redis before its commit."""
+        """Discard the rows that are in no transaction; none of them is in Redis."""
         del keep
         self._rows = {}
 
@@ -202,11 +201,11 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
 
 
 _MOST_ROWS = 400_000
-"""Redis takes a million arguments of a command."""
+"""Redis accepts a million arguments of a command."""
 
 
 class _PlainEncoder(Encoder[Any]):
-    """Writes values as Redis clients do."""
+    """Encode values as Redis clients do."""
 
     def encode(self, value: Any) -> bytes:
         if isinstance(value, bytes):

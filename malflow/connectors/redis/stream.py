@@ -1,4 +1,4 @@
-"""A reader of one stream: each look at it is atomic, and tells whether entries were lost."""
+"""A reader of one stream: each look at the stream is atomic, and shows whether entries were lost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from malflow.sources.contract import StatefulSourcePartition
 __all__ = ["OnDataLoss", "Position", "StreamReader"]
 
 Position: TypeAlias = tuple[Any, ...]
-"""The id of the last entry read, how many entries the stream had been given until then, if that is known, and a digest
-of that entry; without it before the first entry, and in positions of older versions."""
+"""The id of the last entry read, the number of entries ever added up to it, if known, and a digest of that entry. The
+digest is missing before the first entry, and in positions of older versions."""
 
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 
 _LOG = logging.getLogger("malflow")
 _DIGEST = 2
-"""Where the digest is in a position."""
+"""The index of the digest in a position."""
 _DIGEST_BYTES = 8
 _LAST_IN_MILLISECOND = 2**64 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,15 +49,15 @@ _ZERO = _Id(0, 0)
 
 
 class _Look(NamedTuple):
-    """What a stream was at a moment.
+    """The state of a stream at a moment.
 
     Attributes:
-        added: how many entries it was ever given.
-        gone: how many of them are no longer there.
-        first: the id of its first entry; None if it has none.
-        last: the highest id it ever had.
-        entries: those after the position.
-        present: the entry at the position; None if it is not there any more.
+        added: the number of entries that were ever added.
+        gone: the number of entries that no longer exist.
+        first: the id of its first entry; None if it is empty.
+        last: the highest id that it ever had.
+        entries: the entries after the position.
+        present: the entry at the position; None if it no longer exists.
     """
 
     added: int
@@ -72,10 +72,10 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
     """The reader of one stream.
 
     Args:
-        stream: its key.
+        stream: the key of the stream.
         server: the server.
-        decoder: makes records of entries.
-        on_data_loss: how to continue when entries are lost.
+        decoder: decodes entries to records.
+        on_data_loss: where to continue if entries are lost, or to fail.
     """
 
     def __init__(self, stream: str, server: RedisServer, decoder: EntryDecoder, on_data_loss: OnDataLoss) -> None:
@@ -95,7 +95,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._next_try = 0.0
 
     def begin(self, position: Position | None, start: Literal["earliest", "latest"] | datetime, *, stops: bool) -> None:
-        """Go to a position, or to where a job starts; note where the stream ends now if it stops there.
+        """Seek to a position, or to the start of a new job; if the reader stops at the latest entry, note that entry.
 
         Raises:
             RedisFailed: if the server can't be reached, or is too old.
@@ -128,7 +128,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         Raises:
             RedisDataLost: if entries were lost before they were read.
             RedisFailed: if the server can't be reached for too long, or refuses.
-            BadStreamEntry: if an entry can't be decoded, and such are errors.
+            BadStreamEntry: if an entry can't be decoded, and `on_error` is ``"fail"``.
         """
         if self._unreachable_since is not None and time.monotonic() < self._next_try:
             return (), ()
@@ -144,7 +144,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return self._take(look, limit)
 
     def is_finished(self) -> bool:
-        """Whether the end was reached where the stream ended when the run started."""
+        """Whether the reader has reached the entry that was the last when the run started."""
         return self._finished
 
     def snapshot(self) -> Position:
@@ -154,13 +154,13 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return str(self._at), self._count, *(() if self._digest is None else (self._digest,))
 
     def go_on_from(self, position: Position) -> bool:
-        """Continue from a position that another reader of the stream has reached, with the same connection."""
+        """Continue from a position that another reader of the stream has reached, on the same connection."""
         self._go_to(position)
         self._finished = self._stop is not None and self._at >= self._stop
         return True
 
     def lag(self) -> int | None:
-        """Return how many entries the stream had after the position when it was looked at last."""
+        """Return the number of entries after the position, as of the last look at the stream."""
         if self._added is None or self._count is None:
             return None
         return max(0, self._added - self._count)
@@ -199,13 +199,13 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._next_try = now + min(1.0, 0.02 + (now - since) / 2)
 
     def _lost(self, look: _Look) -> str | None:
-        """Return how entries were lost, or None if none were."""
+        """Return how entries were lost; None if nothing was lost."""
         read = None if self._count is None else self._count + len(look.entries)
         is_entry = self._at.number != _LAST_IN_MILLISECOND  # not a time, which may be in the future
         if (is_entry and look.last < self._at) or (read is not None and look.added < read):
-            return "it was deleted and made again, or the server has lost writes"
+            return "it was deleted and recreated, or the server has lost writes"
         if look.present is not None and self._has_changed(look.present):
-            return "it has another entry than was read: it was deleted and made again, or the server restored"
+            return "its entry differs from the one that was read: it was deleted and recreated, or the server restored"
         behind_gap = look.first is None or look.first > self._at
         if behind_gap and look.gone > 0 and (self._count is None or look.gone > self._count):
             unread = "" if self._count is None else f"{look.gone - self._count} "
@@ -213,13 +213,13 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return None
 
     def _has_changed(self, present: Entry) -> bool:
-        """Whether the entry at the position is another one than was read."""
+        """Whether the entry at the position differs from the one that was read."""
         if self._last is not None:
             return present[1] != self._last[1]
         return self._digest is not None and _digest(present) != self._digest
 
     def _go_on(self, look: _Look, lost: str) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Go to where reading continues after a loss; nothing is read before the next look."""
+        """Seek to the entry at which reading continues after a loss; return nothing until the next look."""
         there = f"its entries are {look.first} to {look.last}" if look.first else "it has no entries"
         text = f"stream '{self._stream}' at {self._server!r}: {lost}; the position is {self._at}, and {there}"
         if self._on_data_loss == "fail":
@@ -263,7 +263,7 @@ def _look_of(info: Mapping[str, Any], entries: Sequence[Entry]) -> _Look:
 
 
 def _beginning(look: _Look, start: Literal["earliest", "latest"] | datetime) -> tuple[_Id, int | None]:
-    """Return the id after which to begin, and how many entries are before."""
+    """Return the id after which to begin, and the number of entries up to it."""
     if start == "earliest":
         return _ZERO, look.gone
     if start == "latest":

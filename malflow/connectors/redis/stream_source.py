@@ -22,27 +22,27 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime
 class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
     """Read streams of Redis by position, without a consumer group; each stream is a part, and the key of its records.
 
-    Nothing is written to Redis. The position is the id of the last entry and how many entries the stream had been
-    given until then, so that a trimmed stream is noticed: whoever trims must leave what has not been read. Entries
-    that are deleted one by one (``XDEL``) are passed over. Needs Redis 7.0, or Valkey.
+    Nothing is written to Redis. The position is the id of the last entry and the number of entries added up to it, so
+    that the source notices if unread entries were trimmed. Entries that are deleted one by one (``XDEL``) are skipped.
+    Needs Redis 7.0, or Valkey.
 
     Args:
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
-        streams: the key of a stream, or of several. One that does not exist is empty.
+        streams: the key of a stream, or of several. A stream that does not exist counts as empty.
         field: the field whose value is the record; by default the record is a dict of all fields by name.
         decode: the decoder of fields: ``"text"``, ``"bytes"``, ``"json"``, a `Decoder`, or a function.
         start: where streams begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
-        stop: ``"latest"`` ends each stream where it ends when the run starts; None reads on for ever.
-        timestamps: how the times in ids are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
+        stop: ``"latest"`` ends each stream at its last entry at the start of the run; None never ends.
+        timestamps: the form of the times in ids: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``, or call
             a function with it, whose result is emitted instead unless it is None.
-        on_data_loss: how to continue if entries were trimmed before they were read, or the stream was made anew:
-            ``"fail"`` with `RedisDataLost`, or read on at the ``"earliest"`` or ``"latest"`` entry with a warning.
-        retry_for: how long an unreachable server is waited for.
+        on_data_loss: what to do if entries were trimmed before they were read, or the stream was recreated: ``"fail"``
+            with `RedisDataLost`, or continue at the ``"earliest"`` or ``"latest"`` entry with a warning.
+        retry_for: how long to wait for an unreachable server.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
 
     Raises:
-        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+        GraphError: if an argument is invalid, or a setting conflicts with one that malflow depends on.
 
     >>> RedisStreamSource("redis://:secret@localhost:6379/0", "orders", field="order", decode="json")
     RedisStreamSource('orders' at localhost:6379/0)
@@ -83,7 +83,7 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         return self._streams
 
     def build_part(self, part: str, state: Position | None) -> StreamReader:
-        """Return a reader of a stream, which starts at the position, or where `start` says.
+        """Return a reader of a stream, which starts at the position, or according to `start`.
 
         Raises:
             RedisFailed: if the server can't be reached for longer than `retry_for`, or is too old.

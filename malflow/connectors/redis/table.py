@@ -1,4 +1,4 @@
-"""A table in Redis with a ledger: one script writes rows and the number of their transaction, for the owner alone."""
+"""A table in Redis with a ledger: one script writes rows and their transaction's number, only for the owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from malflow.sinks.transactional import SinkOwner
 __all__ = ["RedisTable", "TransactionRows"]
 
 TransactionRows: TypeAlias = tuple[int, int, list[bytes], list[bytes | None]]
-"""A transaction in a snapshot: its number, that of the one before, the fields of its rows, and their values or None."""
+"""A transaction in a snapshot: its number, the previous number, the fields of its rows, and their values or None."""
 
 _FENCE = """
 local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
@@ -27,7 +27,7 @@ return tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 """
 _WRITE = """
 -- ARGV: claim, transaction, the transaction before, whether it is complete with this call, the number of rows to set;
--- then their fields and values, then the fields to remove. Lua takes at most some 8,000 arguments of one call.
+-- then their fields and values, then the fields to remove. A Lua call accepts some 8,000 arguments at most.
 local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
 if claim > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. claim) end
 local done = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
@@ -49,9 +49,9 @@ class RedisTable:
 
     Args:
         server: the server.
-        table: the key of the hash; None if each row is a key.
-        prefix: what the keys begin with, if each row is one.
-        rows_per_call: how many rows one script writes; the server does nothing else meanwhile.
+        table: the key of the hash; None if each row has a key of its own.
+        prefix: the prefix of the rows' keys, if there is no hash.
+        rows_per_call: the number of rows that one script writes; the server does nothing else meanwhile.
     """
 
     def __init__(self, server: RedisServer, table: str | None, prefix: str, rows_per_call: int) -> None:
@@ -64,11 +64,11 @@ class RedisTable:
         self._claim = 0
 
     def fence(self, owner: SinkOwner, *, accept_loss: bool) -> int:
-        """Write the claim into the ledger; return the last transaction that is written whole.
+        """Write the claim to the ledger; return the last transaction that was completely written.
 
         Raises:
             FencedError: if the ledger has a higher claim.
-            RedisDataLost: if the ledger lacks a transaction that the owner knows to be committed.
+            RedisDataLost: if the ledger lacks a transaction that the owner has seen committed.
         """
         self._claim = owner.claim
         self._ledger = ledger_key(self._table if self._table is not None else self._prefix.decode(), owner.name)
@@ -78,7 +78,7 @@ class RedisTable:
         return transaction
 
     def is_durable(self) -> bool | None:
-        """Whether the server confirms a write when it is on disk; None if it doesn't say."""
+        """Whether the server confirms a write only once it is on disk; None if unknown."""
         try:
             policy: Any = self._connected().config_get("append*")
         except redis.ResponseError:
@@ -86,7 +86,7 @@ class RedisTable:
         return str(policy.get("appendonly")) == "yes" and str(policy.get("appendfsync")) == "always"
 
     def eviction(self) -> str | None:
-        """Return the policy by which the server deletes keys that never expire; None if it has none, or doesn't say."""
+        """Return the policy by which the server evicts keys that never expire; None if it has none, or unknown."""
         try:
             answer: Any = self._connected().config_get("maxmemory-policy")
         except redis.ResponseError:
@@ -95,7 +95,7 @@ class RedisTable:
         return policy if policy.startswith("allkeys") else None
 
     def write_transaction(self, transaction: TransactionRows, *, accept_loss: bool) -> None:
-        """Write a transaction, unless it is written already: at once, or in parts if it has many rows.
+        """Write a transaction unless it has been written: at once, or in parts if it has many rows.
 
         Raises:
             FencedError: if the ledger has a higher claim.
@@ -155,15 +155,15 @@ class RedisTable:
         if told[1] == "FENCED":
             return FencedError(
                 f"the ledger '{self._ledger}' at {self._server!r} belongs to a run with claim {told[2]}; this one, "
-                f"with claim {self._claim}, must not write any more"
+                f"with claim {self._claim}, may no longer write"
             )
         return self._lost(int(told[2]))
 
     def _lost(self, transaction: int) -> RedisDataLost:
         return RedisDataLost(
-            f"the ledger '{self._ledger}' at {self._server!r} is at transaction {transaction}, and later ones were "
-            "confirmed: the server has lost writes, or is not the one that had them. Restore a snapshot from before, "
-            "or pass on_data_loss='continue'; with appendfsync=always a server loses none"
+            f"the ledger '{self._ledger}' at {self._server!r} is at transaction {transaction}, but later ones were "
+            "confirmed: the server has lost writes, or is not the one that confirmed them. Restore a snapshot from "
+            "before, or pass on_data_loss='continue'; with appendfsync=always a server loses none"
         )
 
     def _connected(self) -> redis.Redis:
@@ -173,7 +173,7 @@ class RedisTable:
 
 
 def ledger_key(place: str, owner: str) -> str:
-    """Return the key of an owner's ledger, which a cluster keeps where the table is.
+    """Return the key of an owner's ledger, in the same slot of a cluster as the table.
 
     >>> ledger_key("totals", "job/sink"), ledger_key("{eu}:totals", "job/sink")
     ('malflow:ledger:{totals}:job/sink', 'malflow:ledger:{eu}:job/sink')

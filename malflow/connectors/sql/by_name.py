@@ -33,7 +33,7 @@ def sink(
     driver: Mapping[str, str] | None = None,
     on_data_loss: OnDataLoss = "fail",
 ) -> SqlSink:
-    """Return a sink of the table that is last in the path; before it is the database.
+    """Return a sink of the table that the path ends with; the database precedes it.
 
     The options are those of `SqlSink`; `driver` is what stands in the query of a URL of SQLAlchemy's, as in
     ``?driver.charset=utf8mb4``.

@@ -1,4 +1,4 @@
-"""A database by its URL: an engine that is made when it is needed, errors without secrets, and retries."""
+"""A database by its URL: an engine created on first use, errors without secrets, and retries."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECAS
 
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt at an action, on a thread; it may be given up before the thread has ended."""
+    """An attempt at an action, on a thread; it may be abandoned before the thread has ended."""
 
     is_over: bool = False
 
@@ -65,13 +65,13 @@ _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("malflow_sql_attempt", defaul
 class Database(RemoteSystem[SqlError]):
     """A database. Its repr shows driver, host and name, never a secret.
 
-    A pickled copy has no password, query or settings; if there were some, it can't be used.
+    A pickled copy has no password, query or settings; if the original had any, the copy can't connect.
 
     Args:
         url: a URL of SQLAlchemy's.
         settings: arguments of `sqlalchemy.create_engine`.
-        retry_for: how long a lost connection is tried again before the error surfaces.
-        asked_by: the class that asks, for messages.
+        retry_for: how long to retry a lost connection before the error surfaces.
+        asked_by: the class that uses the database, for messages.
 
     Raises:
         GraphError: if the URL or a setting is wrong.
@@ -105,10 +105,10 @@ class Database(RemoteSystem[SqlError]):
 
     @contextmanager
     def transaction(self, *, undo: bool = False) -> Iterator[sa.Connection]:
-        """Return a connection in a transaction, which is committed at the end unless something is raised.
+        """Open a transaction and return its connection; commit at the end, unless an error is raised.
 
         Args:
-            undo: whether it is rolled back instead.
+            undo: whether to roll back instead.
         """
         if not self._is_complete:
             raise SqlError(f"a copy of {self._asked_by} has no password, since it was pickled; make a new one")
@@ -121,16 +121,16 @@ class Database(RemoteSystem[SqlError]):
                     transaction.rollback()
 
     def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return the result of an idempotent action, repeated while the connection is lost or the server silent.
+        """Return the result of an idempotent action; repeat it while the connection is lost or the server is silent.
 
         Raises:
-            SqlError: if it is so for longer than `retry_for`, or the database refuses what is done.
+            SqlError: if that lasts for longer than `retry_for`, or the database reports an error.
         """
         return super().retry(lambda: self._attended(action), what)
 
     @staticmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
         if isinstance(error, ServerSilent):
             return True
         if not isinstance(error, exc.DBAPIError):
@@ -148,7 +148,7 @@ class Database(RemoteSystem[SqlError]):
         return str(error)
 
     def _attended(self, action: Callable[[], T]) -> T:
-        """Return the result of `action`, unless a server does not answer: then its transactions are not committed."""
+        """Return the result of `action`; if the server stops answering, raise, and commit none of its transactions."""
         if self._url.get_backend_name() == "sqlite":  # a file
             return action()
         attempt = _Attempt()
@@ -165,7 +165,7 @@ class Database(RemoteSystem[SqlError]):
             raise
 
     def _answers(self) -> bool:
-        """Whether the server answers on another connection; an error of its own is an answer."""
+        """Whether the server answers on another connection; an error from the server is an answer."""
         engine = self._new_engine()
         try:
             with engine.connect():
@@ -176,7 +176,7 @@ class Database(RemoteSystem[SqlError]):
             engine.dispose()
 
     def close(self) -> None:
-        """Close the connections; the next transaction has a new one."""
+        """Close the connections; the next transaction opens a new one."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.dispose()
@@ -227,15 +227,15 @@ class Database(RemoteSystem[SqlError]):
 
 
 def _pool_of(url: sa.URL) -> dict[str, Any]:
-    """Return settings that open a file of SQLite for each transaction: one that was replaced must be seen."""
+    """Return settings that open an SQLite file anew for each transaction, since it may have been replaced."""
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return {"poolclass": sa.NullPool} if is_file and not url.query else {}
 
 
 def _prepare_session(connection: Any, record: Any) -> None:
-    """Make the mode of a session strict: a value that does not fit its column is refused, not cut until it does.
+    """Make the mode of a session strict, so that a value that does not fit its column is rejected, not truncated.
 
-    Note how large a statement may be.
+    Also note the largest statement that the server accepts.
     """
     with closing(connection.cursor()) as cursor:
         cursor.execute(_STRICT)
@@ -244,7 +244,7 @@ def _prepare_session(connection: Any, record: Any) -> None:
 
 
 def _split_statements(connection: sa.Connection, cursor: Any, *_: object) -> None:
-    """Make drivers that write many rows by one statement keep it within what the server takes."""
+    """Make drivers that write many rows in one statement keep it within the server's limit."""
     if hasattr(cursor, "max_stmt_length"):
         most = connection.info.get(_PACKET)
         if most is not None:
@@ -252,7 +252,7 @@ def _split_statements(connection: sa.Connection, cursor: Any, *_: object) -> Non
 
 
 def largest_packet(connection: sa.Connection) -> int | None:
-    """Return how many bytes a statement may have; None if the database has no such bound."""
+    """Return the largest size of a statement in bytes; None if the database has no limit."""
     if connection.dialect.name not in ("mysql", "mariadb"):
         return None
     return int(connection.exec_driver_sql("select @@max_allowed_packet").scalar_one())
@@ -273,12 +273,12 @@ def _parsed(url: str | sa.URL, asked_by: str) -> sa.URL:
         parsed = sa.make_url(url)
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{asked_by} got a URL that SQLAlchemy can't parse; {wanted}") from None
-    if "@" in (parsed.host or ""):  # all of it but the host is a part of the password
+    if "@" in (parsed.host or ""):  # the part before it belongs to the password
         raise GraphError(f"{asked_by} got a URL with an '@' in its password; write %40 for it")
     try:
         dialect = parsed.get_dialect()
     except exc.NoSuchModuleError:
-        raise GraphError(f"{asked_by}: SQLAlchemy knows no dialect '{parsed.drivername}'; {wanted}") from None
+        raise GraphError(f"{asked_by}: SQLAlchemy has no dialect '{parsed.drivername}'; {wanted}") from None
     if dialect.is_async:
         raise GraphError(f"{asked_by}: '{parsed.drivername}' is a driver for asyncio; name another one")
     return parsed

@@ -1,4 +1,4 @@
-"""What a database says of a table."""
+"""The description of a table by its database."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WITHOUT_TRANSACTIONS = frozenset({"myisam", "mrg_myisam", "aria", "memory", "cs
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """A table: its columns, and what makes a row of it unique.
+    """A table: its columns and unique keys.
 
     Attributes:
         shown: its name, with its schema if that was given.
-        table: it, for statements.
+        table: the table, for statements.
         columns: the columns that can be written.
-        counted: those to which the database gives a number if they are NULL.
+        counted: the columns that the database numbers if they are NULL.
         has_conditions: whether it has checks, or unique indexes of parts of rows.
     """
 
@@ -38,25 +38,25 @@ class SqlTable:
     has_conditions: bool = False
 
     def exact_types(self, column: str) -> frozenset[type]:
-        """Return the types of Python whose values are equal if, and only if, they are in this column.
+        """Return the Python types whose values are equal if, and only if, the database's are, in this column.
 
-        Of text they are not: its collation may ignore case or trailing spaces.
+        Text is not among them, since a collation may ignore case or trailing spaces.
         """
         return frozenset({int}) if isinstance(self.table.c[column].type, sa.Integer) else frozenset()
 
 
 def described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
-    """Return a table by its name, which may have a schema before it.
+    """Return the table of a name, which may begin with a schema.
 
     Args:
-        connection: an open one.
-        name: the name, in the case in which the database has it.
-        asked_by: the class that asks, for messages.
+        connection: an open connection.
+        name: the name, in the database's spelling.
+        asked_by: the class that uses the table, for messages.
         where: the database, for messages.
-        needs_undo: whether the table must keep to transactions.
+        needs_undo: whether the table must support transactions.
 
     Raises:
-        SqlError: if there is none, or its engine has no transactions.
+        SqlError: if the table does not exist, or its engine has no transactions.
     """
     inspector = sa.inspect(connection)
     schema, _, plain = name.rpartition(".")
@@ -65,7 +65,7 @@ def described(connection: sa.Connection, name: str, asked_by: str, where: object
     except exc.NoSuchTableError:
         found = []
     if not found:
-        raise SqlError(f"{asked_by} finds no table {name!r} in {where!r}; it must exist: create it first")
+        raise SqlError(f"{asked_by}: table {name!r} does not exist in {where!r}; create it first")
     if needs_undo:
         _check_engine(inspector, plain, schema or None, name)
     table = sa.Table(plain, sa.MetaData(), *(_column(it) for it in found), schema=schema or None)

@@ -1,4 +1,4 @@
-"""What can be wrong with a database or a table, in words that show no secret."""
+"""Errors of a database or a table; their texts have no secrets."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["SqlError"]
 
 
 class SqlError(MalflowError, RuntimeError):
-    """A database refused something, or a table or value is not as the connector needs it."""
+    """A database refused a statement, or a table or value does not meet the connector's needs."""

@@ -1,4 +1,4 @@
-"""The ledger in the database of the table: the last transaction of each sink, and the run that owns it."""
+"""The ledger in the target database: the last committed transaction of each sink, and the run that owns the sink."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _INNODB: Mapping[str, Any] = {
 
 
 class Ledger:
-    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end.
+    """One sink's row of the ledger. Its methods run within a transaction, which locks the row until it ends.
 
-    The row is locked by an update, as every database with transactions does, also those without ``select for update``.
-    A hash of the names is the key: names differ for malflow if they differ in case or length only.
+    The row is locked by an update, which works in every database with transactions, also without ``select for update``.
+    Its key is a hash of the names, so that names which differ only in case or trailing spaces stay distinct.
     """
 
     def __init__(self, name: str, owner: SinkOwner) -> None:
@@ -48,19 +48,19 @@ class Ledger:
         )
 
     def exists(self, connection: sa.Connection) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
         return sa.inspect(connection).has_table(self._table.name, self._table.schema)
 
     def make(self, connection: sa.Connection) -> None:
-        """Make the table if it does not exist."""
+        """Create the table if it does not exist."""
         self._table.create(connection, checkfirst=True)
 
     def take_over(self, connection: sa.Connection) -> int:
-        """Make this run the owner; return the last transaction committed, 0 if there is none.
+        """Make this run the owner; return the last committed transaction, 0 if there is none.
 
         Raises:
             FencedError: if a later run is the owner.
-            sqlalchemy.exc.IntegrityError: if another run has just made the row; to be tried again.
+            sqlalchemy.exc.IntegrityError: if another run has just created the row; try again.
         """
         row = self._locked(connection)
         if row is None:
@@ -73,11 +73,11 @@ class Ledger:
         return transaction
 
     def last_committed(self, connection: sa.Connection, confirmed: Confirmed) -> int:
-        """Lock the row until this commit; return the last transaction committed.
+        """Lock the row until this commit; return the last committed transaction.
 
         Args:
-            connection: one in a transaction.
-            confirmed: what the ledger must have.
+            connection: a connection within a transaction.
+            confirmed: the transactions that the ledger must have.
 
         Raises:
             FencedError: if another run is the owner.
@@ -95,7 +95,7 @@ class Ledger:
         return transaction
 
     def note(self, connection: sa.Connection, transaction: int) -> None:
-        """Note that a transaction is committed, together with its rows."""
+        """Record a transaction, within the database transaction that writes its rows."""
         connection.execute(self._update().values(epoch=transaction, committed_at=sa.func.current_timestamp()))
 
     def _locked(self, connection: sa.Connection) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Values of the classes that every driver takes: those of numpy and pandas become the equal ones of Python."""
+"""Convert values of numpy and pandas to equal Python values, which every driver accepts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PLAIN = frozenset({bool, int, float, str, bytes, Decimal, date, datetime, time,
 
 
 def plain_batch(batch: RowBatch) -> RowBatch:
-    """Return a batch in which numbers, text and times of numpy and pandas are Python's, where these are equal.
+    """Return a batch with numbers, text and times of numpy and pandas replaced by equal Python values.
 
-    Drivers do not know them: SQLite's stores an integer of numpy as its bytes, and that of MySQL writes the zone of a
+    Drivers do not handle the originals: SQLite's stores a numpy integer as its bytes, and MySQL's writes the zone of a
     Timestamp into the statement.
     """
     if _PLAIN.issuperset(map(type, chain.from_iterable(batch.rows))):

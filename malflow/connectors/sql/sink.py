@@ -34,28 +34,26 @@ _FOREIGN = re.compile("foreign key", re.IGNORECASE)
 class SqlSink(LedgerSink):
     """Write each record's value as a row of a table in any database for which SQLAlchemy has a dialect.
 
-    A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key a row replaces the
-    one that has its key; the value None deletes the row whose key is the record's key (a tuple if there are several
-    columns). A `Change` of `PostgresChanges` is applied: also deletes, changes of the key, and truncations. Without a
-    key rows are appended. The table must exist.
+    A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key, a row replaces the
+    row of the same key; the value None deletes the row whose key is the record's key (a tuple for several columns). A
+    `Change` of `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows
+    are appended. The table must exist.
 
-    Exactly once: the rows of a transaction are part of the snapshot, and are written and committed together with a row
-    of the `ledger`, which has the transaction's number and the run that owns the sink. Rows are visible after the
-    snapshot. Types, NULL and lengths are checked before the snapshot; the database checks the rest when the rows are
-    written.
+    Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
+    `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
+    Types, NULL and lengths are checked before the snapshot; the database checks the rest when the rows are written.
 
     Args:
-        url: SQLAlchemy's, such as ``mysql+pymysql://user:password@host/database`` or ``sqlite:///file.db``.
-        table: the table's name, in the case in which the database has it; a schema may stand before it.
+        url: an SQLAlchemy URL, such as ``mysql+pymysql://user:password@host/database`` or ``sqlite:///file.db``.
+        table: the table's name, in the database's spelling, with a schema if needed.
         formatter: returns the row for a message; by default its value.
-        key: the columns that make a row unique; there must be a unique index of them. None: the primary key; ``()``:
-            append.
+        key: the columns that make a row unique, which need a unique index. None: the primary key; ``()``: append.
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
-        ledger: the table of the ledger, made if it does not exist.
-        retry_for: how long a lost connection is tried again before the run fails.
+        ledger: the table of the ledger, created if it does not exist.
+        retry_for: how long to retry a lost connection before the run fails.
         settings: arguments of `sqlalchemy.create_engine`, such as ``connect_args``. Never shown.
-        on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, at a start or amid a run, or
+        on_data_loss: ``"fail"`` if the ledger lacks a committed transaction, at the start or during the run, or
             ``"continue"``.
 
     Raises:
@@ -108,11 +106,11 @@ class SqlSink(LedgerSink):
         except exc.DBAPIError:
             with transaction() as connection:
                 if not ledger.exists(connection):
-                    raise  # another sink has not just made it
+                    raise  # another sink has not just created it
         try:
             with transaction() as connection:
                 return self._owned(connection, ledger, owner)
-        except exc.IntegrityError:  # another run has just made the row
+        except exc.IntegrityError:  # another run has just created the row
             with transaction() as connection:
                 return self._owned(connection, ledger, owner)
 
@@ -195,7 +193,7 @@ class SqlSink(LedgerSink):
         except (exc.StatementError, OverflowError, TypeError, ValueError) as again:
             shown = short_repr(dict(zip(batch.columns, row[-len(batch.columns) :], strict=True)))
             said = self._database.without_secrets(self._database.reason(again))
-            return SqlError(f"table {self._table_name} in {self._database!r} can't have the row {shown}: {said}")
+            return SqlError(f"table {self._table_name} in {self._database!r} rejects the row {shown}: {said}")
         return self._database.failure(self._writing, error)
 
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:

@@ -32,10 +32,10 @@ _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.DateTime, (datetime,), "a datetime"),
     (sa.Date, (date,), "a date"),
 )
-"""Kinds of columns, what their values are in Python, and how that is called."""
+"""Kinds of columns, the Python types of their values, and names for these in messages."""
 
 _SENT = (int, float, Decimal)
-"""Numbers that every driver takes."""
+"""Types of numbers that every driver accepts."""
 
 _BITS = ((sa.BigInteger, 64), (sa.SmallInteger, 16), (sa.Integer, 32))
 _FEWER_BITS: Mapping[type, int] = {mysql.TINYINT: 8, mysql.MEDIUMINT: 24}
@@ -47,14 +47,14 @@ _BYTES: Mapping[type, int] = {
     mysql.MEDIUMTEXT: 2**24 - 1,
     mysql.MEDIUMBLOB: 2**24 - 1,
 }
-"""Bytes that columns of MySQL take."""
+"""The capacity of MySQL's columns, in bytes."""
 _BINARIES = (sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.TINYBLOB, mysql.MEDIUMBLOB)
 _LONGEST = 2**32 - 1
 _STRICT = ("mysql", "mariadb", "postgresql")
 
 
 _LONG = (str, bytes, bytearray, memoryview)
-_MOST_ESCAPED = 8  # bytes of a character, four of them each after a backslash
+_MOST_ESCAPED = 8  # bytes of a character: up to four, each escaped by a backslash
 _AROUND = 4096  # bytes of a statement around its values
 _PER_CELL = 128
 _ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
@@ -63,19 +63,19 @@ _ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
 class ValueChecks:
     """The checks of a table's columns.
 
-    The database itself is not asked: a row may wait for one that another sink has not committed yet.
+    They do not ask the database: a row may depend on a row that another sink has not committed yet.
     """
 
     def __init__(
         self, table: SqlTable, dialect: sa.Dialect, key: Collection[str] = (), packet: int | None = None
     ) -> None:
-        """Make them.
+        """Build the checks.
 
         Args:
-            table: what the database says of it.
-            dialect: of the database.
-            key: the columns whose values must be found again as they are, and not rounded.
-            packet: how many bytes a statement may have; None if there is no bound.
+            table: the description of the table.
+            dialect: the dialect of the database.
+            key: the columns whose values are looked up again, so that they must not be rounded.
+            packet: the largest size of a statement in bytes; None if there is no limit.
         """
         self._packet = packet
         self._table = table
@@ -121,7 +121,7 @@ class ValueChecks:
 
 
 def _size(value: Any) -> int:
-    """Return how many bytes a cell takes in a statement."""
+    """Return the number of bytes that a cell takes in a statement."""
     if not isinstance(value, _LONG):
         return 0
     raw = value.encode() if isinstance(value, str) else bytes(value)
@@ -139,7 +139,7 @@ def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) 
 
     def check(value: Any) -> str | None:
         if value is None:
-            return None if may_be_null else "is NULL, which the column does not take"
+            return None if may_be_null else "is NULL, which the column does not accept"
         if kind is not None and not isinstance(value, kind[0]):
             return f"is {type(value).__name__}, not {kind[1]}"
         for limit in limits:
@@ -153,7 +153,7 @@ def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) 
             except (TypeError, ValueError, OverflowError, LookupError, AttributeError, RecursionError) as error:
                 return f"can't be written: {error}"
         if isinstance(sent, Number) and not isinstance(sent, _SENT):
-            return f"is {type(value).__name__}, which the driver does not take; write an int, a float or a Decimal"
+            return f"is {type(value).__name__}, which the driver does not accept; write an int, a float or a Decimal"
         return None
 
     return check
@@ -188,14 +188,14 @@ def _limits(column: Any, dialect: str) -> list[Check]:
 
 
 def _limits_of_digits(column: Any) -> list[Check]:
-    """Return checks of a key: the database rounds what it stores, but not what it looks for."""
+    """Return checks of a key: the database rounds a value that it stores, but not one that it looks up."""
     if isinstance(column, sa.Numeric) and not isinstance(column, sa.Float) and column.scale is not None:
         scale = int(column.scale)
-        wrong = f"has more than {scale} decimals, to which the column rounds, and could not be found again"
+        wrong = f"has more than {scale} decimals; the column rounds to that many, so the key could not be found again"
         return [lambda value: wrong if round(Decimal(value), scale) != value else None]
     if isinstance(column, (mysql.DATETIME, mysql.TIMESTAMP)):
         digits = int(column.fsp or 0)
-        told = f"has more than {digits} decimals of a second, which the column cuts, and could not be found again"
+        told = f"has more than {digits} decimals of a second; the column cuts the rest, so the key could not be found"
         return [lambda value: told if value.microsecond % 10 ** (6 - digits) else None]
     return []
 
@@ -247,7 +247,7 @@ def _shorter_than(length: int) -> Check:
 
 
 def _one_of(members: Sequence[str]) -> Check:
-    folded = {member.casefold() for member in members}  # the database may compare so
+    folded = {member.casefold() for member in members}  # the database may ignore case
     return lambda value: None if value.casefold() in folded else f"is not one of {', '.join(map(repr, members))}"
 
 
@@ -264,7 +264,7 @@ def _of_bytes(length: int) -> Check:
 def _unlike_float(value: Any) -> str | None:
     """Return the fault of a value that SQLite, whose numbers are floats, would not keep exactly."""
     if value != value:  # noqa: PLR0124 - NaN
-        return "is not a number, which SQLite would store as NULL"
+        return "would be stored as NULL by SQLite"
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:
         return "has more digits than SQLite keeps; use a column of text"
     if isinstance(value, Integral) and not _is_sqlite_int(int(value)):
@@ -273,7 +273,7 @@ def _unlike_float(value: Any) -> str | None:
 
 
 def _is_sqlite_int(value: int) -> bool:
-    """Whether a column of numbers keeps an integer: as a float, that is, as the driver sends it."""
+    """Whether a numeric column keeps an integer exactly: the driver sends it as a float."""
     try:
         return int(float(value)) == value
     except OverflowError:

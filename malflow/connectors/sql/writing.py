@@ -1,4 +1,4 @@
-"""Batches of rows in a table: by the upsert of the dialect, or by an update and an insert."""
+"""Write batches of rows to a table: by the dialect's upsert, or by an update and an insert."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["TableWriter"]
 
 
 class TableWriter:
-    """Write to one table, in the transactions of others.
+    """Write to one table, within the caller's transactions.
 
     Args:
         table: the table.
         key: the columns that make a row unique.
         dialect: the name of the dialect.
-        portable: whether the upsert of the dialect is left aside.
+        portable: whether to avoid the dialect's upsert.
     """
 
     def __init__(self, table: SqlTable, key: tuple[str, ...], dialect: str, *, portable: bool = False) -> None:
@@ -39,12 +39,12 @@ class TableWriter:
         """Write a batch.
 
         Args:
-            connection: one with a transaction.
+            connection: a connection within a transaction.
             batch: the rows.
-            strict: whether an update of a row that is not there is an error.
+            strict: whether an update of a missing row is an error.
 
         Raises:
-            SqlError: if a row to be updated is not there.
+            SqlError: if a row to be updated is missing.
         """
         if not batch.rows:
             return
@@ -61,12 +61,12 @@ class TableWriter:
                 missing = sum(not self._update_one(connection, batch.columns, row) for row in batch.rows)
                 if missing and strict:
                     raise SqlError(
-                        f"table {self._facts.shown}: {missing} rows that were to be updated are not there, and their "
-                        "unchanged values are not known; copy the table anew"
+                        f"table {self._facts.shown}: {missing} rows to be updated are missing, and their unchanged "
+                        "values are not known; copy the table again"
                     )
 
     def _merge(self, connection: sa.Connection, batch: RowBatch) -> None:
-        """Write rows one after the other: the last of those whose keys the database takes for equal counts."""
+        """Write rows one after the other, so that of keys that are equal for the database the last one counts."""
         places = [batch.columns.index(name) + 1 for name in self._key]
         native = self._native(batch.columns, sets_key=True)
         for is_deleted, run in groupby(batch.rows, itemgetter(0)):
@@ -75,7 +75,7 @@ class TableWriter:
                 connection.execute(self._table.delete().where(self._matches()), _parameters(keys))
             elif native is None:
                 self._upsert(connection, RowBatch("upsert", batch.columns, [row[1:] for row in run]), in_order=True)
-            elif self._dialect == "postgresql":  # takes no two equal ones in a statement, and drivers make one of many
+            elif self._dialect == "postgresql":  # rejects equal keys in one statement, and drivers combine statements
                 for row in run:
                     connection.execute(native, _parameters([row[1:]]))
             else:
@@ -94,7 +94,7 @@ class TableWriter:
                 connection.execute(insert, _parameters([row]))
 
     def _update_one(self, connection: sa.Connection, columns: tuple[str, ...], row: Row) -> bool:
-        """Update the row whose key is at the beginning; return whether it is there."""
+        """Update the row whose key comes first; return whether it exists."""
         [values] = _parameters([row])
         width = len(self._key)
         sets: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns) if place >= width}
@@ -106,17 +106,17 @@ class TableWriter:
         return connection.execute(find, values).first() is not None
 
     def _native(self, columns: tuple[str, ...], *, sets_key: bool = False) -> sa.Insert | None:
-        """Return the dialect's own statement; None if it has none that is sure to find rows by the key.
+        """Return the dialect's upsert; None if it has none that is sure to find rows by the key.
 
         Args:
-            columns: those of the rows.
-            sets_key: whether the key of a row that is there is written as well: the database may take others for equal.
+            columns: the columns of the rows.
+            sets_key: whether to overwrite the key of an existing row too: the database may consider other keys equal.
         """
         names: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns)}
         rest = [name for name in columns if sets_key or name not in self._key]
         if self._dialect in ("mysql", "mariadb"):
             if set(self._facts.uniques) != {frozenset(self._key)}:
-                return None  # it would update whatever row is equal in another unique index
+                return None  # it would also update a row that is equal in another unique index
             insert = mysql.insert(self._table).values(names)
             return insert.on_duplicate_key_update({name: insert.inserted[name] for name in rest or self._key})
         if self._dialect not in ("sqlite", "postgresql"):
@@ -138,7 +138,7 @@ class TableWriter:
         return sa.and_(*pairs)
 
     def _sorted(self, batch: RowBatch) -> Sequence[Row]:
-        """Return the rows in the order of their keys, so that two writers lock them in one order."""
+        """Return the rows in the order of their keys, so that two writers lock them in the same order."""
         places = [batch.columns.index(name) for name in self._key]
         try:
             return sorted(batch.rows, key=lambda row: [row[place] for place in places])

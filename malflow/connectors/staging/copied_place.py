@@ -26,7 +26,7 @@ class CopiedPlace(Place):
         inner: the folder in it.
         sub: the folder for staged files of one sink, below `HIDDEN`.
         secrets: texts that no message may show.
-        retry: how long the store is asked again while it can't be reached.
+        retry: how long to retry while the store can't be reached.
     """
 
     def __init__(self, filesystem: Any, inner: str, sub: str, secrets: list[str], retry: Retry) -> None:
@@ -37,11 +37,11 @@ class CopiedPlace(Place):
         self._retry = retry
 
     def create(self, name: str) -> StagedFile:
-        """Begin a file that will be visible under a name."""
+        """Create a file that will be published under a name."""
         return _StagedObject(self, name)
 
     def publish(self, staged: Staged) -> None:
-        """Make a file visible; if it is already, do nothing.
+        """Make a file visible, unless it is visible already.
 
         Raises:
             SinkFileError: if it is gone.
@@ -57,7 +57,7 @@ class CopiedPlace(Place):
         self.drop(name)
 
     def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except for some."""
+        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
         kept = {name for (name,) in keep}
         with suppress(FileNotFoundError):
             for path in self.ask(self._staged, partial(self._filesystem.ls, detail=False), self._staged):
@@ -75,25 +75,25 @@ class CopiedPlace(Place):
         return self.ask(path, partial(self._filesystem.open, mode="wb"), path)
 
     def drop(self, name: str) -> None:
-        """Delete a staged object, if it is there."""
+        """Delete a staged object, if it exists."""
         path = self.staged_path(name)
         with suppress(FileNotFoundError):
             self.ask(path, self._filesystem.rm_file, path)
 
     def ask(self, path: str, method: Callable[..., R], *arguments: Any) -> R:
-        """Call the file system, again while it can't be reached.
+        """Call the file system, and retry while it can't be reached.
 
         Raises:
-            FileNotFoundError: if there is no such object.
-            SinkFileError: if it fails.
+            FileNotFoundError: if the object does not exist.
+            SinkFileError: if the call fails.
         """
         return self._named(path, lambda: self._retry.of(partial(self._ask_once, path, method, *arguments)))
 
     def ask_once(self, path: str, method: Callable[..., R], *arguments: Any) -> R:
-        """Call the file system once: what is repeated could be written twice.
+        """Call the file system once, since a retry could write twice.
 
         Raises:
-            SinkFileError: if it fails.
+            SinkFileError: if the call fails.
         """
         return self._named(path, lambda: self._ask_once(path, method, *arguments))
 
@@ -130,6 +130,6 @@ class _StagedObject(StagedFile):
         return (self._name,)
 
     def discard(self) -> None:
-        with suppress(SinkFileError):  # what it writes is deleted
+        with suppress(SinkFileError):  # the object is deleted anyway
             self._place.ask_once(self._name, self._file.close)
         self._place.drop(self._name)

@@ -1,4 +1,4 @@
-"""A ledger beside a sink's output: who may commit, and up to which transaction it was done."""
+"""A ledger beside a sink's output: the run that may commit, and the last committed transaction."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Entry:
     """One entry of a ledger.
 
     Attributes:
-        claim: that of the run that wrote it.
+        claim: the claim of the run that wrote it.
         begun: the last transaction whose commit has begun.
         done: the last transaction whose commit is complete.
-        token: unique, by which a run knows its own entry again.
+        token: a unique token by which a run recognizes its own entry.
     """
 
     claim: int = 0
@@ -37,16 +37,16 @@ class Entry:
 
 
 class Ledger:
-    """A sequence of objects, each created exclusively, so that of two writers one learns of the other.
+    """A sequence of objects, each created exclusively, so that one of two concurrent writers fails.
 
-    Before anything becomes visible, an entry is written. A run that was fenced finds its number taken by the entry of
-    the run with the higher claim; or, if that was deleted since, finds higher numbers when it looks.
+    An entry is written before anything becomes visible. A fenced run finds its next number taken by the entry of the
+    run with the higher claim; or, if that entry was deleted since, it finds higher numbers.
 
     Args:
-        store: where the entries are.
-        target: what the ledger is for, for errors.
-        retry: how long the store is asked again while it can't be reached.
-        confirmed: what the ledger must have.
+        store: the store of the entries.
+        target: the name of the output, for errors.
+        retry: how long to retry while the store can't be reached.
+        confirmed: the transactions that the ledger must have.
     """
 
     def __init__(self, store: Store, target: str, retry: Retry, confirmed: Confirmed) -> None:
@@ -58,11 +58,11 @@ class Ledger:
         self.last = Entry()
 
     def claim(self, owner: SinkOwner) -> None:
-        """Take the output over.
+        """Take over the output.
 
         Raises:
             FencedError: if a run with a higher claim has it.
-            SinkFileError: if the ledger lacks a transaction that was committed.
+            SinkFileError: if the ledger lacks a committed transaction.
         """
         claim = owner.claim
         while True:
@@ -74,17 +74,17 @@ class Ledger:
                 return
 
     def begin(self, transaction: int) -> None:
-        """Note that transactions up to this one are about to become visible.
+        """Record that transactions up to this one are about to become visible.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
-            SinkFileError: if the ledger lacks a transaction that was committed.
+            SinkFileError: if the ledger lacks a committed transaction.
         """
         self._check_last()
         self._append(replace(self.last, begun=max(self.last.begun, transaction)))
 
     def finish(self) -> None:
-        """Note that all transactions that were begun are visible.
+        """Record that all begun transactions are visible.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
@@ -93,12 +93,12 @@ class Ledger:
         self._confirmed.note(self.last.done)
 
     def settle(self) -> None:
-        """Note that what was begun is complete or dropped, if that is not noted."""
+        """Record that the begun transactions are complete or dropped, unless that is recorded."""
         if self.last.done < self.last.begun:
             self.finish()
 
     def _check_last(self) -> None:
-        """Check that this run's last entry is the newest: a folder that was put back has older ones, or none."""
+        """Check that this run's last entry is the newest: a folder restored from a backup has older ones, or none."""
         number, entry = self._newest()
         if (number, entry) == (self._number, self.last):
             return
@@ -112,7 +112,7 @@ class Ledger:
             raise self._fenced(self._newest()[1].claim)
 
     def _written(self, entry: Entry) -> bool:
-        """Write the next entry; return whether nobody else has written one."""
+        """Write the next entry; return False if another writer has taken its number."""
         entry = replace(entry, token=self._retry.environment.token())
         number = self._number + 1
         data = json.dumps(asdict(entry)).encode()
@@ -153,7 +153,7 @@ class Ledger:
             return Entry(**json.loads(data))
         except (ValueError, TypeError) as error:
             raise MalflowError(
-                f"the ledger of '{self._target}' has a damaged entry, {key} ({error}); delete it, and see that no "
+                f"the ledger of '{self._target}' has a damaged entry, {key} ({error}); delete it, and check that no "
                 "visible file has records of the pending interval"
             ) from error
 

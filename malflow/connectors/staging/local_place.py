@@ -27,7 +27,7 @@ class LocalPlace(Place):
         self._staged = folder / HIDDEN / sub
 
     def create(self, name: str) -> StagedFile:
-        """Begin a file that will be visible under a name."""
+        """Create a file that will be published under a name."""
         if not self._staged.is_dir():
             self._staged.mkdir(parents=True, exist_ok=True)
             for made in (self._staged, *self._staged.parents):
@@ -37,7 +37,7 @@ class LocalPlace(Place):
         return _LocalFile(self._staged / f"{name}.part", name)
 
     def publish(self, staged: Staged) -> None:
-        """Make a file visible; if it is already, do nothing.
+        """Make a file visible, unless it is visible already.
 
         Raises:
             SinkFileError: if it is gone.
@@ -53,7 +53,7 @@ class LocalPlace(Place):
         _sync_folder(self._staged)
 
     def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except for some."""
+        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
         kept = {f"{staged[0]}.part" for staged in keep}
         if self._staged.is_dir():
             for path in self._staged.iterdir():

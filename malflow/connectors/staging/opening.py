@@ -1,4 +1,4 @@
-"""Open the place that a path or URL names."""
+"""Open the place at a path or URL."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["open_place"]
 
 
 def open_place(folder: str, storage_options: Mapping[str, Any], sub: str, retry: Retry) -> Place:
-    """Return the place that is a local folder, or a folder on an object store.
+    """Return the place of a local folder, or of a folder on an object store.
 
     Args:
         folder: the path or URL.
         storage_options: options for the file system.
         sub: the folder for staged files of one sink, below `HIDDEN`.
-        retry: how long a store is asked again while it can't be reached.
+        retry: how long to retry while a store can't be reached.
 
     Raises:
-        GraphError: if it is on a file system that does not write files as a whole.
+        GraphError: if the file system does not write files as a whole.
     """
     if is_local(folder):
         return LocalPlace(Path(local_path(folder)), sub)
@@ -49,7 +49,7 @@ def open_place(folder: str, storage_options: Mapping[str, Any], sub: str, retry:
 
 
 def _copies(filesystem: Any) -> bool:
-    """Whether a file system copies files by itself."""
+    """Whether a file system copies files on the server."""
     return (
         type(filesystem)._cp_file is not AsyncFileSystem._cp_file  # noqa: SLF001 - fsspec asks implementations for it
         if isinstance(filesystem, AsyncFileSystem)

@@ -13,7 +13,7 @@ HIDDEN = ".malflow"
 """The folder for staged files and ledgers, which other programs skip because of its dot."""
 
 Staged: TypeAlias = tuple[str, ...]
-"""What another process needs to make a file visible: its name and, on S3, the upload and the ETags of its parts."""
+"""The data with which any process can publish a file: its name and, on S3, the upload and the ETags of its parts."""
 
 LOST = (
     "was prepared by an earlier run, and is gone: neither the staged file nor '%s' is there. If a reader has moved it, "
@@ -23,10 +23,10 @@ LOST = (
 
 
 class StagedFile(io.RawIOBase):
-    """A file that is written but not visible."""
+    """A file that is written but not yet visible."""
 
     def seal(self) -> Staged:
-        """Make it durable, and return what is needed to publish it."""
+        """Make the file durable, and return the data with which to publish it."""
         raise NotImplementedError
 
     def discard(self) -> None:
@@ -43,11 +43,11 @@ class Place(ABC):
 
     @abstractmethod
     def create(self, name: str) -> StagedFile:
-        """Begin a file that will be visible under a name."""
+        """Create a file that will be published under a name."""
 
     @abstractmethod
     def publish(self, staged: Staged) -> None:
-        """Make a file visible; if it is already, do nothing.
+        """Make a file visible, unless it is visible already.
 
         Raises:
             SinkFileError: if it is gone.
@@ -55,4 +55,4 @@ class Place(ABC):
 
     @abstractmethod
     def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except for some."""
+        """Delete the staged files whose names begin with a prefix, except those in `keep`."""

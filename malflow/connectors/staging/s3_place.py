@@ -17,7 +17,7 @@ from malflow.store.retry import Retry
 __all__ = ["S3Place", "Upload"]
 
 _PART = 8 << 20
-"""Bytes of a part of an upload, of which S3 allows 10,000."""
+"""The size of a part of an upload in bytes; S3 allows 10,000 parts."""
 
 
 class S3Place(Place):
@@ -27,7 +27,7 @@ class S3Place(Place):
         filesystem: the file system, of s3fs.
         inner: the bucket, and the folder in it.
         secrets: texts that no message may show.
-        retry: how long S3 is asked again while it can't be reached.
+        retry: how long to retry while S3 can't be reached.
     """
 
     def __init__(self, filesystem: Any, inner: str, secrets: list[str], retry: Retry) -> None:
@@ -38,11 +38,11 @@ class S3Place(Place):
         self._secrets = secrets
 
     def create(self, name: str) -> StagedFile:
-        """Begin a file that will be visible under a name."""
+        """Create a file that will be published under a name."""
         return Upload(self, name)
 
     def publish(self, staged: Staged) -> None:
-        """Make a file visible; if it is already, do nothing.
+        """Make a file visible, unless it is visible already.
 
         Raises:
             SinkFileError: if it is gone.
@@ -58,18 +58,18 @@ class S3Place(Place):
                 raise SinkFileError(f"{name} (upload {upload})", LOST % name) from None
 
     def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except for some."""
+        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
         kept = {staged[1] for staged in keep}
         for name, upload in self._uploads(prefix):
             if upload not in kept:
                 self.drop(name, upload)
 
     def ask(self, method: str, name: str, **arguments: Any) -> Any:
-        """Send a request about an object, again while the server can't be reached: all of them may be repeated.
+        """Send an idempotent request about an object, and retry while the server can't be reached.
 
         Raises:
-            FileNotFoundError: if the server knows no such upload or object.
-            SinkFileError: if it fails.
+            FileNotFoundError: if the upload or object does not exist.
+            SinkFileError: if the request fails.
         """
         return self._call(method, name, Key=f"{self._path}{name}", **arguments)
 
@@ -122,7 +122,7 @@ class S3Place(Place):
 
 
 class Upload(StagedFile):
-    """A multipart upload, whose parts are sent as they fill."""
+    """A multipart upload; each part is sent when it is full."""
 
     def __init__(self, place: S3Place, name: str) -> None:
         self._place = place
@@ -141,7 +141,7 @@ class Upload(StagedFile):
         return size
 
     def seal(self) -> Staged:
-        """Make it durable, and return what is needed to publish it."""
+        """Make the file durable, and return the data with which to publish it."""
         self._send(bytes(self._buffer))
         self._buffer.clear()
         return (self._name, self._upload, *self._etags)

@@ -1,4 +1,4 @@
-"""The part of a sink that stages files: its transactions, whatever the files hold."""
+"""The transactions of sinks that stage files, whatever the files' format."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ Handle: TypeAlias = tuple[int, Staged]
 
 
 class StagedFiles(ABC):
-    """The transactions of a sink that writes a file for each of them.
+    """The base of sinks that write one file for each transaction.
 
-    A subclass writes to files from `_new_file`, ends the open one in `_finished` and gives it up in `_drop`.
+    A subclass writes to files from `_new_file`, completes the open file in `_finished` and discards it in `_drop`.
 
     Args:
         asked_by: the name of the sink's class, for errors.
         folder: a local folder, which is created, or a URL on an object store.
-        suffix: the end of the names of files.
-        delivery: if it is ``"at-least-once"``, a file becomes visible at each snapshot and at the end of the run.
+        suffix: the suffix of the files' names.
+        delivery: with ``"at-least-once"``, a file becomes visible at each snapshot and at the end of the run.
         storage_options: options for the file system.
-        retry_for: how long the run waits while an object store can't be reached.
-        on_data_loss: ``"continue"`` if the ledger may lack a transaction that was committed.
+        retry_for: how long the run waits for an unreachable object store.
+        on_data_loss: ``"continue"`` if the ledger may lack a committed transaction.
 
     Raises:
-        GraphError: if an argument is not valid, or files do not become visible as a whole there.
+        GraphError: if an argument is not valid, or the file system does not write files as a whole.
     """
 
     _write_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """What writing to a file raises."""
+    """The errors that writing to a file raises."""
 
     def __init__(
         self,
@@ -86,17 +86,17 @@ class StagedFiles(ABC):
             self.snapshot, self.restore = self._end_file, self._begin_anew
 
     def close(self) -> None:
-        """Drop records that are not prepared; if delivery is at least once, make it visible."""
+        """Drop records that are not prepared; if delivery is at least once, publish them."""
         if self.delivery == "at-least-once":
             self._end_file()
         self._drop()
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take the folder over; return the last transaction whose commit was begun.
+        """Take over the folder; return the last transaction whose commit has begun.
 
         Raises:
             FencedError: if a run with a higher claim has it.
-            SinkFileError: if the ledger lacks a transaction that was committed.
+            SinkFileError: if the ledger lacks a committed transaction.
         """
         digest = blake2b(owner.name.encode(), digest_size=4).hexdigest()
         slug = re.sub(r"[^A-Za-z0-9]+", "-", owner.name)[:60].strip("-")
@@ -114,7 +114,7 @@ class StagedFiles(ABC):
         return ledger.last.begun
 
     def prepare(self, transaction: int) -> Handle | None:
-        """Finish the file of a transaction, durable and not visible; return None if there were no records."""
+        """Complete the file of a transaction: durable, but not visible. Return None if there were no records."""
         staged = self._finished()
         return None if staged is None else (transaction, staged)
 
@@ -123,7 +123,7 @@ class StagedFiles(ABC):
 
         Raises:
             FencedError: if a run with a higher claim has the folder.
-            SinkFileError: if a prepared file is gone, or the ledger lacks a transaction that was committed.
+            SinkFileError: if a prepared file is gone, or the ledger lacks a committed transaction.
         """
         output = self._claimed()
         ledger = output.ledger
@@ -135,7 +135,7 @@ class StagedFiles(ABC):
             ledger.finish()
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop the open file, and all staged ones but those of `keep`."""
+        """Drop the open file, and all staged files except those in `keep`."""
         self._drop()
         output = self._claimed()
         if output.ledger is not None and not any(number <= output.ledger.last.begun for number, _ in keep):
@@ -144,7 +144,7 @@ class StagedFiles(ABC):
 
     @abstractmethod
     def _finished(self) -> Staged | None:
-        """Finish the open file; return None if there were no records."""
+        """Complete the open file; return None if there were no records."""
 
     @abstractmethod
     def _drop(self) -> None:
@@ -152,7 +152,7 @@ class StagedFiles(ABC):
 
     @property
     def _store(self) -> Store | None:
-        """Where the sink keeps what all of its runs need; None if delivery is at least once."""
+        """The store of the data that all runs of the sink need; None if delivery is at least once."""
         return None if self._output is None else self._output.store
 
     @property
@@ -160,14 +160,14 @@ class StagedFiles(ABC):
         return Retry(self._retry_for, SystemContext())
 
     def _new_file(self) -> StagedFile:
-        """Begin the file of a transaction."""
+        """Create the file of a transaction."""
         output = self._output or self._unclaimed()
         self._files += 1
         return output.place.create(f"{output.prefix}{self._files:06d}-{token_hex(4)}{self._suffix}")
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name the folder in errors of the system, and of a library that writes."""
+        """Name the folder in errors of the operating system, and of the library that writes."""
         try:
             yield
         except MalflowError:
@@ -176,25 +176,25 @@ class StagedFiles(ABC):
             raise SinkFileError(self._shown, f"can't be written: {error}") from error
 
     def _end_file(self) -> None:
-        """Make the records so far visible, if delivery is at least once."""
+        """Publish the records so far, if delivery is at least once."""
         staged = self._finished()
         if staged is not None and self._output is not None:
             self._output.place.publish(staged)
 
     def _begin_anew(self, position: object) -> None:
-        """Begin with nothing: the records since the snapshot are written again."""
+        """Drop unpublished records, since the records after the snapshot are written again."""
         self._drop()
 
     def _lost(self, told: str) -> SinkFileError:
-        return SinkFileError(self._shown, f"lacks what was committed: {told}")
+        return SinkFileError(self._shown, f"lacks committed records: {told}")
 
     def _claimed(self) -> _Output:
         if self._output is None:
-            raise MalflowError(f"{self!r} was not claimed by a run; it is committed by fence(), prepare() and commit()")
+            raise MalflowError(f"{self!r} was not claimed by a run; call fence() before prepare() and commit()")
         return self._output
 
     def _unclaimed(self) -> _Output:
-        """Return where a sink writes that delivers at least once."""
+        """Return the output of a sink that delivers at least once."""
         token = token_hex(4)
         _make_folder(self._folder)
         place = open_place(self._folder, self._options, f"files-{token}", self._retry)
@@ -202,7 +202,7 @@ class StagedFiles(ABC):
         return self._output
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is open in this process."""
+        """Leave out the files that are open in this process."""
         return {**vars(self), "_output": None}
 
     def __repr__(self) -> str:
@@ -211,9 +211,9 @@ class StagedFiles(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where the files of a run go, and how the names of its sink begin.
+    """The place of a run's files, and the prefix of their names.
 
-    Of a sink that delivers exactly once also the run's claim, the ledger, and the store in which it is.
+    With exactly-once delivery also the run's claim, the ledger, and its store.
     """
 
     place: Place
@@ -224,12 +224,12 @@ class _Output:
 
     @property
     def prefix(self) -> str:
-        """How the names of the run's files begin."""
+        """The prefix of the names of the run's files."""
         return self.owned if self.claim is None else f"{self.owned}{self.claim:06d}-"
 
 
 def _make_folder(folder: str) -> None:
-    if is_local(folder):  # the store makes folders that others can't read
+    if is_local(folder):  # the store would create a folder that others can't read
         Path(local_path(folder)).mkdir(parents=True, exist_ok=True)
 
 

@@ -24,25 +24,25 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""A large value that an update did not change: Postgres does not send it. It is not NULL.
+"""A large value that an update did not change, so that Postgres does not send it. It is not NULL.
 
 With ``alter table ... replica identity full`` every value is sent.
 """
 
 
 class NotSent(MalflowError, KeyError):
-    """A column of the row before a change was read, and the server sends the key of that row alone."""
+    """A program read a column of the old row that the server does not send: it sends only the row's key."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class KeyOnly(dict[str, Any]):
-    """The key of a row before a change; who reads another column hears why it is not there. A copy is a dict."""
+    """The key of an old row; reading another column raises `NotSent`. A copy is a plain dict."""
 
     def __missing__(self, column: str) -> Any:
         raise NotSent(
-            f"column {column!r} of the row before a change was not sent, but its key {dict(self)!r} alone; "
+            f"column {column!r} of the old row was not sent, only its key {dict(self)!r}; "
             "alter table ... replica identity full, and pass require_old=True to PostgresChanges"
         )
 
@@ -56,12 +56,13 @@ class Change(NamedTuple):
     Attributes:
         kind: ``"insert"`` (also each row of the first copy), ``"update"``, ``"delete"`` or ``"truncate"``.
         table: schema and name, such as ``public.orders``; in double quotes where SQL needs them.
-        old: what the server sends of the row before. Deletes: the key, or the whole row if the table's replica
+        old: the part of the old row that the server sends. Deletes: the key, or the whole row if the table's replica
             identity is full. Updates: the key if it has changed, the whole row if the identity is full, else None.
-            To read a column that was not sent is an error. `PostgresChanges` with ``require_old`` refuses such changes.
-        new: the row after, by column; None for deletes and truncations. A value may be `UNCHANGED`.
-        lsn: the position of the transaction's commit in the server's log; that of the copy for its rows.
-        time: when the transaction was committed.
+            Reading a column that was not sent raises an error. `PostgresChanges` with ``require_old`` rejects such
+            changes.
+        new: the new row, by column; None for deletes and truncations. A value may be `UNCHANGED`.
+        lsn: the position of the transaction's commit in the server's log; for rows of a copy, the copy's position.
+        time: the time of the transaction's commit.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""The base of sinks that write rows to a table of a database, together with a row of a ledger."""
+"""The base of sinks that write rows to a database table, together with a row of a ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkIm
 __all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
 
 DEFAULT_LEDGER: Final = "malflow_ledger"
-"""The table of the ledger, whatever the sink and the database."""
+"""The default table of the ledger, for every sink and database."""
 
 PlainBatch: TypeAlias = tuple[Any, ...]
 
@@ -28,9 +28,9 @@ Handle: TypeAlias = tuple[int, bool, tuple[PlainBatch, ...]]
 
 
 class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
-    """Rows of a transaction are part of the snapshot, and are committed with the transaction's number in the ledger.
+    """Keep the rows of a transaction in the snapshot, then commit them with the transaction's number in a ledger.
 
-    A subclass describes the table, takes the ledger over, makes sure that a transaction will be accepted, and writes.
+    A subclass describes the table, takes over the ledger, checks that the database accepts a transaction, and writes.
 
     Args:
         remote: the database.
@@ -38,9 +38,9 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         formatter: returns the row for a message.
         key: the columns that make a row unique; None: the primary key.
         columns: the columns that are written; None: all.
-        delivery: if it is ``"at-least-once"``, rows are written with each tick, without a ledger.
+        delivery: with ``"at-least-once"``, rows are written with each tick, without a ledger.
         ledger: the name of the ledger's table.
-        on_data_loss: ``"continue"`` if the ledger may lack a transaction that was committed.
+        on_data_loss: ``"continue"`` if the ledger may lack a committed transaction.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -83,23 +83,23 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         """Add rows to the transaction, or to the tick.
 
         Raises:
-            MalflowError: if a value is not a row of the table; a PostgresError or SqlError.
+            MalflowError: if a value is not a row of the table; its class is PostgresError or SqlError.
         """
         self._described_rows().add(keys, formatted(self._formatter, keys, values, timestamps))
 
     def flush(self) -> None:
-        """Write the rows of the tick, if the delivery is at-least-once."""
+        """Write the rows of the tick, if delivery is at-least-once."""
         if self.delivery == "at-least-once":
             batches, cleared = self._taken()
             if batches or cleared:
                 self._write(batches, cleared=cleared, transaction=None)
 
     def fence(self, owner: SinkOwner) -> int:
-        """Become the owner in the ledger; return the last transaction that was committed.
+        """Become the owner in the ledger; return the last committed transaction.
 
         Raises:
             FencedError: if a later run is the owner.
-            MalflowError: if the ledger lacks a transaction that was committed, or the database refuses something.
+            MalflowError: if the ledger lacks a committed transaction, or the database reports an error.
         """
         self._owner = owner
         self._described_rows()
@@ -107,13 +107,13 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         return transaction
 
     def prepare(self, transaction: int) -> Handle | None:
-        """Return the rows of the transaction, which the database will take.
+        """Return the rows of the transaction, after a check that the database accepts them.
 
-        If the table has checks, or unique indexes beside the key, they are also written and rolled back: what it
-        refuses must not get into a snapshot, from which no run could continue.
+        If the table has checks, or unique indexes besides the key, the rows are written and rolled back: no run could
+        continue from a snapshot with rows that the table rejects.
 
         Raises:
-            MalflowError: if a row does not fit, or the database refuses it.
+            MalflowError: if a row does not fit, or the database rejects it.
         """
         batches, cleared = self._taken()
         if not batches and not cleared:
@@ -125,11 +125,11 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         return handle
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Write transactions that the ledger does not have, each as a whole.
+        """Write the transactions that the ledger does not have, each as a whole.
 
         Raises:
             FencedError: if a later run is the owner.
-            MalflowError: if the ledger lacks a transaction that was committed, or the database refuses something.
+            MalflowError: if the ledger lacks a committed transaction, or the database reports an error.
         """
         self._described_rows()
         for transaction, cleared, batches in handles:
@@ -137,39 +137,39 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
             self._pending.pop(transaction, None)
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Forget the rows that are in no transaction; the database has none of a transaction before its commit."""
+        """Discard the rows that are in no transaction; none of them is in the database."""
         self._pending = {handle[0]: handle for handle in keep}
         if self._rows is not None:
             self._rows.reset()
 
     def close(self) -> None:
-        """Forget the rows that are in no transaction."""
+        """Discard the rows that are in no transaction."""
         self._rows = None
 
     @abstractmethod
     def _describe(self) -> TransactionRows:
-        """Look at the table; return the rows of a transaction, of which there are none yet."""
+        """Describe the table; return an empty set of rows for the first transaction."""
 
     @abstractmethod
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
-        """Return the rows of a transaction, checked, as a snapshot has them."""
+        """Check the rows of a transaction, and return them as plain values for the snapshot."""
 
     @abstractmethod
     def _take_over(self, owner: SinkOwner) -> int:
-        """Make the ledger if there is none, and the run its owner; return the last transaction committed."""
+        """Create the ledger if needed, and make the run its owner; return the last committed transaction."""
 
     @abstractmethod
     def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
-        """Make sure that the database will take a transaction.
+        """Check that the database accepts a transaction.
 
         Args:
             handle: the transaction.
-            pending: those that are not committed, in order; it is the last.
+            pending: all uncommitted transactions, in order; `handle` is the last.
         """
 
     @abstractmethod
     def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
-        """Write rows; those of a transaction with its number in the ledger, unless that has it."""
+        """Write rows; for a transaction, also its number in the ledger, and nothing if the ledger has it."""
 
     @property
     def _writing(self) -> str:
@@ -183,7 +183,7 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         return self._owner
 
     def _described_rows(self) -> TransactionRows:
-        """Return the rows of the transaction, when the table has been looked at."""
+        """Return the rows of the transaction; the first call describes the table."""
         if self._rows is None:
             self._rows = self._remote.retry(self._describe, f"describing table {self._table_name}")
         return self._rows
@@ -204,5 +204,5 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
 
 
 def ledger_id(owner: SinkOwner) -> str:
-    """Return the key of a sink's row in a ledger: names differ for malflow if they differ in case or length only."""
+    """Return the key of a sink's row in a ledger: names that differ only in case or trailing spaces stay distinct."""
     return sha256(f"{owner.job}\n{owner.sink}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -12,12 +12,12 @@ __all__ = ["TableFacts", "chosen_shape"]
 
 
 class TableFacts(Protocol):
-    """What a database says of a table.
+    """The description of a table by its database.
 
     Attributes:
         shown: its name, for messages.
         columns: the columns that can be written.
-        primary_key: the columns of its primary key; none if there is no key.
+        primary_key: the columns of its primary key; empty if it has no key.
         uniques: the columns of each unique index.
     """
 
@@ -42,11 +42,11 @@ def chosen_shape(
     """Return the shape of the rows that a user wants to write.
 
     Args:
-        table: where to.
-        key: None for the primary key, none to append.
-        columns: None for all.
-        error: the class of what is raised if the table does not fit.
-        more: other columns that there must be.
+        table: the target table.
+        key: the key's columns; None for the primary key, empty to append.
+        columns: the columns to write; None for all.
+        error: the class of the error if the table does not fit.
+        more: other columns that must exist.
     """
     written = table.columns if columns is None else columns
     by = table.primary_key if key is None else key

@@ -1,4 +1,4 @@
-"""What users pass as rows: dicts, tuples, lists, dataclasses other objects with attributes."""
+"""The forms in which users pass rows: dicts, tuples, lists, dataclasses and other objects with attributes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["RowShape"]
 
 
 class RowShape:
-    """The columns of a table that are written, and where the key is among them.
+    """The columns of a table that are written, and the position of the key among them.
 
     Args:
         table: the table's name, for messages.
         columns: the columns that are written.
-        key: those that make a row unique; none if rows are appended.
+        key: the columns that make a row unique; empty if rows are appended.
         error: the class of the errors that are raised.
     """
 
@@ -30,7 +30,7 @@ class RowShape:
         self.key_of = itemgetter(*places) if len(places) > 1 else lambda row, at=(places or [0])[0]: (row[at],)
 
     def rows(self, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a batch; it is an error if one lacks a column, or has one that is not written."""
+        """Return the rows of a batch; a row that lacks a column, or has another one, is an error."""
         if set(map(type, values)) == {dict} and set(map(len, values)) == {len(self.columns)}:
             try:
                 return list(map(self._of_dict, values))
@@ -39,7 +39,7 @@ class RowShape:
         return [self.row(value) for value in values]
 
     def row(self, value: Any) -> tuple[Any, ...]:
-        """Return the row that a value is."""
+        """Convert a value to a row."""
         if isinstance(value, Mapping):
             return self._of_mapping(value)
         if hasattr(value, "_fields"):
@@ -54,14 +54,14 @@ class RowShape:
             raise self._unfit(value, str(error)) from error
 
     def key_in(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a row that may have its key alone; it is an error if a column of the key is missing."""
+        """Return the key of a row that may consist of its key; a missing column of the key is an error."""
         try:
             return tuple(row[name] for name in self.key)
         except KeyError as error:
             raise self._unfit(row, f"it lacks column {error} of the key") from None
 
     def key_from(self, key: Any) -> tuple[Any, ...]:
-        """Return the key that a record's key is."""
+        """Convert a record's key to the key of a row."""
         parts = tuple(key) if isinstance(key, (tuple, list)) else (key,)
         if len(parts) != len(self.key):
             raise self._unfit(key, f"as key of a row to delete it has {len(parts)} values for {self.key}")

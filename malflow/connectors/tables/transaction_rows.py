@@ -1,4 +1,4 @@
-"""What a transaction does to a table: for each key the last row, or that it is deleted."""
+"""The effect of a transaction on a table: for each key, the last row or a deletion."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class RowBatch(NamedTuple):
     """Rows for one statement. Plain values: it may be kept in snapshots.
 
     Attributes:
-        operation: what is done with them. Those of a merge are written, or deleted, one after the other: a cell before
-            the others tells whether the row's key is deleted.
-        columns: the columns of the rows; those of an update begin with the key that finds the row.
+        operation: insert, update, delete or merge. The rows of a merge are written, or deleted, one after the other:
+            their first cell says whether the row's key is deleted.
+        columns: the columns of the rows; for an update, the key that finds the row comes first.
         rows: the rows.
     """
 
@@ -33,7 +33,7 @@ class RowBatch(NamedTuple):
 
 
 class _Partial(NamedTuple):
-    """A row with values that did not change and were not sent; `before` is its key outside."""
+    """A row with values that did not change and were not sent; `before` is its key in the table."""
 
     before: Row
     row: Row
@@ -42,23 +42,23 @@ class _Partial(NamedTuple):
 class TransactionRows:
     """The rows of a transaction, reduced to one for each key; all of them if there is no key.
 
-    A row whose key changes while some of its values are not known is moved by an update outside. What needs its old key
-    again, or a new key that is not free before, comes in later batches.
+    If a row's key changes while some of its values are unknown, an update moves the row in the table. Later batches
+    then have the rows that reuse its old key, or that take a new key which is not free before.
 
-    Python can't tell which keys are equal for the server where a collation ignores case, a type rounds or pads, or text
-    is cast. From the first key of such a kind on, rows are kept in the order in which they were last written, and the
-    server decides by that order which is the last of those that it takes for equal.
+    Python cannot tell which keys are equal for the server if a collation ignores case, a type rounds or pads, or text
+    is cast. After the first such key, rows are kept in the order in which they were last written, and the server
+    chooses the last of those that it considers equal.
 
     Its methods raise the error of the shape if a value is not a row of the table.
     """
 
     def __init__(self, shape: RowShape, exact: Sequence[frozenset[type]] | None = None) -> None:
-        """Make it.
+        """Begin the first transaction.
 
         Args:
-            shape: of the rows.
-            exact: for each column of the key the types whose values are equal in Python if, and only if, they are for
-                the server; None if all are.
+            shape: the shape of the rows.
+            exact: for each column of the key, the types whose values are equal in Python if, and only if, they are
+                equal for the server; None if all are.
         """
         self._shape = shape
         self._exact = exact if shape.key else None
@@ -67,7 +67,7 @@ class TransactionRows:
         self._earlier: list[RowBatch] = []
         self._rows: dict[Row, Row | _Partial | None] = {}
         self._appended: list[Row] = []
-        self._moved: set[Row] = set()  # keys outside from which rows are moved
+        self._moved: set[Row] = set()  # keys in the table from which rows are moved
         self._has_partial = False
         self.cleared = False
 
@@ -95,7 +95,7 @@ class TransactionRows:
         self.cleared = self._has_partial = False
 
     def batches(self) -> Iterator[RowBatch]:
-        """Return the batches in the order in which they are to be written: deletes, updates, upserts."""
+        """Return the batches in the order in which to write them: deletes, updates, upserts."""
         yield from self._earlier
         if self._in_order:
             yield RowBatch("merge", self._shape.columns, [self._merged(*it) for it in self._in_order.values()])
@@ -188,7 +188,7 @@ class TransactionRows:
         return _Partial(present.before if type(present) is _Partial else before, row)
 
     def _put_partial(self, before: Row, key: Row, row: _Partial) -> None:
-        if self._in_order is not None:  # by itself: the server tells which row it is
+        if self._in_order is not None:  # in a batch of its own: the server decides which row it is
             self._part()
             self._in_order = None
             self._put_partial(before, key, row)
@@ -196,7 +196,7 @@ class TransactionRows:
             self._in_order = {}
             return
         if before != key:
-            self._rows.pop(before, None)  # the update finds the row by the key that it has outside
+            self._rows.pop(before, None)  # the update finds the row by the key that it has in the table
             self._moved.discard(row.before)
             if key in self._rows or key in self._moved:
                 self._part()
@@ -208,14 +208,14 @@ class TransactionRows:
             self._moved.add(row.before)
 
     def _part(self) -> None:
-        """Begin later batches: what is known so far is written before anything else."""
+        """Begin new batches: everything so far is written before anything that follows."""
         earlier, cleared, is_ordered = list(self.batches()), self.cleared, self._in_order is not None
         self.reset()
         self._earlier, self.cleared = earlier, cleared
         self._in_order = {} if is_ordered else None
 
     def _see_keys(self, rows: Sequence[Row], cells: Sequence[itemgetter[int]]) -> None:
-        """Keep rows in order from now on if a key is not of the types that Python compares as the server does."""
+        """Keep rows in order from now on, if Python does not compare a key as the server does."""
         if self._exact is None or self._in_order is not None:
             return
         if any(
@@ -256,7 +256,7 @@ class TransactionRows:
 
 
 def _identity(value: Any) -> Any:
-    """Return a form that is equal for values that are written alike."""
+    """Return a form that is equal for values that are written in the same way."""
     return type(value), value.isoformat() if isinstance(value, datetime) else value
 
 

@@ -237,7 +237,7 @@ def test_a_folder_that_went_back_in_time(tmp_path: Path) -> None:
     end_transaction(sink, 1)
     shutil.rmtree(tmp_path / "out")
     owner = SinkOwner("job", "out", 2, 1)
-    with pytest.raises(SinkFileError, match=r"lacks what was committed: .*on_data_loss='continue'"):
+    with pytest.raises(SinkFileError, match=r"lacks committed records: .*on_data_loss='continue'"):
         folder.sink().fence(owner)
     assert folder.sink(on_data_loss="continue").fence(owner) == 0
 

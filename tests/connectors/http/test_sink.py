@@ -328,9 +328,9 @@ def test_dataflow_into_a_server(server: Server) -> None:
         ({"headers": {"X Y": "1"}}, "headers have the invalid name 'X Y'"),
         ({"headers": [("X", "1")]}, "headers must be a mapping of names to texts; got list"),
         ({"url": b"http://x"}, "url must be one such as https"),
-        ({"method": "PO ST"}, "method must be one of HTTP, such as 'POST'; got 'PO ST'"),
+        ({"method": "PO ST"}, "method must be an HTTP method, such as 'POST'; got 'PO ST'"),
         ({"timeout": math.inf}, "timeout must be a number of seconds above 0, and .*; got inf"),
-        ({"settings": {"certs": "x"}}, "settings are not those of urllib3.PoolManager: .*'certs'"),
+        ({"settings": {"certs": "x"}}, "settings are not valid for urllib3.PoolManager: .*'certs'"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:

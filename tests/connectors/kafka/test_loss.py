@@ -32,7 +32,7 @@ def test_offset_that_is_gone(broker: Broker) -> None:
         poll_for(reader, 30)
     lost = pickle.loads(pickle.dumps(caught.value))
     assert (lost.topic, lost.partition, lost.wanted, lost.available) == (topic, 0, 5, (10, 20))
-    assert "offset 5 is wanted, and there are offsets 10 to 20" in str(lost)
+    assert "expected offset 5, but the offsets are 10 to 20" in str(lost)
     reader.suspend()
 
 
@@ -59,7 +59,7 @@ def test_end_before_the_position_of_a_bounded_run(broker: Broker) -> None:
     topic_id = reader.snapshot()[0]
     reader.suspend()
     position = (topic_id, 5, 0)  # as after the election of a leader that had less
-    with pytest.raises(KafkaDataLost, match="it ends before what was read of it; offset 5 is wanted"):
+    with pytest.raises(KafkaDataLost, match="it ends before the position; expected offset 5"):
         broker.source(topic, stop="latest").build_part((topic, 0), position)
     reader = broker.source(topic, stop="latest", on_data_loss="latest").build_part((topic, 0), position)
     assert (reader.is_finished(), reader.snapshot()[1]) == (True, 2)
@@ -76,7 +76,7 @@ def test_topic_made_anew_between_two_runs(broker: Broker) -> None:
     broker.delete(topic)
     broker.topic(name=topic)
     broker.write(topic, [b"new"] * 5)
-    with pytest.raises(KafkaDataLost, match=r"the topic was deleted and made again .*offset 2 is wanted.* 0 to 5"):
+    with pytest.raises(KafkaDataLost, match=r"the topic was deleted and recreated .*expected offset 2.* 0 to 5"):
         broker.source(topic).build_part((topic, 0), position)
     reader = broker.source(topic, on_data_loss="earliest").build_part((topic, 0), position)
     assert read_some(reader, 5) == [b"new"] * 5

@@ -112,8 +112,8 @@ def test_key_that_is_no_text(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": lambda _: "two words", "marker_topic": "t"}, "topic returned 'two words', which names none"),
-        ({"topic": lambda _: "..", "marker_topic": "t"}, "which names none"),
+        ({"topic": lambda _: "two words", "marker_topic": "t"}, "topic returned 'two words', not the name of a topic"),
+        ({"topic": lambda _: "..", "marker_topic": "t"}, "not the name of a topic"),
         ({"headers": lambda _: {"id": b"x"}}, r"headers= returned {'id': b'x'}; it must be pairs"),
         ({"headers": lambda _: [("id", 5)]}, "it must be pairs of a name and bytes"),
         ({"headers": lambda _: [5]}, "it must be pairs of a name and bytes"),
@@ -369,7 +369,7 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
         ({"headers": "h"}, "headers must be a function"),
         ({"on_lost_marker": "x"}, "on_lost_marker"),
         ({"timeout": timedelta(0)}, "timeout"),
-        ({"settings": {"enable.idempotence": False}}, "does not take another 'enable.idempotence' than True"),
+        ({"settings": {"enable.idempotence": False}}, "needs 'enable.idempotence' to be True"),
         ({"settings": {"transactional.id": "mine"}}, "names of the job and the sink"),
         ({"settings": {"on_delivery": print}}, "what becomes of each record"),
         ({"settings": {"message.max.bytes": "1 MB"}}, "'message.max.bytes' must be a number of bytes; got '1 MB'"),

@@ -403,7 +403,7 @@ def test_source_used_twice_in_a_dataflow(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"settings": {"auto.offset.reset": "latest"}}, "does not take another 'auto.offset.reset' than 'error'"),
+        ({"settings": {"auto.offset.reset": "latest"}}, "needs 'auto.offset.reset' to be 'error'"),
         ({"settings": {"enable.auto.commit": True}}, "positions are in its snapshots"),
         ({"settings": {"isolation.level": "read_uncommitted"}}, "aborted transaction"),
         ({"settings": {"group.id": "g"}}, "pass group="),

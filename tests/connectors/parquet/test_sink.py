@@ -333,7 +333,7 @@ def test_damaged_files_named_by_errors(tmp_path: Path) -> None:
     write(sink, 2)
     handle = sink.prepare(2)
     assert handle is not None
-    lost = r"lacks what was committed: .* at transaction 0, and transaction 1 was committed"
+    lost = r"lacks committed records: .* at transaction 0, and transaction 1 was committed"
     with pytest.raises(SinkFileError, match=lost):
         sink.commit([handle])
 

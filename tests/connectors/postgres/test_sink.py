@@ -340,7 +340,7 @@ def test_shapes_of_rows(table: Database, sinks: Any) -> None:
         ("create table t (a int primary key deferrable)", {}, "no unique index of a that is not deferrable"),
         ("create table t (a int primary key)", {"columns": ["b"]}, "no column b"),
         ("create table t (a int primary key, b int)", {"columns": ["b"]}, "must contain the key"),
-        ("create table u (a int)", {}, "finds no table"),
+        ("create table u (a int)", {}, "table 't' does not exist"),
     ],
 )
 def test_tables_that_do_not_fit(database: Database, sinks: Any, statement: str, options: Any, words: str) -> None:

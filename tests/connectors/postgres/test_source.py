@@ -98,7 +98,7 @@ def test_dataflow_over_a_table(people: Database) -> None:
         ("create table t (a int)", {"key": ["a"]}, "unique index"),
         ("create table t (a int unique)", {"key": ["a"]}, "NOT NULL"),
         ("create table t (a int primary key)", {"timestamp": "b"}, "no column b"),
-        ("create table other (a int)", {}, "finds no table"),
+        ("create table other (a int)", {}, "table 't' does not exist"),
         ("create table t (a int primary key)", {"columns": ["b"]}, "b"),
     ],
 )
@@ -176,14 +176,14 @@ def test_rows_of_tables_that_inherit(page_rows: int, database: Database) -> None
     source = PostgresSource(database.dsn, "parent", page_rows=page_rows)
     assert [row["id"] for row in read_all(source.build_part("parent", None))] == list(range(1, 11))
     database.execute("insert into child values (7, 'twice')")
-    with pytest.raises(PostgresError, match=r"the key id is \(7,\) in two rows; tables that inherit .*from only"):
+    with pytest.raises(PostgresError, match=r"the key id is \(7,\) in two rows; its inheritance children .*from only"):
         read_all(source.build_part("parent", None))
 
 
 def test_value_that_python_lacks_in_a_row(database: Database) -> None:
     database.execute("create table t (id int primary key, day date, until date)")
     database.execute("insert into t values (1, '2020-01-01', '2020-01-01'), (2, '2020-01-01', 'infinity')")
-    with pytest.raises(PostgresError, match=r"table t, column 'until': Python has no value for 'infinity'.*::text"):
+    with pytest.raises(PostgresError, match=r"table t, column 'until': Python cannot represent 'infinity'.*::text"):
         read_all(PostgresSource(database.dsn, "t").build_part("t", None))
 
 

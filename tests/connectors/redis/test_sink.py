@@ -171,7 +171,7 @@ def test_server_that_lost_a_transaction(sink_of: Any, rows: Any, client: Any, na
     client.delete(ledger)
     write(sink, {"a": 2})
     handle = sink.prepare(2)
-    lost = r"is at transaction 0, and later ones were confirmed: the server has lost writes.*on_data_loss='continue'"
+    lost = r"is at transaction 0, but later ones were confirmed: the server has lost writes.*on_data_loss='continue'"
     with pytest.raises(RedisDataLost, match=lost):
         sink.commit([handle])
     fenced(tolerant, claim=2).commit([handle])
@@ -195,7 +195,7 @@ def test_server_that_lost_a_transaction_between_two_runs(
 
     run([1, 2])
     client.delete(*client.scan_iter(f"*{name}*"))
-    with pytest.raises(OperatorError, match="is at transaction 0, and later ones were confirmed") as caught:
+    with pytest.raises(OperatorError, match="is at transaction 0, but later ones were confirmed") as caught:
         run([1, 2, 3])
     assert isinstance(caught.value.__cause__, RedisDataLost)
     run([1, 2, 3], on_data_loss="continue")
@@ -245,7 +245,7 @@ def test_plain_keys_and_values(sink_of: Any, rows: Any) -> None:
         (
             {"a": 1, "b": [2]},
             {},
-            "key 'b' and value .2. has no row: the value can't be encoded: it is list, .*encode='j",
+            "key 'b' with value .2. cannot be written: the value can't be encoded: it is list, .*encode='j",
         ),
         ({("b", 1): 2}, {}, "the key can't be encoded: it is tuple, .*; pass encode_key='json' or a function"),
         ({"a": True}, {}, "it is bool"),

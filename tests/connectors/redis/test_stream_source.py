@@ -167,24 +167,24 @@ def test_deleted_entries_are_passed_over(redis_url: str, client: Any, name: str)
     assert numbers(source.build_part(name, reader.snapshot())) == [3, 6, 7, 8, 9]
 
 
-def test_stream_that_was_made_anew(redis_url: str, client: Any, name: str) -> None:
+def test_stream_that_was_recreated(redis_url: str, client: Any, name: str) -> None:
     for number in range(5):
         client.xadd(name, {"n": number}, id=f"{5000 + number}-0")
     source = source_of(redis_url, name)
     reader = source.build_part(name, None)
     numbers(reader)
     client.delete(name)
-    made_anew = "deleted and made again, or the server has lost writes"
-    with pytest.raises(RedisDataLost, match=made_anew):
+    recreated = "deleted and recreated, or the server has lost writes"
+    with pytest.raises(RedisDataLost, match=recreated):
         numbers(source.build_part(name, reader.snapshot()))
     for first in (1000, 9000):  # lower ids; and higher ones, of which there are fewer
         client.delete(name)
         client.xadd(name, {"n": 7}, id=f"{first}-0")
-        with pytest.raises(RedisDataLost, match=made_anew):
+        with pytest.raises(RedisDataLost, match=recreated):
             numbers(source.build_part(name, reader.snapshot()))
     for number in range(10):  # and more
         client.xadd(name, {"n": number}, id=f"{10_000 + number}-0")
-    with pytest.raises(RedisDataLost, match=made_anew):
+    with pytest.raises(RedisDataLost, match=recreated):
         numbers(source.build_part(name, reader.snapshot()))
     again = source_of(redis_url, name, on_data_loss="earliest").build_part(name, reader.snapshot())
     assert numbers(again) == []
@@ -278,7 +278,7 @@ def test_no_secret_in_texts(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"url": "http://x"}, "got a URL that is not Redis's"),
+        ({"url": "http://x"}, "got a URL that is not a Redis URL"),
         ({"url": 3}, "url must be a text; got a int"),
         ({"url": "redis://h?protocol=3"}, "got the setting 'protocol'; remove it: replies are read as RESP2"),
         ({"settings": {"decode_responses": True}}, "got the setting 'decode_responses'"),
@@ -319,7 +319,7 @@ def test_stream_made_again_with_the_same_ids(
     if not is_amid:
         reader.suspend()
         reader = source.build_part(name, pickle.loads(pickle.dumps(position)))
-    with pytest.raises(RedisDataLost, match="another entry than was read"):
+    with pytest.raises(RedisDataLost, match="entry differs from the one that was read"):
         numbers(reader)
     reader = source.build_part(name, position[:2])  # of an older version
     assert numbers(reader) == [*range(110, 100 + count)]
