@@ -1,4 +1,4 @@
-"""The URL of a source or sink, taken apart."""
+"""The parsed URL of a source or sink."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Address:
     """A URL without its options; ``str()`` shows it without secrets.
 
     Attributes:
-        scheme: in lower case; empty if there is none, as with a plain path.
-        user, password: from before the ``@``, unquoted; None if missing.
+        scheme: the scheme in lower case; empty for a plain path.
+        user, password: the user and password before the ``@``, unquoted; None if missing.
         netloc: everything between user and path, such as ``"a:9092,b:9092"``.
-        path: unquoted, without the slash before it. Of a URL without scheme, the path as it was written.
-        url: the URL as it was written, without the part that holds the options.
-        query: the options in the URL: what follows the ``?``.
+        path: the path, unquoted, without the slash before it. Without a scheme, the path as it was written.
+        url: the URL as it was written, without the options.
+        query: the options in the URL, which follow the ``?``.
     """
 
     scheme: str
@@ -55,10 +55,10 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Take a URL apart. What follows a ``?`` are options only if they have the form ``name=value``.
+        """Parse a URL. The part after a ``?`` has options only if they have the form ``name=value``.
 
         Raises:
-            GraphError: if it is empty, an option comes twice, or a password is not quoted.
+            GraphError: if it is empty, has an option twice, or a password is not quoted.
         """
         if not isinstance(url, str) or not url:
             raise GraphError(f"connect needs a URL or a path; got {type(url).__name__}{'' if url else ', empty'}")
@@ -90,7 +90,7 @@ class Address:
 
 
 def _check_quoted(authority: str, rest: str) -> None:
-    """Refuse an authority that ends amid a password, with the ``@`` after it."""
+    """Refuse an authority that ends within a password, before the ``@``."""
     _, colon, port = authority.rpartition(":")
     if colon and port and "@" not in authority and "@" in rest and not port.isdigit() and not port.endswith("]"):
         raise GraphError(
@@ -103,6 +103,6 @@ def _options(query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in options:
-            raise GraphError(f"option '{name}' comes twice in the URL; write each option once")
+            raise GraphError(f"option '{name}' is in the URL twice; write each option once")
         options[name] = value
     return options

@@ -1,7 +1,7 @@
-"""Attention to servers that hold a connection open and do not answer: frozen, or out of reach.
+"""Detect servers that hold a connection open and do not answer, because they are frozen or unreachable.
 
-A statement may take hours, so that silence alone says nothing. A server that has been silent for some seconds is asked
-on another connection; if it does not answer there either, it is given up.
+A statement may take hours, so silence alone proves nothing. A server that has been silent for some seconds is probed on
+another connection; if it does not answer there either, it is given up.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _STEP = 0.1
 
 
 class ServerSilent(OSError):
-    """A server does not answer, neither where it is waited for nor on another connection."""
+    """A server does not answer, neither on the connection in use nor on another one."""
 
 
 class Attention:
-    """Notices that a server does not answer any more.
+    """Notice that a server no longer answers.
 
     Args:
-        answers: asks the server on another connection, and returns whether it answers; called on another thread.
-        retry_for: how long the server is to be waited for: it is given up after that long, or sooner.
-        clock: tells the seconds.
+        answers: returns whether the server answers on another connection; called on another thread.
+        retry_for: the longest time to wait for the server before it is given up.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class Attention:
         self._heard_at = self._began_at = clock()
 
     def heard(self) -> None:
-        """Note that the server said something, or is first waited for."""
+        """Note that the server sent something, or that a wait begins."""
         self._heard_at = self._began_at = self._clock()
         self._asked = None
 
     def check(self) -> None:
-        """Ask a server that has been silent for long, without waiting.
+        """Probe a server that has been silent for long, without waiting.
 
         Raises:
-            ServerSilent: if it does not answer; soon, if the run is to stop.
+            ServerSilent: if it does not answer; sooner if the run is stopping.
         """
         now, hurried = self._clock(), is_stopping()
         if self._asked is None:
@@ -70,16 +70,14 @@ class Attention:
             raise self._given_up(now)
 
     def _given_up(self, now: float) -> ServerSilent:
-        return ServerSilent(
-            f"the server has not answered for {now - self._began_at:.0f} s, and answers no new connection either"
-        )
+        return ServerSilent(f"the server has not answered for {now - self._began_at:.0f} s, nor on a new connection")
 
 
 def attended(action: Callable[[], T], attention: Attention) -> T:
-    """Return the result of an action of a driver that can't be interrupted: it runs on a thread of its own.
+    """Run a driver's action, which can't be interrupted, on a thread of its own, and return its result.
 
     Raises:
-        ServerSilent: if the server is silent meanwhile; the action continues, so it must not commit then.
+        ServerSilent: if the server is silent meanwhile. The action continues, so it must not commit afterwards.
     """
     attention.heard()
     running = Background(action)

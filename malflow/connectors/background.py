@@ -1,4 +1,4 @@
-"""A question to a server that is asked on a thread of its own, so that nobody waits for it longer than they like."""
+"""Run a request to a server on a thread of its own, so that callers choose how long to wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """A function that runs on a daemon thread; at most one call at a time."""
+    """A function that runs on a daemon thread, one call at a time."""
 
     def __init__(self, action: Callable[[], T]) -> None:
         self._outcome: list[tuple[T | None, BaseException | None]] = []
@@ -21,7 +21,7 @@ class Background(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether `result` returns at once."""
+        """Whether `result` would return immediately."""
         return bool(self._outcome)
 
     def result(self) -> T:
@@ -33,7 +33,7 @@ class Background(Generic[T]):
         return value  # type: ignore[return-value] # None only if T is
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until the function has returned, for at most so long."""
+        """Wait until the function has returned, for at most this long."""
         self._thread.join(seconds)
 
     def _run(self, action: Callable[[], T]) -> None:

@@ -1,4 +1,4 @@
-"""Sources and sinks by their URL: schemes are entry points, so that other packages may add theirs."""
+"""Sources and sinks by their URL: schemes are entry points, so other packages can add theirs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SOURCES: Final = "malflow.sources"
 """The group of entry points of sources: a scheme, and a function ``(address, *, option=...)`` that returns a source."""
 
 SINKS: Final = "malflow.sinks"
-"""The same of sinks."""
+"""The same for sinks."""
 
 OF_FILES: Final = "file+"
-"""The beginning of an entry point's name that is the format of a file; it serves all schemes of file systems."""
+"""The prefix of an entry point's name that is a file format; it applies to all schemes of file systems."""
 
 _EXTRAS: Final = {
     "kafka": "kafka",
@@ -50,25 +50,24 @@ _EXTRAS: Final = {
     "mysql": "sql",
     "mariadb": "sql",
 }
-"""The extras of schemes, for installations that don't know the scheme."""
+"""The extra that a scheme needs, for installations without it."""
 
 
 def connect(url: str, /, **options: Any) -> Connection:
     r"""Return a source or sink by its URL, for `Stream.source` and `Stream.sink`.
 
-    The scheme says which connector it is, such as ``kafka``, ``postgres`` or ``redis``; a path, or the URL of a file
-    system such as ``s3``, is a file, whose format is its extension or the option ``format``. Options follow a
-    ``?``, as text, or are arguments, as objects. An option that is a mapping has entries, as in
-    ``?settings.linger.ms=5``.
+    The scheme, such as ``kafka``, ``postgres`` or ``redis``, selects the connector. A path, or the URL of a file system
+    such as ``s3``, is a file; its format is its extension or the option ``format``. Options are text after a ``?``, or
+    objects passed as arguments. An entry of an option that is a mapping is written ``?settings.linger.ms=5``.
 
     Args:
-        url: the URL, or a path. Neither its user's password nor other secrets are shown in messages.
+        url: the URL, or a path. Messages do not show its password or other secrets.
         options: options of the connector, as in its class.
 
     Raises:
-        GraphError: if no connector has the scheme; and where it is used, if the connector can't be read, or written
-            to, or has no such option.
-        MissingDependency: where it is used, if the connector's library is not installed.
+        GraphError: if no connector has the scheme. The result raises it when it is used, if the connector can't be
+            read, or written to, or does not have the option.
+        MissingDependency: raised when the result is used, if the connector's library is not installed.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/towns.csv", b"Ulm;130000\n")
@@ -80,7 +79,7 @@ def connect(url: str, /, **options: Any) -> Connection:
 
 
 class Connection:
-    """What `connect` returns: a source or a sink, whichever is asked for.
+    """The result of `connect`, for use as a source or a sink.
 
     Args:
         address: the URL.
@@ -125,7 +124,7 @@ class Connection:
     def _made(self, group: str, done: str) -> Any:
         entry = self._found[group]
         if entry is None:
-            raise GraphError(f"{self!r} can't be {done}: its connector has no such side")
+            raise GraphError(f"{self!r} can't be {done}: its connector does not support it")
         make = _loaded(entry, repr(self))
         return make(self._address, **options_for(make, repr(self), self._texts, self._options))
 
@@ -162,7 +161,7 @@ class Connection:
 
 
 def _is_of_files(scheme: str) -> bool:
-    """Whether a scheme is that of a file system."""
+    """Whether a scheme belongs to a file system."""
     from malflow.filesystem import is_known  # noqa: PLC0415 - loads fsspec
 
     return is_known(scheme)
@@ -175,10 +174,10 @@ def _names(group: str) -> set[str]:
 
 
 def _entry_point(group: str, name: str) -> EntryPoint | None:
-    """Return an entry point; None if there is none.
+    """Return an entry point; None if it does not exist.
 
     Raises:
-        GraphError: if two packages have it.
+        GraphError: if two packages define it.
     """
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
 

@@ -1,4 +1,4 @@
-"""What sinks with a ledger do when the output lacks a transaction that it had confirmed."""
+"""Check that the ledger of a sink's output still has every transaction that was confirmed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ OnDataLoss: TypeAlias = Literal["fail", "continue"]
 
 
 class Confirmed:
-    """The last transaction that an output has confirmed to a run, with which each commit compares the ledger.
+    """The last transaction that an output has confirmed to a run; each commit compares the ledger with it.
 
-    A server that returns to an older state while the job runs (a promoted standby, a disk that was put back) has a
-    ledger from before. To write on would hide the gap for ever: the ledger would have the newest number again.
+    If a server returns to an older state while the job runs (a promoted standby, a restored disk), its ledger is older
+    too. Without a check, the next commit would hide the gap for ever: the ledger would have the newest number again.
 
     Args:
-        ledger: its name, for the error.
-        error: makes the error that is raised.
-        accepts_loss: whether nothing is checked.
+        ledger: the name of the ledger, for the error.
+        error: creates the error to raise.
+        accepts_loss: whether to skip the check.
     """
 
     def __init__(self, ledger: str, error: Callable[[str], Exception], *, accepts_loss: bool = False) -> None:
@@ -30,12 +30,12 @@ class Confirmed:
         self._transaction = 0
 
     def begin(self, owner: SinkOwner, transaction: int, ledger: str | None = None) -> None:
-        """Begin with what the ledger has when a run takes it over, which must be all that the run knows of.
+        """Begin with the ledger's last transaction when a run takes it over; check it against the run's own record.
 
         Args:
             owner: the run.
             transaction: the last transaction in the ledger.
-            ledger: its name, if it has another one than was first thought.
+            ledger: the name of the ledger, if it differs from the name passed to the constructor.
         """
         self._ledger = ledger or self._ledger
         self._owner, self._transaction = owner, owner.transaction
@@ -43,14 +43,14 @@ class Confirmed:
         self._transaction = transaction
 
     def check(self, transaction: int) -> None:
-        """Check that the ledger, whose last transaction is given, has all that was confirmed."""
+        """Check that the ledger, given its last transaction, has all confirmed transactions."""
         owner = self._owner
         if owner is not None and transaction < self._transaction and not self._accepts_loss:
             raise self._error(
                 f"the ledger {self._ledger} has sink '{owner.sink}' of job '{owner.job}' at transaction {transaction}, "
-                f"and transaction {self._transaction} was committed: the output was restored from a backup, lost what "
-                "it had confirmed, or is another one. Restore a snapshot from before (restore=), or pass "
-                "on_data_loss='continue' to continue without what is missing"
+                f"and transaction {self._transaction} was committed: the output was restored from a backup, lost "
+                "confirmed data, or is another one. Restore a snapshot from before (restore=), or pass "
+                "on_data_loss='continue' to continue without the missing data"
             )
 
     def note(self, transaction: int) -> None:

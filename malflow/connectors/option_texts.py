@@ -1,4 +1,4 @@
-"""The options of a connector: which there are, by a function's signature, and what their text in a URL means."""
+"""The options of a connector, from a function's signature, and the conversion of their text in a URL."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def options_for(
     """Return the keyword arguments for a connector's function.
 
     Args:
-        make: the function, or class; its keyword-only parameters are the options, and their annotations say how text is
-            read.
+        make: the function, or class; its keyword-only parameters are the options, and their annotations determine how
+            text is converted.
         where: names the connector, for errors.
         texts: the options in the URL. ``name.rest`` is the entry ``rest`` of an option that is a mapping.
         given: the options passed as objects.
 
     Raises:
-        GraphError: if an option is unknown, comes twice, is missing, or its text can't be read.
+        GraphError: if an option is unknown, given twice or missing, or its text can't be converted.
     """
     signature = inspect.signature(make, eval_str=True)
     parameters = {name: it for name, it in signature.parameters.items() if it.kind is it.KEYWORD_ONLY}
@@ -70,7 +70,7 @@ def _check_known(name: str, parameters: Iterable[str], where: str) -> None:
 
 def _entry(text: str, hint: Any, name: str, where: str) -> str:
     if not any(_is_mapping(kind) for kind in _kinds(hint)):
-        raise GraphError(f"{where} has an option '{name}', which has no entries; write ?{name}=...")
+        raise GraphError(f"{where} has an option '{name}', which is not a mapping; write ?{name}=...")
     return text
 
 
@@ -83,7 +83,7 @@ def _read(text: str, hint: Any, name: str, where: str) -> Any:
     shown = "***" if is_secret_name(name) else repr(text)
     forms = [form for kind in kinds if (form := _form(kind))]
     if not forms:
-        raise GraphError(f"{where} has an option '{name}' that text can't say; pass it as an argument: {name}=...")
+        raise GraphError(f"{where} has an option '{name}' that a URL can't contain; pass it as an argument: {name}=...")
     raise GraphError(f"{where} needs {' or '.join(dict.fromkeys(forms))} as option '{name}'; got {shown}")
 
 
@@ -99,7 +99,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _rank(kind: Any) -> int:
-    """Return the place of a kind in the order in which they are tried: the narrowest first."""
+    """Return the rank of a kind in the order in which they are tried: the narrowest first."""
     order = (Literal, bool, int, float, timedelta, datetime, str)
     origin = get_origin(kind) or kind
     return order.index(origin) if origin in order else len(order)
@@ -138,7 +138,7 @@ def _list_of(text: str, kind: Any, origin: type) -> Any:
 
 
 def _form(kind: Any) -> str:
-    """Return the text that describes a value of this kind; empty if there is none."""
+    """Return a description of the values of a kind; empty if a URL can't contain them."""
     origin = get_origin(kind) or kind
     if origin is Literal:
         return " or ".join(map(repr, get_args(kind)))

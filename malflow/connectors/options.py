@@ -1,4 +1,4 @@
-"""Checks of the options of connectors: each error names the connector, the option, its value and the cure."""
+"""Checks of the options of connectors: each error names the connector, the option, its value and the remedy."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 _LONGEST_WAIT = 1e6
-"""Seconds that every platform can wait."""
+"""The longest wait that every platform supports, in seconds."""
 
 
 def require_one_of(asked_by: str, option: str, value: object, choices: Sequence[str | None]) -> None:
-    """Check an option that is one of a few texts, or None where that is a choice.
+    """Check an option that is one of a few texts, or None if that is a choice.
 
     Raises:
-        GraphError: if it is not one of them.
+        GraphError: if it is not one of the choices.
 
     >>> require_one_of("KafkaSink", "delivery", "twice", ("exactly-once", "at-least-once"))
     Traceback (most recent call last):
@@ -44,19 +44,19 @@ def require_one_of(asked_by: str, option: str, value: object, choices: Sequence[
 
 
 def require_delivery(asked_by: str, value: object) -> None:
-    """Check how a transactional sink delivers.
+    """Check the delivery of a transactional sink.
 
     Raises:
-        GraphError: if it is neither of the two.
+        GraphError: if it is not one of the two choices.
     """
     require_one_of(asked_by, "delivery", value, ("exactly-once", "at-least-once"))
 
 
 def require_on_data_loss(asked_by: str, value: object) -> None:
-    """Check what a sink does when its ledger lacks a transaction that was committed.
+    """Check what a sink does if its ledger lacks a committed transaction.
 
     Raises:
-        GraphError: if it is neither of the two.
+        GraphError: if it is not one of the two choices.
     """
     require_one_of(asked_by, "on_data_loss", value, ("fail", "continue"))
 
@@ -67,9 +67,9 @@ def require_choice_or_function(
     """Check an option that is one of a few texts, or a function.
 
     Args:
-        asked_by: the class that asks.
+        asked_by: the class that has the option.
         option: the name of the option.
-        value: what the user passed.
+        value: the value that the user passed.
         choices: the texts.
         needs_result: whether the function must return something.
 
@@ -118,9 +118,9 @@ def require_duration(
     """Check a length of time.
 
     Args:
-        asked_by: the class that asks.
+        asked_by: the class that has the option.
         option: the name of the option.
-        value: what the user passed.
+        value: the value that the user passed.
         above_zero: whether zero is refused too.
         optional: whether it may be None.
 
@@ -142,10 +142,10 @@ def require_duration(
 
 
 def require_seconds(asked_by: str, option: str, value: object) -> None:
-    """Check a number of seconds that is waited.
+    """Check a wait in seconds.
 
     Raises:
-        GraphError: if it is not a number, not above 0, or more than can be waited.
+        GraphError: if it is not a number, not above 0, or too long for some platform.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _LONGEST_WAIT:  # type: ignore[operator] # a number
@@ -159,7 +159,7 @@ def require_count(asked_by: str, option: str, value: object, *, least: int = 1, 
     """Check a whole number.
 
     Raises:
-        GraphError: if it is not an integer, or out of bounds.
+        GraphError: if it is not an integer, or out of range.
 
     >>> require_count("HttpSink", "retries", -1, least=0)
     Traceback (most recent call last):
@@ -171,7 +171,7 @@ def require_count(asked_by: str, option: str, value: object, *, least: int = 1, 
 
 
 def require_flag(asked_by: str, option: str, value: object, *, optional: bool = False) -> None:
-    """Check an option that is True or False, or None where that is allowed.
+    """Check an option that is True or False, or None if that is allowed.
 
     Raises:
         GraphError: if it is another value.
@@ -182,12 +182,12 @@ def require_flag(asked_by: str, option: str, value: object, *, optional: bool = 
 
 
 def require_name(asked_by: str, option: str, value: object, what: str = "a name", *, optional: bool = False) -> None:
-    """Check a text that is not empty, or None where that is allowed.
+    """Check a text that is not empty, or None if that is allowed.
 
     Args:
-        asked_by: the class that asks.
+        asked_by: the class that has the option.
         option: the name of the option.
-        value: what the user passed.
+        value: the value that the user passed.
         what: the kind of thing it names, with its article.
         optional: whether it may be None.
 
@@ -205,7 +205,7 @@ def names_of(asked_by: str, option: str, value: Iterable[str], *, what: str = "n
     """Return the names in a list, which may be empty.
 
     Raises:
-        GraphError: if it is a text or no list, or a name is empty, or there twice.
+        GraphError: if it is a single text or not a list, or a name is empty or duplicate.
 
     >>> names_of("PostgresSink", "key", "id", what="columns")
     Traceback (most recent call last):
@@ -225,7 +225,7 @@ def names_of(asked_by: str, option: str, value: Iterable[str], *, what: str = "n
 
 
 def require_mapping(asked_by: str, option: str, value: Any, what: str) -> None:
-    """Check settings that are passed on to another library, or None. The error has no value of theirs: secrets.
+    """Check settings for another library, or None. The error shows no values, which may be secrets.
 
     Raises:
         GraphError: if it is not a mapping, or a name is not text.
@@ -240,7 +240,7 @@ def require_mapping(asked_by: str, option: str, value: Any, what: str) -> None:
 
 
 def _listed(choices: Sequence[str | None]) -> str:
-    """Return choices as a sentence has them.
+    """Return choices in words, for a sentence.
 
     >>> _listed(("fail", "drop", None))
     "'fail', 'drop' or None"

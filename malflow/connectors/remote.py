@@ -1,4 +1,4 @@
-"""A remote system: which of its errors pass, how long it is tried again, and what it says without secrets."""
+"""A remote system: transient errors, retries, and error texts without secrets."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ E = TypeVar("E", bound=MalflowError)
 
 
 class RemoteSystem(ABC, Generic[E]):
-    """A server or database of a connector. The repr of a subclass shows where it is, never a secret.
+    """A server or database of a connector. The repr of a subclass shows its address, never a secret.
 
     Args:
-        asked_by: the class that asks, for messages.
-        retry_for: how long a lost connection is tried again before the error surfaces.
+        asked_by: the class that uses it, for messages.
+        retry_for: how long to retry a lost connection before the error surfaces.
 
     Attributes:
         retry_for: the same in seconds.
-        error: the class of what is raised when an action fails.
-        refusals: the classes of what the client library raises.
+        error: the class of the error when an action fails.
+        refusals: the classes of errors that the client library raises.
 
     Raises:
         GraphError: if `retry_for` is not a timedelta, or negative.
@@ -46,7 +46,7 @@ class RemoteSystem(ABC, Generic[E]):
     @staticmethod
     @abstractmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
 
     @staticmethod
     @abstractmethod
@@ -54,10 +54,10 @@ class RemoteSystem(ABC, Generic[E]):
         """Return the server's error text."""
 
     def retry(self, action: Callable[[], T], what: str) -> T:
-        """Return the result of an idempotent action, repeated while the connection is lost for at most `retry_for`.
+        """Return the result of an idempotent action; retry it for up to `retry_for` while the connection is lost.
 
         Raises:
-            MalflowError: of the class `error`, if it is lost for longer, or the server refuses what is done.
+            MalflowError: of the class `error`, if it is lost for longer, or the server reports an error.
         """
         try:
             return repeated(action, self.retry_for, self.is_lost, lambda error: self.failure(what, error))
@@ -65,7 +65,7 @@ class RemoteSystem(ABC, Generic[E]):
             raise self.failure(what, error) from None
 
     def failure(self, what: str, error: BaseException) -> E:
-        """Return an error that says what failed, where, and the server's reason."""
+        """Return an error that names the failed action, the server, and its reason."""
         return self.error(f"{what} failed at {self!r}: {self.without_secrets(self.reason(error))}")
 
     def without_secrets(self, text: str) -> str:

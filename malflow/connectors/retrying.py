@@ -1,4 +1,4 @@
-"""Actions on a server that are repeated while its connection is lost."""
+"""Retry actions on a server while its connection is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("malflow")
 _TOLD_AT = 2
-"""The attempt after whose failure the log hears: a deadlock, say, is over with the next one."""
+"""The attempt whose failure is the first to be logged: a deadlock, say, is resolved by the next one."""
 _TOLD_EVERY = 30.0
 _LONGEST_WAIT = 2.0
 _STEP = 0.2
@@ -29,15 +29,15 @@ def repeated(
     is_lost: Callable[[Exception], bool],
     text_of: Callable[[Exception], object] = str,
 ) -> T:
-    """Return the result of an idempotent action, called again while `is_lost` says that a later call may succeed.
+    """Return the result of an idempotent action; retry it while `is_lost` returns True for its error.
 
-    A run that is to stop is not held up: the first failure after that counts.
+    A run that is stopping is not held up: the next failure is final.
 
     Args:
         action: raises an exception if it fails.
-        seconds: after that long, the action's exception is raised.
-        is_lost: whether an exception is one of the connection or of contention.
-        text_of: returns what the log says of an exception, without secrets.
+        seconds: how long to retry before the action's exception is raised.
+        is_lost: whether an exception comes from the connection or from contention.
+        text_of: returns the text of an exception for the log, without secrets.
     """
     last: Exception | None = None
     tell_at = 0.0
@@ -51,12 +51,12 @@ def repeated(
             last = error
             if attempt >= _TOLD_AT and time.monotonic() >= tell_at:
                 tell_at = time.monotonic() + _TOLD_EVERY
-                _LOG.warning("%s; trying again, for %g s", text_of(error), seconds)
+                _LOG.warning("%s; retrying for %g s", text_of(error), seconds)
     raise last if last is not None else AssertionError("there is always a first attempt")
 
 
 def _sleep(seconds: float) -> None:
-    """Wait, but not for long once the run is to stop."""
+    """Wait, but not for long once the run is stopping."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not is_stopping():
         time.sleep(min(left, _STEP))

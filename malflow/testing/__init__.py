@@ -1,6 +1,6 @@
 """Test helpers for dataflows: scripted sources, a file system that injects faults, and an exactly-once check.
 
-Each is imported on first use: the file system needs fsspec, the check needs hypothesis (``pip install
+Each helper is imported on first use: the file system needs fsspec, the check needs hypothesis (``pip install
 'malflow[testing]'``).
 
 >>> from malflow import SingleThreadRuntime

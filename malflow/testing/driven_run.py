@@ -1,4 +1,4 @@
-"""A run in this process whose ticks, snapshots and rescales are called for one by one."""
+"""A run in this process whose ticks, snapshots and rescales are triggered one by one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["DrivenRun"]
 
 
 class DrivenRun(Workers):
-    """The workers of a program, with the ticks that they take and the snapshots that they are restored from.
+    """The workers of a program, with their ticks and snapshots.
 
     Args:
         program: the program.
-        parallelism: how many workers each stage has.
+        parallelism: the number of workers in each stage.
         tracked: whether to track changes for `deltas` and snapshots.
-        debug: whether to run the checks that are too slow to run always.
-        persistence: where snapshots are saved, if at all.
+        debug: whether to run checks that are too slow for normal runs.
+        persistence: the store of snapshots, if any.
         start: how the run restores state.
 
     Attributes:
@@ -65,7 +65,7 @@ class DrivenRun(Workers):
 
     @property
     def is_finished(self) -> bool:
-        """Whether every source has given its last record."""
+        """Whether every source has emitted its last record."""
         return self.ticks.is_finished
 
     def load_snapshot(
@@ -83,7 +83,7 @@ class DrivenRun(Workers):
         self.ticks.number = tick
 
     def resume(self) -> RestoredState | None:
-        """Claim the job, restore its last snapshot, and build the readers; return what it has."""
+        """Claim the job, restore its last snapshot, and build the readers; return the restored state."""
         restored = self.snapshots.restore()
         self.snapshots.take_over()
         self._host.open(self.ticks.number)
@@ -97,7 +97,7 @@ class DrivenRun(Workers):
         self.ticks.start(self.live)
 
     def tick(self) -> int:
-        """Poll every source once, carry all of it through every stage, and tell how many records came."""
+        """Poll every source once, carry the records through every stage, and return their number."""
         tick = self.ticks.begin()
         self.ticks.end(tick, self.run(tick))
         if self.ticks.polled:
@@ -126,7 +126,7 @@ class DrivenRun(Workers):
         release_all((partial(super().close, error), partial(self.snapshots.close, error)), error)
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
-        """Continue as if the ticks of an earlier run had been this one's, with no time between.
+        """Continue as if this run had executed the ticks of an earlier one, with no time in between.
 
         Args:
             quiet: the quiet sources after the last tick.

@@ -18,16 +18,16 @@ from malflow.testing.trial import Outcome, built, try_out
 __all__ = ["assert_exactly_once"]
 
 _ALWAYS = (
-    "state that is kept outside of malflow: in a global, a closure, or an attribute of a logic",
+    "state kept outside of malflow: in a global, a closure, or an attribute of a logic",
     "a value that depends on the clock, on random numbers, or on the iteration order of a set",
 )
 _AFTER_A_RESTART = (
     *_ALWAYS,
-    "an object that two keys or two operators share and one of them changes: after a restore each has its own copy",
+    "an object that two keys or operators share, and one of them changes: after a restore each has its own copy",
 )
 _OVER_WORKERS = (
-    "a result that depends on the number of workers: on the order between their records, or on the records each of "
-    "them sees, as with epochs that every worker generates from its own records; pass rescale=False if intended"
+    "a result that depends on the number of workers: on the order between their records, or on the records that each "
+    "of them sees, as with epochs that every worker generates from its own records; pass rescale=False if intended"
 )
 
 
@@ -44,14 +44,14 @@ def assert_exactly_once(
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
-    The dataflow runs under many schedules of snapshots, stops, crashes and rescales. Its sources are replaced by ones
-    that emit `inputs`, and its sinks by recorders, so that nothing outside is touched. State goes through real
+    The dataflow runs under many schedules of snapshots, stops, crashes and rescales. Its sources are replaced by
+    sources that emit `inputs`, and its sinks by recorders, so no external system is touched. State goes through real
     snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an undisturbed
-    one:
+    run:
 
     - every key of every stateful operator has the same state after the last record;
-    - every sink received the same messages, in any order. Messages written after the snapshot that a crash returned
-      to do not count, as with a transactional sink;
+    - every sink received the same messages, in any order. Messages written after the snapshot to which a crash
+      returned do not count, as with a transactional sink;
     - no attempt, not even one that a crash discarded, wrote a message that the undisturbed run does not write.
 
     A schedule that fails is shrunk, and reported with the first difference.
@@ -59,8 +59,8 @@ def assert_exactly_once(
     Each tick processes one record, and several sources and parts take turns, so the order is always the same. States
     and values are compared by their contents, so they need no ``__eq__``.
 
-    The clock of ticks is scripted too, and nothing sleeps: each record's tick begins at the same time in all runs, also
-    after a restart, as if there had been no downtime. So timers by the clock and `idle_after` can be tested.
+    The tick clock is scripted too, and nothing sleeps: each record's tick begins at the same time in all runs, even
+    after a restart, as if there had been no downtime. So timers in tick time and `idle_after` can be tested.
 
     Args:
         build_dataflow: builds the dataflow, as `SingleThreadRuntime` takes it.
@@ -68,22 +68,22 @@ def assert_exactly_once(
             keys, the items are a mapping from part to items. An item is a value, whose timestamp is its index, or a
             `Timed` value. A source emits a copy of each item, as if it had read it. `PAUSE` is a tick without a record,
             and ``PAUSE(seconds)`` two of them, with that time between.
-        parallelism: the numbers of workers to run with; the undisturbed run has the first one.
+        parallelism: the numbers of workers to run with; the undisturbed run has the first of them.
         max_examples: how many schedules to try.
         rescale: whether to change the number of workers, which must not change the results. If False, a run keeps
             its number of workers and is compared with an undisturbed run of the same number. Always off if the
             dataflow has state under ``key_local``, which cannot be moved.
-        ticks: how many seconds each tick begins after the one before; or a sequence of such numbers, of which the last
-            counts for all ticks that follow. The time in a ``PAUSE(seconds)`` comes from there.
-        at_end: what the end of the input does, as in `SingleThreadRuntime`. By default windows close and timers fire,
-            so that their results are compared; with ``"keep"`` they do not.
+        ticks: the seconds from the begin of each tick to the next; or a sequence of such numbers, the last of which
+            applies to all ticks that follow. A ``PAUSE(seconds)`` has its own time.
+        at_end: the effect of the end of the input, as in `SingleThreadRuntime`. By default windows close and timers
+            fire, so that their results are compared; with ``"keep"`` they do not.
         seed: seeds the choice of schedules; by default they are the same every time.
 
     Raises:
         AssertionError: if a schedule changes the results.
         GraphError: if the dataflow is malformed, `inputs` does not fit its sources, or an argument is invalid.
         OperatorError: if user code fails, or a state cannot be pickled.
-        MissingDependency: if hypothesis is not installed; ``pip install 'malflow[testing]'`` brings it.
+        MissingDependency: if hypothesis is not installed; run ``pip install 'malflow[testing]'``.
 
     >>> from malflow.sinks import VecSink
     >>> from malflow.sources import SingleIteratorSource
@@ -169,7 +169,7 @@ def _report(schedule: Schedule, usual: int, story: str, differing: Sequence[str]
     undisturbed = not schedule.steps and schedule.workers == usual
     return "\n".join(
         [
-            "two undisturbed runs have different results, each of them:"
+            "two undisturbed runs have different results; the schedule of both:"
             if undisturbed
             else "the results differ from those of an undisturbed run, under this schedule:",
             story,

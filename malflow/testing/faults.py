@@ -37,7 +37,7 @@ KINDS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that is injected once.
+    """A fault to inject once.
 
     ================= ==================================================================================
     `crash_before`    `Crash` is raised; the operation is not done
@@ -53,7 +53,7 @@ class Fault:
     ================= ==================================================================================
 
     Args:
-        kind: one of these.
+        kind: one of the kinds above.
         operation: ``"write"``, ``"read"``, ``"list"`` or ``"delete"``.
         path_contains: a substring of the path; the default matches every path.
         nth: how many matching operations succeed first.
@@ -136,7 +136,7 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
         self._lock = threading.RLock()
 
     def release(self) -> int:
-        """Apply the delayed operations and return their number; one that lost to another write is dropped."""
+        """Apply the delayed operations and return their number; drop a write if its object was written meanwhile."""
         with self._lock:
             late, self._late = self._late, []
         for operation in late:
@@ -218,7 +218,7 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
         return io.BytesIO(self.cat_file(path))
 
     def _meet(self, operation: str, path: str) -> str | None:
-        """Return the kind of the fault that is due, if any, and log the operation."""
+        """Log an operation, and return the kind of fault that is due, if any."""
         with self._lock:
             due = None
             for at, fault in enumerate(self.faults):

@@ -27,9 +27,9 @@ class FeedRecord:
     """One record, with its source and part; or a pause: a tick without a record.
 
     Attributes:
-        source, part, value, timestamp: those of the record.
+        source, part, value, timestamp: the record's source, part, value and timestamp.
         is_pause: whether it is a pause.
-        gap: how many seconds the tick begins after the one before; None if the item does not say.
+        gap: the seconds from the begin of the previous tick to this one; None if the item does not set them.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Feed:
         return len(self.records)
 
     def source(self, name: str, *, keyed: bool) -> StatefulSource[Any, Any, Any, int]:
-        """Return the source that replaces the one of this name."""
+        """Return the replacement for the source of this name."""
         numbers: dict[Any, list[int]] = {part: [] for part in self._parts[name]}
         for number, record in enumerate(self.records):
             if record.source == name:
@@ -101,7 +101,7 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
     """Return the feed of a test's inputs: the items of the only source, or of each source by name.
 
     Raises:
-        GraphError: if a source has no items, a name is not that of a source, or the items do not fit the source.
+        GraphError: if a source has no items, there is no source of a name, or the items do not fit the source.
     """
     if not isinstance(inputs, Mapping):
         if len(sources) != 1:
@@ -118,14 +118,14 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
 
 
 def tick_times(feed: Feed, ticks: float | Sequence[float]) -> list[datetime]:
-    """Return when the tick of each record begins, and that of the end.
+    """Return the times at which the ticks of the records begin, and last the time of the end.
 
     Args:
         feed: the records.
-        ticks: the seconds between ticks, of which the last counts for all that follow.
+        ticks: the seconds between ticks; the last number applies to all ticks that follow.
 
     Raises:
-        GraphError: if these are not numbers of at least zero.
+        GraphError: if one is not a number, or negative.
     """
     gaps = list(ticks) if isinstance(ticks, Sequence) else [ticks]
     if not gaps or any(

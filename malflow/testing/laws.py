@@ -1,4 +1,4 @@
-"""What the suites for connectors have in common: laws by name, and the errors that say which one is broken."""
+"""The common part of the suites for connectors: laws by name, and errors that name the broken one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Laws"]
 
 
 class Laws:
-    """The laws of a suite, each of which may be left out.
+    """The laws of a suite; each can be excluded.
 
     Args:
         suite: the name of the suite.
         known: the names of its laws.
-        without: those that are not checked.
-        secrets: texts that nothing may show.
+        without: the names of excluded laws.
+        secrets: texts that no repr, position or handle may contain.
 
     Raises:
         GraphError: if a law is unknown.
@@ -43,7 +43,7 @@ class Laws:
         return law not in self._without
 
     def broken(self, law: str, what: str) -> NoReturn:
-        """Raise the error that says that a law is broken."""
+        """Raise the error for a broken law."""
         __tracebackhide__ = True
         raise AssertionError(f"{self._suite}: the law {law!r} is broken: {what}")
 
@@ -67,7 +67,7 @@ class Laws:
         except Exception as error:  # noqa: BLE001 - classes of the user may raise any
             self.broken(law, f"{what} can't be pickled: {type(error).__name__}: {error_text(error)}")
         if likeness(loaded) != likeness(thing):
-            self.broken(law, f"{what} is another one after pickling: {short_repr(thing)} became {short_repr(loaded)}")
+            self.broken(law, f"{what} changes when it is pickled: {short_repr(thing)} became {short_repr(loaded)}")
         self.hide(f"{what}, pickled,", data.decode("latin-1"))
         return loaded
 
@@ -87,7 +87,7 @@ class Laws:
         )
         self.broken(
             law,
-            f"{what}: {len(got)} where {len(expected)} were expected; at number {at + 1} "
-            f"{short_repr(expected[at]) if at < len(expected) else 'nothing'} was expected, and there was "
+            f"{what}: expected {len(expected)}, got {len(got)}; at number {at + 1}, expected "
+            f"{short_repr(expected[at]) if at < len(expected) else 'nothing'}, got "
             f"{short_repr(got[at]) if at < len(got) else 'nothing'}",
         )

@@ -46,7 +46,7 @@ class Schedule:
 
 
 def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> SearchStrategy[Schedule]:
-    """Return a strategy for schedules over `records` records; without `rescale` the number of workers is constant."""
+    """Return a strategy for schedules of `records` records; without `rescale` the number of workers is constant."""
     from hypothesis import strategies as st  # noqa: PLC0415 - an optional dependency
 
     def schedule(workers: int) -> SearchStrategy[Schedule]:

@@ -29,7 +29,7 @@ class Mark(Enum):
         return self.name
 
     def __call__(self, seconds: float) -> Pause:
-        """Return a pause of some time, by the clock of ticks; only `PAUSE` has one."""
+        """Return a pause of some seconds of tick time; only `PAUSE` can be called."""
         is_number = not isinstance(seconds, bool) and isinstance(seconds, (int, float))
         if self is not Mark.PAUSE or not is_number or not 0 < seconds < inf:
             raise GraphError(f"write PAUSE(seconds), with a positive number; got {self!r}({short_repr(seconds)})")
@@ -38,7 +38,7 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of some time: polls without records, and the time between."""
+    """A pause of some time: polls without records, and the time between them."""
 
     seconds: float
 
@@ -47,13 +47,14 @@ class Pause:
 
 
 CRASH: Final = Mark.CRASH
-"""Raise `Crash` here, after the items before it were processed; once per source object, so that a restart passes it."""
+"""Raise `Crash` here, after the items before it were processed; once per source object, so that a restart gets past it.
+"""
 
 PAUSE: Final = Mark.PAUSE
 """Return nothing from one poll, so that the items before and after are in different ticks.
 
-``PAUSE(seconds)`` returns nothing from three polls, and the clock of ticks skips that time after the second: nothing
-sleeps.
+``PAUSE(seconds)`` returns nothing from three polls, and the tick clock skips that time after the second, without a
+sleep.
 """
 
 END: Final = Mark.END
@@ -71,8 +72,8 @@ class Timed:
 class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
     """A source for tests that follows a script and can resume from a position.
 
-    A script has values, `Timed` values, and the marks `CRASH`, `PAUSE`, ``PAUSE(seconds)`` and `END`. Create the source
-    outside ``build_dataflow``: it remembers which crashes have happened.
+    A script consists of values, `Timed` values, and the marks `CRASH`, `PAUSE`, ``PAUSE(seconds)`` and `END`. Create
+    the source outside ``build_dataflow``: it remembers which crashes have happened.
 
     Args:
         script: the items of the one part, whose records have no key; or a mapping from part to items, whose records
@@ -114,9 +115,9 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
 
 
 def _polls(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of a script, with pauses around each that takes time: each is one poll.
+    """Yield the items of a script, one for each poll, with a pause before and after each pause that takes time.
 
-    The first one ends a tick that polls until nothing comes, so that time passes between two ticks without records.
+    The first pause ends a tick that polls until it gets nothing, so that time passes between two ticks without records.
     """
     for item in items:
         yield from (PAUSE, item, PAUSE) if isinstance(item, Pause) else (item,)
@@ -169,7 +170,7 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         return self._position + at_end
 
     def take_skipped(self) -> timedelta:
-        """Return how much time the clock of ticks skips now."""
+        """Return the time that the tick clock skips now."""
         skipped, self._skipped = self._skipped, timedelta(0)
         return skipped
 

@@ -1,4 +1,4 @@
-"""The suite for transactional sinks: whether each transaction is visible once and whole, whatever happens."""
+"""The suite for transactional sinks: whether each transaction becomes visible once and whole, whatever happens."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _SIZE = 6
 _MOST_ATTEMPTS = 50
 _SHORTLY = 0.5
 _CLAIM, _NEXT = 9, 10
-"""Claims of a run and the next one, whose order is another one as texts."""
+"""Claims of a run and the next one; as texts they would sort in the opposite order."""
 
 _LAST = 2
 _RETURNS: Final = ((0, True), (1, True), (1, False), (_LAST, True), (_LAST, False))
-"""How many of two transactions the copy has that is put back, and whether a run is amid its third transaction then."""
+"""How many of two transactions the restored copy has, and whether a run is then within its third transaction."""
 
 CRASHES: Final = (("fence", 1), ("abort", 1), ("prepare", 1), ("prepare", 3), ("commit", 1), ("commit", 2))
-"""The calls at which a job crashes, and at which time."""
+"""The calls at which a job crashes, and whether before or after them."""
 
 
 def assert_sink(
@@ -79,48 +79,49 @@ def assert_sink(
 ) -> None:
     """Check that a transactional sink keeps the laws of the contract, so that its output is exactly-once.
 
-    Each law writes values that no other writes, under a job of its own, into the same place outside. The laws:
+    Each law has its own job and its own values, but all laws write to the same external system. The laws:
 
-    - ``invisible``: what was written, or prepared, is not visible before it is committed.
+    - ``invisible``: values that were written, or prepared, are not visible before they are committed.
     - ``visible``: a committed transaction is visible, each value once.
     - ``empty``: `prepare` returns None if nothing was written since the last one.
     - ``handles``: a handle can be pickled, and is not changed afterwards.
     - ``idempotent``: committing again, by this object or the next run's, changes nothing.
     - ``several``: several prepared transactions are committed by one call, also if the first was committed before.
-    - ``heir``: the next run's object commits what an object prepared that is gone, and writes on.
+    - ``heir``: the next run's object commits the transactions prepared by an object that is gone, and continues.
     - ``ledger``: `fence` returns the number of the last committed transaction, zero if there is none, or None.
-    - ``abort``: what was written or prepared and is not kept never becomes visible.
-    - ``keep``: `abort` leaves what is in its argument, which can be committed afterwards.
-    - ``close``: `close` neither commits nor drops what is prepared, and the object can be fenced and used again.
-    - ``others``: the transactions of another sink of the same job, into the same place, are its own.
+    - ``abort``: values that were written or prepared, but not kept, never become visible.
+    - ``keep``: `abort` keeps the handles in its argument, which can be committed afterwards.
+    - ``close``: `close` neither commits nor drops prepared transactions, and the object can be fenced and used again.
+    - ``others``: another sink of the same job, with the same target, has its own transactions.
     - ``zombie``: once a run with a higher claim has fenced, an object of a former run makes nothing visible.
-    - ``stale``: `fence` with a lower claim raises, and does no harm to the run that has the higher one.
-    - ``restored``: checked if `copy_output` is passed. Once the output has returned to a state of before the last
-      committed transaction, amid a run or between two, the next `commit`, and each `fence` whose owner knows of the
-      transaction,
-      raises: later transactions do not hide the gap. An output that has lost nothing is written on.
-    - ``frozen``: checked if `freeze` is passed. A commit to an outside system that does not answer raises within
-      `timeout`, and goes through if the system answers again soon; the next run writes each value once.
+    - ``stale``: `fence` with a lower claim raises, and does no harm to the run with the higher claim.
+    - ``restored``: checked if `copy_output` is passed. Once the output has returned to a state before the last
+      committed transaction, during a run or between two, the next `commit` raises, as does each `fence` whose owner
+      knows of the transaction: later transactions must not hide the gap. If nothing was lost, the sink continues.
+    - ``frozen``: checked if `freeze` is passed. A commit to an external system that does not answer raises within
+      `timeout`, or succeeds if the system answers again soon; the next run writes each value once.
     - ``crashes``: a job that crashes before and after each call writes each value once; no transaction is ever visible
       in part.
     - ``secrets``: none of `secrets` is in a handle or in the ``repr`` of a sink.
 
     Args:
-        make_sink: returns a new sink that writes to the same place: an implementation, a `StatelessSink`, or what
-            `malflow.connect` returns. Its delivery is exactly-once.
-        read_back: returns all values that are visible outside, as `make_value` has made them, in any order.
-        make_value: returns the value of a record by its number; different ones for different numbers. The number is
-            the record's key and timestamp.
-        copy_output: copies the output with its ledger, all that the outside system keeps of this sink, and returns a
-            function that puts this copy in the place of what is there then: as a restored backup, a promoted standby
-            or an older disk does. A folder is copied and moved back, a server stopped, its data replaced, and started.
-        freeze: suspends the outside system while its context is open: its connections stay open, without an answer.
-        timeout: the most seconds until a frozen system is given up.
-        without: the laws that are not checked.
-        secrets: texts that may not show, such as passwords.
+        make_sink: returns a new sink with the same target: an implementation, a `StatelessSink`, or a result of
+            `malflow.connect`. Its delivery is exactly-once.
+        read_back: returns all values that are visible in the external system, as returned by `make_value`, in any
+            order.
+        make_value: returns the value of a record by its number; different numbers must have different values. The
+            number is the record's key and timestamp.
+        copy_output: copies the output with its ledger (everything that the external system keeps for this sink), and
+            returns a function that replaces the current output by this copy, as a restored backup, a promoted standby
+            or an older disk does. For example, copy a folder and move it back; stop a server, replace its data, and
+            start it.
+        freeze: returns a context in which the external system is suspended: connections stay open, without an answer.
+        timeout: the maximum seconds until a frozen system is given up.
+        without: the laws not to check.
+        secrets: texts that may not be shown, such as passwords.
 
     Raises:
-        AssertionError: naming the first law that is broken.
+        AssertionError: if a law is broken; the message names the first.
         GraphError: if it is not a transactional sink, or `without` has an unknown law.
     """
     __tracebackhide__ = True
@@ -154,14 +155,14 @@ class _SinkSuite:
         self._run = chance.token_hex(3)
 
     def close(self) -> None:
-        """Close every object that was made, also those that had crashed."""
+        """Close every object that was built, including crashed ones."""
         for sink in self._made:
             if hasattr(sink, "close"):
-                with suppress(Exception):  # a zombie's may fail
+                with suppress(Exception):  # a zombie may fail to close
                     sink.close()
 
     def check(self) -> None:
-        """Check the laws, those on which others build first."""
+        """Check the laws, the basic ones first."""
         __tracebackhide__ = True
         self._laws.hide("the repr of the sink", repr(self._sink()))
         for law in (self._commit, self._several, self._heir, self._abort):
@@ -195,14 +196,14 @@ class _SinkSuite:
         return impl
 
     def _fenced(self, law: str, name: str, claim: int) -> tuple[Any, int | None]:
-        """Return a new object that has taken over, and what its `fence` returned."""
+        """Return a new object that has taken over, and the result of its `fence`."""
         __tracebackhide__ = True
         sink = self._sink()
         with self._laws.of(law):
             return sink, sink.fence(self._owner(name, claim))
 
     def _begun(self, law: str, name: str, claim: int = _CLAIM, keep: Sequence[Any] = ()) -> Any:
-        """Return a new object that has taken over and dropped what was left behind."""
+        """Return a new object that has taken over, and aborted everything but `keep`."""
         __tracebackhide__ = True
         sink, _ = self._fenced(law, name, claim)
         with self._laws.of(law):
@@ -248,7 +249,7 @@ class _SinkSuite:
             found = seen.count(likeness(value))
             if found != times:
                 what = f"value {short_repr(value)} is visible {found} times"
-                self._laws.broken(law, f"{when}, {what}, where {times or 'none'} was expected")
+                self._laws.broken(law, f"{when}, {what}, expected {times}")
 
     def _visible(self, law: str) -> list[Any]:
         with self._laws.of(law):
@@ -297,7 +298,7 @@ class _SinkSuite:
         more = self._write("several", sink)
         self._commit_all("several", sink, handles)
         self._see("several", "after three transactions were committed", [it for them in values for it in them], 1)
-        self._see("invisible", "after the transactions before were committed", more, 0)
+        self._see("invisible", "after the earlier transactions were committed", more, 0)
         self._commit_all("several", sink, [self._prepare("several", sink, 12)])
         self._see(
             "several",
@@ -333,14 +334,14 @@ class _SinkSuite:
         heir = self._begun("abort", "abort", _NEXT)
         values = self._write("abort", heir)
         self._commit_all("abort", heir, [self._prepare("abort", heir, 1)])
-        self._see("abort", "after the next run has written the transaction anew", values, 1)
+        self._see("abort", "after the next run has written the transaction again", values, 1)
         self._see("abort", "though the next run aborted it", [*prepared, *written], 0)
         dropped = self._write("abort", heir)
         with self._laws.of("abort"):
             heir.abort([])
         values = self._write("abort", heir)
         self._commit_all("abort", heir, [self._prepare("abort", heir, 2)])
-        self._see("abort", "after an abort() amid a transaction", values, 1)
+        self._see("abort", "after an abort() during a transaction", values, 1)
         self._see("abort", "though it was written before an abort()", dropped, 0)
 
     def _keep(self) -> None:
@@ -353,7 +354,7 @@ class _SinkSuite:
         heir = self._begun("keep", "keep", _NEXT, handles)
         self._see("invisible", "after an abort() that keeps it", values, 0)
         self._commit_all("keep", heir, handles)
-        self._see("keep", "after a commit() of what abort() has kept", values, 1)
+        self._see("keep", "after a commit() of a handle that abort() has kept", values, 1)
 
     def _close(self) -> None:
         __tracebackhide__ = True
@@ -403,14 +404,14 @@ class _SinkSuite:
         mine = self._prepare("zombie", heir, 2)
         number = next(self._numbers)
         more = [self._make_value(number)]
-        with suppress(Exception):  # as far as it gets
+        with suppress(Exception):  # it may fail anywhere
             _write_batch(zombie, [number], more, [number])
             late = zombie.prepare(2)
             self._try(zombie, late)
             zombie.commit([handle, late])
-        self._see("zombie", "after the former run wrote on", [*prepared, *more], 0)
+        self._see("zombie", "after the former run continued to write", [*prepared, *more], 0)
         self._commit_all("zombie", heir, [mine])
-        self._see("zombie", "after the present run's commit()", values, 1)
+        self._see("zombie", "after the current run's commit()", values, 1)
         self._try(zombie, handle)
         self._see("zombie", "after the former run's last commit()", [*prepared, *more], 0)
         self._see("zombie", "after the former run's last commit()", values, 1)
@@ -438,16 +439,16 @@ class _SinkSuite:
         self._see("stale", "after a run with a lower claim tried to take over", [*values, *more], 1)
 
     def _restore_all(self) -> None:
-        """Check what happens after each return of the output to an earlier state."""
+        """Check the sink after each return of the output to an earlier state."""
         __tracebackhide__ = True
         if self._copy_output is not None:
             for kept, is_amid in _RETURNS:
                 self._restore(self._copy_output, kept, is_amid=is_amid)
 
     def _restore(self, copy_output: Callable[[], Callable[[], None]], kept: int, *, is_amid: bool) -> None:
-        """Put the output back to where it had some of two transactions, and see whether that is noticed."""
+        """Restore the output to a copy with some of two transactions, and check whether the sink notices."""
         __tracebackhide__ = True
-        name, after = f"restored-{kept}-{is_amid}", f"after {kept} of 2 transactions were put back"
+        name, after = f"restored-{kept}-{is_amid}", f"after a copy with {kept} of 2 transactions was restored"
         is_lost = kept < _LAST
         sink, known = self._begun("restored", name), _LAST
         put_back = copy_output()
@@ -459,7 +460,7 @@ class _SinkSuite:
             values = self._write("restored", sink)
             handle = self._prepare("restored", sink, _LAST + 1)
             (put_back if is_lost else copy_output())()
-            self._notice(f"commit() of a third, {after} amid a run,", lambda: sink.commit([handle]), is_lost=is_lost)
+            self._notice(f"commit() of a third, {after} during a run,", lambda: sink.commit([handle]), is_lost=is_lost)
             self._see("restored", f"{after} and a third was committed", values, int(not is_lost))
             known += int(not is_lost)
         else:
@@ -470,7 +471,7 @@ class _SinkSuite:
         self._notice(f"fence() of the next run, {after},", lambda: self._sink().fence(owner), is_lost=is_lost)
 
     def check_frozen(self, freeze: Callable[[], AbstractContextManager[object]], timeout: float) -> None:
-        """Commit while the outside system does not answer: shortly, and for longer than the sink waits."""
+        """Commit while the external system does not answer: for a moment, and for longer than the sink waits."""
         __tracebackhide__ = True
         sink = self._begun("frozen", "frozen")
         values = self._write("frozen", sink)
@@ -490,13 +491,13 @@ class _SinkSuite:
             except TimeoutError:
                 raised = None
             if raised is None:
-                self._laws.broken("frozen", f"commit() raised no error in {timeout:g} s of a system that is frozen")
+                self._laws.broken("frozen", f"commit() raised no error in {timeout:g} s while the system was frozen")
         after = self._begun("frozen", "frozen", _NEXT, [handle])
         self._commit_all("frozen", after, [handle])
         self._see("frozen", "after the system was frozen, and the next run committed", values, 1)
 
     def _notice(self, what: str, call: Callable[[], Any], *, is_lost: bool) -> None:
-        """Check that a call raises if transactions are lost, and only then; not that another run has the output."""
+        """Check that a call raises if, and only if, transactions are lost; and not a `FencedError`."""
         __tracebackhide__ = True
         if not is_lost:
             with self._laws.of("restored"):
@@ -508,10 +509,10 @@ class _SinkSuite:
             self._laws.broken("restored", f"{what} said that another run has the output: {error}")
         except Exception:  # noqa: BLE001 - the connector's own
             return
-        self._laws.broken("restored", f"{what} raised no error, though a transaction that was committed is lost")
+        self._laws.broken("restored", f"{what} raised no error, though a committed transaction is lost")
 
     def _crash(self, call: str, when: str, nth: int) -> None:
-        """Run a job that crashes at a call, and is started again until it ends."""
+        """Run a job that crashes at a call, and restart it until it ends."""
         __tracebackhide__ = True
         where = f"a crash {when} call {nth} of {call}()"
         numbers = [next(self._numbers) for _ in range(_SIZE)]
@@ -563,12 +564,12 @@ class _Plan:
 
 
 class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
-    """Passes everything to a sink, and crashes where a plan says so; it is never closed, as if the process were killed.
+    """Forward calls to a sink, and crash according to a plan; never close the sink, as if the process were killed.
 
     Args:
         sink: the sink.
-        plan: where to crash.
-        transactions: gets the values of each prepared transaction.
+        plan: the call at which to crash.
+        transactions: receives the values of each prepared transaction.
     """
 
     def __init__(self, sink: Any, plan: _Plan, transactions: dict[int, list[Any]]) -> None:
@@ -624,7 +625,7 @@ def _write_batch(sink: Any, keys: Sequence[Any], values: Sequence[Any], timestam
 
 
 def _in_a_thread(call: Callable[[], object]) -> Future[object]:
-    """Call a function on a thread that nobody has to wait for."""
+    """Call a function on a thread for which nobody has to wait."""
     future: Future[object] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The suite for sources: whether one resumes, replays, moves and confirms as malflow needs it."""
+"""The suite for sources: whether a source resumes, replays, moves and confirms as malflow requires."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _MOST_CUTS = 8
 _SHORTLY = 0.5
 _LOST = 4
 _RETURNS: Final = ((_LOST - 2, False), (3 * _LOST, False), (3 * _LOST, True))
-"""How many records are added after the input has lost some, and whether it is read meanwhile."""
+"""The number of records to add after the input has lost some, and whether it is read meanwhile."""
 _WORKERS = (1, 2, 3, 2, 1)
 
 Record = tuple[Any, Any]
@@ -69,45 +69,45 @@ def assert_source(
 ) -> None:
     """Check that a source keeps the laws of the contract, so that a job that reads it is exactly-once.
 
-    The records outside must stay the same meanwhile, but for those that `add_records` adds; a few dozen, in two or more
+    The records in the external system must not change meanwhile, except by `add_records`; a few dozen, in two or more
     parts, are enough. The laws:
 
     - ``parts``: two source objects list the same parts, each once, and they are valid keys.
-    - ``records``: all records come, until every part is finished or `count` have come.
+    - ``records``: all records arrive, until every part is finished or there are `count` of them.
     - ``limit``: ``poll_batch(limit)`` returns two columns of equal length, of at most `limit` records.
-    - ``replay``: another object returns the same records of each part, in the same order, however many a poll takes.
+    - ``replay``: another object returns the same records of each part in the same order, whatever the limit of a poll.
     - ``positions``: ``snapshot()`` can be pickled, changes nothing, and is not changed later.
     - ``resume``: a reader built from any position, by another object, returns the rest of the records.
-    - ``move``: so does one that is built from ``collect()``, after `suspend`.
-    - ``go on``: a reader that has been left behind continues from a later position, if ``go_on_from`` says so.
-    - ``committed``: confirming a position, also twice or again after a restart, moves no reader, and loses no record
+    - ``move``: so does a reader built from ``collect()``, after `suspend`.
+    - ``go on``: a reader that has been left behind continues from a later position, if ``go_on_from`` returns True.
+    - ``committed``: confirming a position, even twice or again after a restart, moves no reader, and loses no record
       after it.
-    - ``restored``: checked if `add_records` and `copy_input` are passed. Once the input has returned to an earlier
-      state, amid a run or between two, and has grown again, less or more than before, a reader raises an error, or
-      returns just what was added since: there is no gap. A reader that had not passed the copy returns that, without
-      an error.
-    - ``frozen``: checked if `freeze` and `add_records` are passed. A reader of an outside system that does not answer
-      raises within `timeout`; if the system answers again soon, it reads on.
-    - ``lag``: ``lag()`` is a number from zero on, or None, and zero or None after the last record.
+    - ``restored``: checked if `add_records` and `copy_input` are passed. If the input has returned to an earlier state,
+      during a run or between two, and has grown again, by less or more than before, a reader raises an error, or
+      returns exactly the records added since: there is no gap. A reader that had not passed the end of the copy
+      returns them without an error.
+    - ``frozen``: checked if `freeze` and `add_records` are passed. A reader of an external system that does not answer
+      raises within `timeout`; if the system answers again soon, it continues.
+    - ``lag``: ``lag()`` is None or a number, at least zero, and zero or None after the last record.
     - ``pickle``: the source can be sent to the processes of Spark.
     - ``runs``: a run that is stopped, killed and rescaled again and again gets each record once, in the order of its
       part.
     - ``secrets``: none of `secrets` is in a position or in the ``repr`` of a source or reader.
 
     Args:
-        make_source: returns a new source of the same records: an implementation, a `StatefulSource`, or what
-            `malflow.connect` returns.
-        count: how many records there are in all parts; needed if parts never finish.
-        add_records: adds so many records outside, with other values than all before.
-        copy_input: copies what the outside system keeps of the input, and returns a function that puts this copy in the
-            place of what is there then: as a restored backup or a promoted standby does.
-        freeze: suspends the outside system while its context is open: its connections stay open, without an answer.
-        timeout: the most seconds to wait for records, and until a frozen system is given up.
-        without: the laws that are not checked.
-        secrets: texts that may not show, such as passwords.
+        make_source: returns a new source of the same records: an implementation, a `StatefulSource`, or a result of
+            `malflow.connect`.
+        count: the number of records in all parts; required if parts never finish.
+        add_records: adds this many records to the external system, with new values.
+        copy_input: copies everything that the external system keeps of the input, and returns a function that replaces
+            the current input by this copy, as a restored backup or a promoted standby does.
+        freeze: returns a context in which the external system is suspended: connections stay open, without an answer.
+        timeout: the maximum seconds to wait for records, and until a frozen system is given up.
+        without: the laws not to check.
+        secrets: texts that may not be shown, such as passwords.
 
     Raises:
-        AssertionError: naming the first law that is broken.
+        AssertionError: if a law is broken; the message names the first.
         GraphError: if it is not a source with positions, or `without` has an unknown law.
 
     >>> from malflow.testing import ScriptedSource
@@ -134,7 +134,7 @@ class _SourceSuite:
         self._positions: dict[Any, list[tuple[int, Any]]] = {}
 
     def check(self) -> None:
-        """Check the laws, those on which others build first."""
+        """Check the laws, the basic ones first."""
         __tracebackhide__ = True
         source = self._source()
         self._laws.hide("the repr of the source", repr(source.impl))
@@ -166,7 +166,7 @@ class _SourceSuite:
 
     @contextmanager
     def _reader(self, part: Any, position: Any, law: str) -> Iterator[Any]:
-        """Build a reader by a source object of its own, and suspend it at the end."""
+        """Build a reader from a new source object, and suspend it at the end."""
         __tracebackhide__ = True
         with self._laws.of(law):
             reader = self._source().build_part(part, position)
@@ -184,7 +184,7 @@ class _SourceSuite:
         return list(zip(values, stamps, strict=True))
 
     def _read(self, reader: Any, wanted: int, limit: int, law: str) -> list[Record]:
-        """Read some records, less if there are no more, and more if there are; a large limit is for all of the rest."""
+        """Read `wanted` records, or fewer if the part ends; the last poll may return more."""
         __tracebackhide__ = True
         records: list[Record] = []
         deadline = time.monotonic() + self._timeout
@@ -200,7 +200,7 @@ class _SourceSuite:
         return records
 
     def _read_all(self) -> None:
-        """Read the records of all parts in turns, one by one, and note positions."""
+        """Read the records of all parts in turn, one by one, and note positions."""
         __tracebackhide__ = True
         source = self._source()
         with ExitStack() as held, self._laws.of("records"):
@@ -240,7 +240,7 @@ class _SourceSuite:
             came = sum(map(len, self._expected.values()))
             wanted = "every part to finish" if self._count is None else f"{self._count} records"
             hint = "; pass count= if parts never finish" if self._count is None else ""
-            self._laws.broken("records", f"{came} records came in {self._timeout:g} s, instead of {wanted}{hint}")
+            self._laws.broken("records", f"{came} records arrived in {self._timeout:g} s, expected {wanted}{hint}")
         time.sleep(_REST)
 
     def _is_complete(self, readers: Mapping[Any, Any]) -> bool:
@@ -250,7 +250,7 @@ class _SourceSuite:
         return all(reader.is_finished() for reader in readers.values())
 
     def _noted(self, part: Any, reader: Any) -> tuple[int, Any, bytes]:
-        """Return how many records came, the position after them, and its pickle."""
+        """Return the number of records so far, the position after them, and its pickle."""
         __tracebackhide__ = True
         position = self._position(part, reader)
         return len(self._expected[part]), position, pickle.dumps(position, 5)
@@ -262,7 +262,7 @@ class _SourceSuite:
         what = f"the position {short_repr(position)} of part {short_repr(part)}"
         self._laws.pickled("positions", position, what)
         if likeness(position) != likeness(again):
-            self._laws.broken("positions", f"{what} is another one when asked again: {short_repr(again)}")
+            self._laws.broken("positions", f"{what} differs when asked again: {short_repr(again)}")
         return position
 
     def _check_lag(self, part: Any, reader: Any) -> None:
@@ -365,7 +365,7 @@ class _SourceSuite:
         *,
         is_amid: bool,
     ) -> None:
-        """Put the input back to before some records, add others, and see whether that is noticed."""
+        """Restore the input to a copy without some records, add others, and check whether the source notices."""
         __tracebackhide__ = True
         with self._laws.of("restored"):
             present = self._present()
@@ -385,7 +385,7 @@ class _SourceSuite:
             put_back()
             add_records(added)
             now = self._present(sum(map(len, present.values())) + added)
-        when = "amid a run" if is_amid else "between two runs"
+        when = "during a run" if is_amid else "between two runs"
         for part, records in now.items():
             rest = records[len(present.get(part, ())) :]
             what = f"part {short_repr(part)}, after {_LOST} records were lost {when} and {added} were added,"
@@ -393,12 +393,12 @@ class _SourceSuite:
             self._see_rest(what, part, reader, positions.get(part), rest)
             with self._reader(part, earlier.get(part), "restored") as reader:
                 got = self._read(reader, len(rest), _LARGE, "restored")
-            self._laws.alike("restored", f"{what} read from a position before what was lost,", rest, got)
+            self._laws.alike("restored", f"{what} read from a position before the loss,", rest, got)
 
     def check_frozen(
         self, add_records: Callable[[int], object], freeze: Callable[[], AbstractContextManager[object]]
     ) -> None:
-        """Poll while the outside system does not answer: shortly, and for longer than the source waits."""
+        """Poll while the external system does not answer: for a moment, and for longer than the source waits."""
         __tracebackhide__ = True
         source = self._source()
         with self._laws.of("frozen"):
@@ -413,18 +413,18 @@ class _SourceSuite:
         with freeze():
             for part, reader in readers.items():
                 is_content = False
-                with suppress(Exception):  # the connector's own
+                with suppress(Exception):  # the connector's error
                     self._poll_for(self._timeout, {part: reader})
                     is_content = True
                 if is_content:
-                    what = f"part {short_repr(part)} raised no error in {self._timeout:g} s of a system that is frozen"
+                    what = f"part {short_repr(part)} raised no error in {self._timeout:g} s while the system was frozen"
                     self._laws.broken("frozen", what)
         for reader in readers.values():
             _suspend(reader)
 
     @staticmethod
     def _poll_for(seconds: float, readers: Mapping[Any, Any]) -> None:
-        """Poll readers, which are at the end, for some time."""
+        """Poll readers that are at the end for some time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for reader in readers.values():
@@ -453,7 +453,7 @@ class _SourceSuite:
         return found
 
     def _continued(self, source: StatefulSource[Any, Any, Any, Any], readers: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Return readers of all parts that there are now; one that has ended is built again, as in the next run."""
+        """Return readers of all current parts; rebuild a finished one, as the next run would."""
         continued = dict(readers)
         for part in list_parts("source", source):
             reader = readers.get(part)
@@ -473,7 +473,7 @@ class _SourceSuite:
                 self._wait(deadline)
 
     def _see_rest(self, what: str, part: Any, reader: Any, position: Any, rest: Sequence[Record]) -> None:
-        """Check that a reader raises, or returns just these records."""
+        """Check that a reader raises, or returns exactly these records."""
         __tracebackhide__ = True
         got: list[Record] = []
         deadline = time.monotonic() + self._timeout
@@ -491,7 +491,7 @@ class _SourceSuite:
                     return
                 if time.monotonic() > deadline:
                     self._laws.alike("restored", f"{what} and no error,", rest, got)
-                if reader.is_finished() and not len(values):  # the next run reads on
+                if reader.is_finished() and not len(values):  # the next run continues
                     position = _copy(reader.snapshot())
                     _suspend(reader)
                     reader = None
@@ -538,7 +538,7 @@ class _SourceSuite:
 
 
 class _Job:
-    """Runs of a dataflow that only reads; `seen` has what the snapshots cover."""
+    """Runs of a dataflow that only reads; `seen` has the records that snapshots cover."""
 
     def __init__(self, source: Callable[[], Any], backend: FsspecBackend) -> None:
         self.seen: list[tuple[Any, Any, Any]] = []
@@ -548,7 +548,7 @@ class _Job:
         self._backend = backend
 
     def attempt(self, total: int, deadline: float) -> None:
-        """Run for a few ticks with a snapshot amid them, a rescale before, and a crash or stop at the end."""
+        """Rescale, run for a few ticks with a snapshot in between, and crash or stop."""
         workers = _WORKERS[self.attempts % len(_WORKERS)]
         sink: VecSink[Any, Any, Any] = VecSink()
         program = self._program(sink)
@@ -569,7 +569,7 @@ class _Job:
             self.seen += [(msg.key, msg.value, msg.timestamp) for msg in sink]
             self.kept = len(self.seen)
             if self.attempts % 2 and not run.is_finished:
-                run.tick()  # what comes now is in no snapshot: the process is killed
+                run.tick()  # its records are in no snapshot: the process is then killed
 
     def _program(self, sink: VecSink[Any, Any, Any]) -> Program:
         graph = Graph()
@@ -578,7 +578,7 @@ class _Job:
 
 
 class _Slow(StatefulSourceImpl[Any, Any, Any, Any]):
-    """A source that gives a few records each tick, so that runs are interrupted amid them."""
+    """A source that emits a few records each tick, so that runs are interrupted before its end."""
 
     def __init__(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
         self._source = source
@@ -609,7 +609,7 @@ class _SlowReader:
 
 
 def _copy(position: Any) -> Any:
-    """Return a position as a snapshot gives it back."""
+    """Return a position as it is restored from a snapshot."""
     return pickle.loads(pickle.dumps(position, 5))  # noqa: S301 - just written
 
 

@@ -32,7 +32,7 @@ Build = Callable[[StreamProvider], object]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A message as a sink received it; equal to another if their contents are alike."""
+    """A message as a sink received it; messages are equal if their contents are alike."""
 
     like: Hashable
     key: str
@@ -47,7 +47,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a key, compared likewise; `worker` is None if it does not matter which worker holds it."""
+    """The state of a key, compared likewise; `worker` is None if any worker may hold it."""
 
     like: Hashable
     worker: int | None
@@ -71,7 +71,7 @@ class Outcome:
 
 
 class _Recorder:
-    """Records the messages that a sink would receive."""
+    """Record the messages that a sink would receive."""
 
     def __init__(self, *, in_parts: bool) -> None:
         self.kept: list[Written] = []
@@ -117,7 +117,7 @@ class _Ends:
 
 
 def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> Program:
-    """Build a dataflow, replacing nodes by `ends` if it is given.
+    """Build a dataflow; `ends`, if passed, replaces its nodes.
 
     Raises:
         GraphError: if it is malformed.
@@ -144,12 +144,12 @@ def try_out(
         build_dataflow: the user's function; it is called again for every start.
         feed: the records; each tick processes one.
         schedule: the events to apply.
-        times: when the tick of each record begins, and that of the end.
+        times: the times at which the ticks of the records begin, and last the time of the end.
         by_worker: whether to record which worker holds a state.
         finishes: whether the end of the input emits open results.
 
     Raises:
-        MalflowError: whatever a run of the dataflow raises.
+        MalflowError: any error that a run of the dataflow raises.
     """
     job = _Job(build_dataflow, feed, times)
     try:
@@ -222,7 +222,7 @@ class _Job:
             self.run.tick()
 
     def continue_ticks(self) -> None:
-        """Continue from the last two ticks, so that the ticks are those of an undisturbed run."""
+        """Continue from the last two ticks, so that ticks are the same as in an undisturbed run."""
         quiet, done = QuietSources(self.run.parts), self._feed.allowed
         for tick in range(max(0, done - 2), done):
             record = self._feed.records[tick]

@@ -285,7 +285,7 @@ def test_state_in_a_closure_is_found_and_told_in_a_few_lines() -> None:
     ]
     assert lines[8:10] == [
         "usual causes:",
-        "  - state that is kept outside of malflow: in a global, a closure, or an attribute of a logic",
+        "  - state kept outside of malflow: in a global, a closure, or an attribute of a logic",
     ]
 
 
@@ -302,7 +302,7 @@ def test_state_in_a_global_is_found_though_it_survives_a_restart() -> None:
 
     lines = first_schedule(build_dataflow, range(6))
 
-    assert lines[0] == "two undisturbed runs have different results, each of them:"
+    assert lines[0] == "two undisturbed runs have different results; the schedule of both:"
     assert steps(lines) == ["start with 1 worker", "process all 6 records"]
 
 
@@ -334,7 +334,7 @@ def test_an_object_that_two_keys_share_is_found() -> None:
     lines = first_schedule(build_dataflow, range(1, 9))
 
     assert "operator 'all' has a different state for key 1:" in lines
-    assert any("an object that two keys or two operators share" in line for line in lines)
+    assert any("an object that two keys or operators share" in line for line in lines)
 
 
 def test_an_object_that_two_operators_share_and_one_changes_is_found() -> None:
@@ -367,7 +367,7 @@ def test_values_that_depend_on_chance_or_time_are_found(make: Callable[[], Any])
 
     lines = first_schedule(build_dataflow, range(4))
 
-    assert lines[0] == "two undisturbed runs have different results, each of them:"
+    assert lines[0] == "two undisturbed runs have different results; the schedule of both:"
     assert "  - a value that depends on the clock, on random numbers, or on the iteration order of a set" in lines
 
 

@@ -240,7 +240,7 @@ def test_a_law_that_is_left_out() -> None:
 
 def test_a_source_that_never_ends_without_a_count() -> None:
     with pytest.raises(
-        AssertionError, match=r"27 records came in 0\.1 s, instead of every part to finish; pass count="
+        AssertionError, match=r"27 records arrived in 0\.1 s, expected every part to finish; pass count="
     ):
         assert_source(Numbers, timeout=0.1)
 

@@ -1,4 +1,4 @@
-"""What the bytes of a record mean: decoders for sources, encoders for sinks, shared by the connectors."""
+"""Codecs of records' bytes: decoders for sources, encoders for sinks, shared by the connectors."""
 
 from malflow.connectors.codecs.avro import AvroDecoder, AvroEncoder
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder, Encoder

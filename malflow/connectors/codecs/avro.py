@@ -25,11 +25,10 @@ class AvroDecoder(Decoder[Any]):
     """Decode Avro records.
 
     Args:
-        schema: the schema to read with: fields are renamed, dropped and filled in as Avro's rules of resolution say.
-            Without a registry, records are written with this schema. With one, it may be None: each record is read
-            with the schema it was written with.
-        registry: the schema registry that gives the schema with which a framed record was written. If None, records
-            have no frame.
+        schema: the reader's schema: fields are renamed, dropped and filled in by Avro's rules of schema resolution.
+            Without a registry, it is also the writer's schema. With a registry, it may be None: each record is then
+            read with its writer's schema.
+        registry: the schema registry with the writer's schemas of framed records. If None, records have no frame.
 
     Raises:
         GraphError: if the schema is invalid, or there is neither a schema nor a registry.
@@ -62,7 +61,7 @@ class AvroDecoder(Decoder[Any]):
             stream.seek(FRAME_SIZE)
         value = self._fastavro.read(stream, writer, reader)
         if stream.tell() != len(raw):
-            raise ValueError(f"{len(raw) - stream.tell()} bytes are left after the value; it has another schema")
+            raise ValueError(f"{len(raw) - stream.tell()} bytes are left after the value; its schema differs")
         return value
 
     def _writer(self, registry: SchemaRegistry, number: int) -> Any:
@@ -90,13 +89,13 @@ class AvroDecoder(Decoder[Any]):
 
 
 class AvroEncoder(Encoder[Any]):
-    """Encode Avro records. A value that does not have the type of its field, such as 1.5 for an int, is refused.
+    """Encode Avro records. A value of another type than its field, such as 1.5 for an int, is refused.
 
     Args:
         schema: the schema of the records.
-        registry: the schema registry whose frame goes before each record; if None, records have no frame.
+        registry: the schema registry whose frame precedes each record; if None, records have no frame.
         subject: the registry's name for the schema, such as ``"orders-value"``.
-        register: whether the registry adds the schema to the subject if it is new. If False, it must be there.
+        register: whether to add a new schema to the subject. If False, the subject must have it.
 
     Raises:
         GraphError: if the schema is invalid, or there is a registry without a subject.
@@ -123,7 +122,7 @@ class AvroEncoder(Encoder[Any]):
 
         Raises:
             RegistryUnavailable: if the registry does not answer.
-            ValueError: if the value does not fit the schema, or the registry has not the schema and may not add it.
+            ValueError: if the value does not fit the schema, or the registry lacks the schema and `register` is False.
         """
         self._fastavro.check(value, self._schema)
         stream = BytesIO()
@@ -140,7 +139,7 @@ class AvroEncoder(Encoder[Any]):
 
 
 class _Fastavro:
-    """The functions of fastavro that are needed; picklable."""
+    """The functions of fastavro that the codecs use; picklable."""
 
     def __init__(self) -> None:
         module = _fastavro()
@@ -148,7 +147,7 @@ class _Fastavro:
         self._module, self._validate = module, module.validation.validate
 
     def check(self, value: Any, schema: Any) -> None:
-        """Raise an error if a value does not fit: some that do not, fastavro would write as others."""
+        """Raise an error if a value does not fit the schema; fastavro would write some such values as others."""
         try:
             self._validate(value, schema)
         except self._module.validation.ValidationError as error:
@@ -170,7 +169,7 @@ def _fastavro() -> ModuleType:
 
 
 def _parsed(fastavro: _Fastavro, schema: AvroSchema, asked_by: str) -> tuple[Any, str]:
-    """Return a schema as fastavro wants it, and its text."""
+    """Return a schema in fastavro's form, and its text."""
     try:
         plain = schema
         if isinstance(plain, Path):

@@ -15,14 +15,14 @@ V_contra = TypeVar("V_contra", contravariant=True)
 
 
 class CodecUnavailable(MalflowError, RuntimeError):
-    """A codec cannot work at the moment, whatever the record: this is not the record's fault.
+    """A codec cannot work at the moment, through no fault of the record.
 
-    Connectors never skip a record for it.
+    Connectors never skip a record because of it.
     """
 
 
 class Decoder(ABC, Generic[V_co]):
-    """Turns bytes into values. It is built once and used in several processes, so it must be picklable."""
+    """Convert bytes to values. A decoder is built once and used in several processes, so it must be picklable."""
 
     @abstractmethod
     def decode(self, raw: bytes) -> V_co:
@@ -30,11 +30,11 @@ class Decoder(ABC, Generic[V_co]):
 
         Raises:
             CodecUnavailable: if no record can be decoded now.
-            Exception: anything else says that these bytes have no value.
+            Exception: any other exception means that these bytes have no value.
         """
 
     def decode_column(self, raws: Sequence[bytes]) -> Sequence[V_co]:
-        """Return the values of several records; raise if any has none.
+        """Return the values of several records; raise if one has no value.
 
         The default calls `decode`.
         """
@@ -42,7 +42,7 @@ class Decoder(ABC, Generic[V_co]):
 
 
 class Encoder(ABC, Generic[V_contra]):
-    """Turns values into bytes. It is built once and used in several processes, so it must be picklable."""
+    """Convert values to bytes. An encoder is built once and used in several processes, so it must be picklable."""
 
     @abstractmethod
     def encode(self, value: V_contra) -> bytes:
@@ -50,11 +50,11 @@ class Encoder(ABC, Generic[V_contra]):
 
         Raises:
             CodecUnavailable: if no value can be encoded now.
-            Exception: anything else says that this value cannot be encoded.
+            Exception: any other exception means that this value cannot be encoded.
         """
 
     def encode_column(self, values: Sequence[V_contra]) -> Sequence[bytes]:
-        """Return the bytes of several values; raise if any cannot be encoded.
+        """Return the bytes of several values; raise if one cannot be encoded.
 
         The default calls `encode`.
         """

@@ -1,4 +1,4 @@
-"""What users may pass as `decode` and `encode`: a codec, its name, or a function."""
+"""The options `decode` and `encode`: a codec, its name, or a function."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class _CalledEncoder(Encoder[Any]):
 
 
 def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decoder[Any]:
-    """Return the decoder that a user asks for.
+    """Return the decoder for a user's option.
 
     Raises:
-        GraphError: if it is none.
+        GraphError: if the option is invalid.
 
     >>> decoder_of("json", "KafkaSource").decode(b"[1]"), decoder_of(float, "KafkaSource").decode(b"1.5")
     ([1], 1.5)
@@ -72,10 +72,10 @@ def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decode
 
 
 def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encoder[Any]:
-    """Return the encoder that a user asks for.
+    """Return the encoder for a user's option.
 
     Raises:
-        GraphError: if it is none.
+        GraphError: if the option is invalid.
     """
     if isinstance(encode, Encoder):
         return encode

@@ -1,4 +1,4 @@
-"""Codecs that need nothing but Python: bytes, text and JSON."""
+"""Codecs that need only Python: bytes, text and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDe
 _json = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
 _SPACE = " \t\n\r"
-_NOT_JSON = "pass encode=JsonEncoder(default=str), of malflow.connectors.codecs, or a formatter= that makes it JSON"
+_NOT_JSON = "pass encode=JsonEncoder(default=str), of malflow.connectors.codecs, or a formatter= that returns JSON"
 
 
 class BytesDecoder(Decoder[bytes]):
@@ -52,7 +52,7 @@ class TextDecoder(Decoder[str]):
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        "".encode(encoding)  # an unknown name is an error here
+        "".encode(encoding)  # raises if the name is unknown
         self._encoding = encoding
 
     def decode(self, raw: bytes) -> str:
@@ -91,7 +91,7 @@ class JsonDecoder(Decoder[Any]):
         try:
             value, end = _scan(text, 0)
         except StopIteration:
-            return _json.decode(text)  # leading white space, or an error with its place
+            return _json.decode(text)  # handles leading white space, or raises with the position
         if end != len(text) and text[end:].strip(_SPACE):
             return _json.decode(text)
         return value
@@ -114,7 +114,7 @@ class JsonEncoder(Encoder[Any]):
     """Encode JSON in ASCII without white space; values that are not JSON are refused, as are NaN and infinity.
 
     Args:
-        default: as in `json.dumps`: returns a value to write for one that is not JSON.
+        default: as in `json.dumps`: converts a value that is not JSON to one that is.
 
     >>> JsonEncoder().encode({"n": [1, None]})
     b'{"n":[1,null]}'
@@ -129,7 +129,7 @@ class JsonEncoder(Encoder[Any]):
 
         Raises:
             TypeError: if a part of it is not JSON.
-            ValueError: if a number is NaN or infinite, or the value is a part of itself.
+            ValueError: if a number is NaN or infinite, or the value contains itself.
         """
         try:
             return self._encode(value).encode("ascii")

@@ -19,8 +19,8 @@ class ProtobufDecoder(Decoder[M], Generic[M]):
 
     Args:
         message: the generated class.
-        framed: whether records begin with the frame of a schema registry. The registry is not asked: Protobuf itself
-            says what an older or newer message means.
+        framed: whether records begin with the frame of a schema registry. The registry is not contacted: Protobuf
+            itself handles older and newer messages.
 
     Raises:
         GraphError: if `message` is not the class of a message.
@@ -34,7 +34,7 @@ class ProtobufDecoder(Decoder[M], Generic[M]):
         """Return the message.
 
         Raises:
-            ValueError: if the frame is damaged or is that of another message.
+            ValueError: if the frame is damaged or belongs to another message.
         """
         message: Any = self._message()
         message.ParseFromString(raw[self._start(raw) :] if self._framed else raw)
@@ -55,8 +55,8 @@ class ProtobufEncoder(Encoder[M], Generic[M]):
 
     Args:
         message: the generated class.
-        registry: the schema registry whose frame goes before each record; if None, records have no frame.
-        subject: the registry's name for the schema, which must be there: its latest version is used.
+        registry: the schema registry whose frame precedes each record; if None, records have no frame.
+        subject: the registry's name for the schema, which must exist: its latest version is used.
 
     Raises:
         GraphError: if `message` is not the class of a message, or there is a registry without a subject.
@@ -89,7 +89,7 @@ class ProtobufEncoder(Encoder[M], Generic[M]):
 
 
 def _path_of(message: Any, asked_by: str) -> tuple[int, ...]:
-    """Return the place of a message in its file: its index, after those of the messages it is nested in."""
+    """Return the path of a message in its file: the indexes of the messages around it, then its own."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if not isinstance(message, type) or not hasattr(message, "ParseFromString") or descriptor is None:
         raise GraphError(f"{asked_by} needs the generated class of a message; got {short_repr(message)}")

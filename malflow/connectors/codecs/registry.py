@@ -20,13 +20,13 @@ _TYPE = "application/vnd.schemaregistry.v1+json"
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _UNKNOWN_FOR = 30.0
-"""Seconds for which an id that the registry does not know is not asked for again."""
+"""Seconds after which to ask again for an id that the registry did not know."""
 
 _PASSING = frozenset({404, 408, 429, 500, 502, 503, 504})
-"""Among them what a proxy answers while there is no registry behind it."""
+"""Statuses to retry, including those that a proxy returns while the registry behind it is down."""
 
 _UNKNOWN = frozenset({40401, 40402, 40403})
-"""The codes of a registry that has no such subject, version or schema."""
+"""The registry's error codes for an unknown subject, version or schema."""
 
 
 class RegistryUnavailable(CodecUnavailable):
@@ -34,17 +34,17 @@ class RegistryUnavailable(CodecUnavailable):
 
 
 class UnknownSchema(ValueError):
-    """The registry has no such schema: a record that names it cannot be decoded."""
+    """The registry does not have the schema, so a record that names it cannot be decoded."""
 
 
 class SchemaRegistry:
-    """A schema registry. Schemas are cached: one never changes.
+    """A schema registry. Schemas are cached, since they never change.
 
     Args:
         url: its address, ``http://`` or ``https://``; may contain a user and a password.
         username, password: the credentials of basic authentication. Never shown.
         timeout: how long one request may take.
-        retry_for: how long a request is repeated while the registry does not answer.
+        retry_for: how long to retry a request while the registry does not answer.
         headers: additional headers, such as a token. Never shown.
 
     Raises:
@@ -74,7 +74,7 @@ class SchemaRegistry:
         try:
             parts = urlsplit(url)
             self._port = parts.port
-        except ValueError:  # it has a piece of the URL, perhaps of a password
+        except ValueError:  # its message has a piece of the URL, perhaps of a password
             raise GraphError(
                 "SchemaRegistry got a URL whose host and port can't be read; a password with one of '/?#[]@' must be "
                 "percent-encoded, or passed as password="
@@ -100,7 +100,7 @@ class SchemaRegistry:
         """Return the registry's answer about a schema id: ``schema``, and perhaps ``schemaType`` and ``references``.
 
         Raises:
-            UnknownSchema: if there is none.
+            UnknownSchema: if the registry does not have it.
             RegistryUnavailable: if the registry does not answer.
         """
         found = self._by_id.get(number)
@@ -120,7 +120,7 @@ class SchemaRegistry:
         return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, schema: str) -> int:
-        """Return the id of an Avro schema; the registry adds it to the subject if it is new."""
+        """Return the id of an Avro schema, after adding it to the subject if it is new."""
         return int(self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
 
     def look_up(self, subject: str, schema: str) -> int:
@@ -166,9 +166,7 @@ class SchemaRegistry:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise RegistryUnavailable(
-                f"{self!r} answers something else than a JSON object to {path}; is it a registry?"
-            )
+            raise RegistryUnavailable(f"{self!r} did not answer with a JSON object to {path}; is it a registry?")
         return answer
 
     def __repr__(self) -> str:

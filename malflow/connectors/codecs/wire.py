@@ -1,4 +1,4 @@
-"""The frame that serialisers of schema registries put before a record: a zero byte and the id of its schema."""
+"""The frame that serialisers of schema registries write before a record: a zero byte and the id of its schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FRAME_SIZE = 5
 _FRAME = struct.Struct(">bI")
 _MOST_INDEXES = 100
 _MORE = 0x80
-"""The bit of a byte that says that the number continues."""
+"""The bit of a byte that is set if the number continues."""
 _LONGEST_SHIFT = 63
 
 
@@ -36,7 +36,7 @@ def schema_id(raw: bytes) -> int:
 
 
 def message_indexes(path: tuple[int, ...]) -> bytes:
-    r"""Return the place of a Protobuf message in its file, as it is written after the frame.
+    r"""Return the path of a Protobuf message in its file, in the encoding that follows the frame.
 
     >>> message_indexes((0,)), message_indexes((1, 0))
     (b'\x00', b'\x04\x02\x00')
@@ -47,7 +47,7 @@ def message_indexes(path: tuple[int, ...]) -> bytes:
 
 
 def read_message_indexes(raw: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the place of a Protobuf message in its file, and where the message begins.
+    """Return the path of a Protobuf message in its file, and the offset at which the message begins.
 
     Raises:
         ValueError: if it is damaged.
@@ -65,7 +65,7 @@ def read_message_indexes(raw: bytes, at: int) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(number: int) -> bytes:
-    rest, written = 2 * number, bytearray()  # zigzag, of numbers that are not negative
+    rest, written = 2 * number, bytearray()  # zigzag encoding of a non-negative number
     while rest >= _MORE:
         written.append(rest & (_MORE - 1) | _MORE)
         rest >>= 7
@@ -77,7 +77,7 @@ def _read_varint(raw: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         if at >= len(raw) or shift > _LONGEST_SHIFT:
-            raise ValueError("its message indexes are cut off")
+            raise ValueError("its message indexes are truncated")
         byte = raw[at]
         number |= (byte & (_MORE - 1)) << shift
         at, shift = at + 1, shift + 7

@@ -1,4 +1,4 @@
-"""What `malflow.connect` calls for Delta tables: ``delta://`` before a path, or ``delta+s3://`` and the like."""
+"""Delta tables by their URL: ``delta://`` before a path, or ``delta+s3://`` and the like."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _COMPUTED: Final = (b"delta.generationExpression", b"delta.identity.start")
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the types that a table has for it.
+    """Return a schema with the types with which a table stores it.
 
     Raises:
         ValueError: if a column can't be in a table.
@@ -31,9 +31,7 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
     fields = []
     for field in schema:
         if field.name.lower() in lowered:
-            raise ValueError(
-                f"column '{field.name}' twice, but for the case of letters; Delta does not tell them apart"
-            )
+            raise ValueError(f"column '{field.name}' twice, apart from the case of letters, which Delta ignores")
         lowered.add(field.name.lower())
         try:
             fields.append(pa.field(field.name, delta_type(field.type), field.nullable))
@@ -43,10 +41,10 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def delta_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type by which a table stores one of Arrow.
+    """Return the type with which a table stores an Arrow type.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if a table can't store it.
     """
     types = pa.types
     if any(is_one(kind) for is_one in _SAME):
@@ -82,7 +80,7 @@ def _nested(kind: pa.DataType) -> pa.DataType:
 
 
 def fitted(data: pa.Table, stored: pa.Schema, *, grows: bool) -> pa.Table:
-    """Return rows with the types of a table that has changed or was made by others, and with nulls in its new columns.
+    """Convert rows to the schema of a table that has changed or was created elsewhere; missing columns become null.
 
     deltalake itself casts without a check: 1.5 becomes 1 in a column of integers.
 
@@ -114,7 +112,7 @@ def _is_computed(field: pa.Field) -> bool:
 
 
 def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are the same to Delta, whatever may be null in them."""
+    """Whether two types are the same to Delta, regardless of nullability."""
     if isinstance(one, pa.BaseExtensionType):
         one = pa.binary()
     if pa.types.is_struct(one) and pa.types.is_struct(other):
@@ -129,5 +127,5 @@ def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
     try:
         stored = delta_type(other)
         return bool(one == (pa.binary() if isinstance(stored, pa.BaseExtensionType) else stored))
-    except ValueError:  # of a type that this version of Delta has and we don't write
+    except ValueError:  # this version of Delta has the type, but malflow does not write it
         return False

@@ -43,7 +43,7 @@ _OF_DELTA = {
     "anon": "'AWS_SKIP_SIGNATURE': 'true'",
     "profile": "'AWS_PROFILE'",
 }
-"""What s3fs calls its options, and deltalake."""
+"""The names of options in s3fs, and their equivalents in deltalake."""
 
 
 class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
@@ -51,21 +51,21 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     A record is a dict, a dataclass or a named tuple, or a tuple if `schema` is passed. With
     ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are in the snapshot, compressed, and are
-    appended once it is durable; the log of the table tells which transactions it has. So each interval is in the table
-    once, as a whole. A run that was replaced can't commit. An interval should fit in memory.
+    appended once it is durable. The log of the table records its transactions, so each interval is in the table once,
+    as a whole, and a run that has been replaced can't commit. An interval should fit in memory.
 
     Args:
         table: the path or URL of the table, which is created if it does not exist.
-        schema: the schema of the records; by default that of the table, or if there is none, inferred from the first
-            records.
+        schema: the schema of the records; by default the schema of the table or, if it does not exist, inferred from
+            the first records.
         delivery: ``"exactly-once"``, or ``"at-least-once"``, which commits at each snapshot and at the end of the run,
             and after a restart appends the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
-        settings: passed to `deltalake.write_deltalake`, such as ``{"partition_by": ["day"]}``.
-        storage_options: passed to deltalake, such as credentials.
-        retry_for: how long the run waits while an object store can't be reached.
-        on_data_loss: ``"fail"`` when the log of the table lacks a transaction that was committed, as after it was
-            restored from a backup or deleted, at a start or amid a run; or ``"continue"``.
+        settings: arguments of `deltalake.write_deltalake`, such as ``{"partition_by": ["day"]}``.
+        storage_options: options of deltalake, such as credentials.
+        retry_for: how long the run waits for an unreachable object store.
+        on_data_loss: ``"fail"`` or ``"continue"`` if the log of the table lacks a committed transaction, at the start
+            or during the run, for example since the table was restored from a backup or deleted.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -95,7 +95,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         stored = None if schema is None else _checked_schema(schema)
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:
-            raise GraphError(f"DeltaSink settings can't have {ours[0]!r}, on which delivery rests")
+            raise GraphError(f"DeltaSink settings can't have {ours[0]!r}, on which delivery depends")
         unknown = sorted(map(str, set(settings or {}) - _SETTINGS))
         if unknown:
             known = ", ".join(sorted(_SETTINGS - _OURS))
@@ -129,23 +129,23 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             UnfitRow: if a record does not fit the schema.
         """
         rows = formatted(self._formatter, keys, values, timestamps)
-        if self._columns.schema is None:  # more rows tell more of the types
+        if self._columns.schema is None:  # types are inferred better from more rows
             self._rows.extend(rows)
         elif rows:
             self._batches.append(self._columns.make(rows))
 
     def close(self) -> None:
-        """Drop records that are not prepared; if delivery is at least once, append it."""
+        """Drop records that are not prepared; if delivery is at least once, append them."""
         if self.delivery == "at-least-once":
             self._append_now()
         self._drop()
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take the table over for this sink; return the last transaction in it.
+        """Take over this sink's transactions in the table; return the last one.
 
         Raises:
-            FencedError: if a run with a higher claim has it.
-            DeltaSinkError: if the log of the table lacks a transaction that was committed.
+            FencedError: if a run with a higher claim has them.
+            DeltaSinkError: if the log of the table lacks a committed transaction.
         """
         self._begin()
         last = self._table.fence(owner, self._schema)
@@ -174,7 +174,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
                 self._table.append(transaction, reader.read_all())
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop records that are not prepared; nothing is staged outside."""
+        """Drop records that are not prepared; nothing is staged in the table."""
         del keep
         self._drop()
 
@@ -195,7 +195,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
         columns = self._columns
-        columns.schema = self._table.schema()  # another writer, or commits of the run before, may have created it since
+        columns.schema = self._table.schema()  # another writer, or a commit of the last run, may have created it since
         batch = columns.make(rows)
         try:
             delta_schema(batch.schema)
@@ -210,14 +210,14 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._table.append(None, data)
 
     def _begin_anew(self, position: object) -> None:
-        """Do nothing: the records since the snapshot are appended again."""
+        """Do nothing, since the records after the snapshot are appended again."""
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._shown!r})"
 
 
 def _check_storage_options(options: Any) -> None:
-    """Refuse the options of other libraries, which deltalake would ignore, or fail on without a name."""
+    """Refuse options of other libraries, which deltalake would ignore, or reject without naming them."""
     if options is not None and not isinstance(options, Mapping):
         raise GraphError(
             f"DeltaSink storage_options must be a dict of deltalake's options; got a {type(options).__name__}"
@@ -228,13 +228,13 @@ def _check_storage_options(options: Any) -> None:
             raise GraphError(f"DeltaSink storage_options has {name!r}, an option of s3fs; deltalake calls it {instead}")
         if not isinstance(name, str) or not isinstance(value, str):
             raise GraphError(
-                f"DeltaSink storage_options must be texts, as deltalake takes them; {name!r} is of type "
+                f"DeltaSink storage_options must be texts, as deltalake requires; {name!r} is of type "
                 f"{type(value).__name__}"
             )
 
 
 def _checked_schema(schema: Any) -> pa.Schema:
-    """Return a schema as a table stores it."""
+    """Return a schema with the types of a Delta table."""
     if not isinstance(schema, pa.Schema):
         raise GraphError(f"DeltaSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
     try:

@@ -1,4 +1,4 @@
-"""A Delta table that transactions are appended to, each once, by the run that owns it."""
+"""A Delta table, to which the run that owns it appends each transaction once."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class DeltaSinkError(MalflowError, OSError):
 class Table:
     """A table, and the run that may append to it.
 
-    The log of the table has two transaction ids for each sink. The version of ``job/sink`` is the last transaction;
-    that of ``job/sink#claim`` is the claim of the run that owns the sink. Each commit sets both, and Delta refuses a
-    commit if another one has set either of them since the table was looked at. So looking first and then committing is
-    safe: a transaction is not appended twice, nor by a run that has been replaced.
+    The log of the table has two transaction ids for each sink. The version of ``job/sink`` is the last transaction; the
+    version of ``job/sink#claim`` is the claim of the run that owns the sink. Each commit sets both, and Delta refuses a
+    commit if another one has set either of them since the table was read. So it is safe to check first and then commit:
+    a transaction is never appended twice, nor by a run that has been replaced.
 
     Args:
         uri: the path or URL.
-        storage_options: passed to deltalake.
-        settings: passed to `deltalake.write_deltalake`.
-        retry_seconds: how long an object store is asked again while it can't be reached.
-        accepts_loss: whether the log of the table may lack transactions that were committed.
+        storage_options: options of deltalake.
+        settings: arguments of `deltalake.write_deltalake`.
+        retry_seconds: how long to retry while an object store can't be reached.
+        accepts_loss: whether the log of the table may lack committed transactions.
     """
 
     def __init__(
@@ -88,25 +88,25 @@ class Table:
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def fence(self, owner: SinkOwner, schema: pa.Schema | None) -> int:
-        """Take the sink's ids over; return the last transaction that was committed.
+        """Take over the sink's ids; return the last committed transaction.
 
         Args:
             owner: the run.
-            schema: of the table that is created if there is none; None to create it with the first transaction.
+            schema: the schema with which to create a missing table; None to create it with the first transaction.
 
         Raises:
             FencedError: if a run with a higher claim has them.
-            DeltaSinkError: if the log of the table lacks a transaction that was committed.
+            DeltaSinkError: if the log of the table lacks a committed transaction.
         """
         self._owner = owner
         return self._attempt(lambda table: self._fence_once(owner, table, schema))
 
     def append(self, transaction: int | None, data: pa.Table) -> None:
-        """Append a transaction, unless it is there already; without a number, append in any case.
+        """Append a transaction, unless the table has it; without a number, always append.
 
         Raises:
             FencedError: if a run with a higher claim has the sink.
-            DeltaSinkError: if the log of the table lacks a transaction that was committed.
+            DeltaSinkError: if the log of the table lacks a committed transaction.
         """
         self._attempt(lambda table: self._append_once(table, transaction, data))
         if transaction is not None:
@@ -155,7 +155,7 @@ class Table:
         try:
             return fitted(data, pa.schema(table.schema().to_arrow()), grows=grows)
         except ValueError as error:
-            problem = f"{error}; give the table the records' columns, or start a new table"
+            problem = f"{error}; change the table's columns to the records', or start a new table"
         raise DeltaSinkError(self._shown, problem)
 
     def _is_there(self, owner: SinkOwner, table: Any, transaction: int) -> bool:
@@ -163,7 +163,7 @@ class Table:
         done = table.transaction_version(owner.name)
         if self._was_missing and done is not None and table.transaction_version(_claim_id(owner)) != owner.claim:
             raise DeltaSinkError(
-                self._shown, "was created by an earlier run of this job, which has just ended its commit; start again"
+                self._shown, "was created by an earlier run of this job, which has just committed; start again"
             )
         return done is not None and done >= transaction
 
@@ -178,7 +178,7 @@ class Table:
             )
 
     def _attempt(self, act: Callable[[Any], T]) -> T:
-        """Look at the table and act on what was seen, again if another writer came between."""
+        """Read the table and act on it; try again if another writer has committed in between."""
         for attempt in range(_ATTEMPTS):
             try:
                 return act(self._load())
@@ -204,7 +204,7 @@ class Table:
         raise self._error("read", failure)
 
     def _error(self, done: str, failure: Exception) -> DeltaSinkError:
-        """Return an error with the cure where S3's answer tells it, without a trace of Rust or its colours."""
+        """Return an error, with the remedy if S3's answer reveals it, and without Rust's backtrace and colours."""
         said, _, _ = str(failure).partition("\n   0: ")
         hint = hint_in(said)
         said = " ".join(_COLOURS.sub("", said).split()) + (f"; {hint}" if hint else "")
@@ -217,7 +217,7 @@ _OF_CREATION = ("partition_by", "name", "description", "configuration")
 
 
 def _retries(seconds: float) -> dict[str, str]:
-    """Return storage options that limit retries by time alone."""
+    """Return storage options that limit retries only by time."""
     return {
         "max_retries": "1000000",
         "retry_timeout": f"{int(seconds * 1000)}ms",

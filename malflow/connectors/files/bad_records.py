@@ -51,7 +51,7 @@ def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: st
 
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
-"""How a bad record is handled: it ends the run, is skipped, or is passed to the function and skipped."""
+"""The handling of a bad record: end the run, skip it, or pass it to the function and skip it."""
 
 
 def why_undecodable(raw: bytes, encoding: str) -> str:

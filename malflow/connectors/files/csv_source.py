@@ -40,15 +40,14 @@ class CsvSource(FileSource[Any]):
     in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
-            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
-            decompressed.
+        path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
+            are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
         header: whether the first row has the field names; by default it does unless `fields` are passed. Without
             header and `fields`, a row is a list of any length.
         fields: the field names; they override a header.
-        types: the types of fields: a dict such as ``{"people": int}``, or a dataclass, of which rows become instances;
-            columns that it lacks are left out. ``int | None`` takes an empty field for None, and a function gets the
-            text. A value of another type is a bad row.
+        types: the types of fields: a dict such as ``{"people": int}``, or a dataclass, to whose instances rows are
+            converted; columns that it lacks are dropped. ``int | None`` reads an empty field as None; a function is
+            called with the text. A row with a value of another type is bad.
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
         encoding: the text encoding, which must be a superset of ASCII.
@@ -56,10 +55,10 @@ class CsvSource(FileSource[Any]):
             `BadRecord`, ``"skip"`` and count it, or call a function with the `BadRecord` and count it. An invalid
             header always raises.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
-            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
+            ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
-            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
+            their names. With event time, files not yet started then do not hold back the epoch (watermark).
 
     Raises:
         GraphError: if an argument is invalid, or a name in `fields` is empty or duplicate.
@@ -103,7 +102,7 @@ class CsvSource(FileSource[Any]):
         self._header = fields is None if header is None else header
         self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
         if self._types is not None and not self._header:
-            fault = "no name of a field" if self._fields is None else self._types.missing(self._fields)
+            fault = "no field name" if self._fields is None else self._types.missing(self._fields)
             if fault is not None:
                 raise GraphError(f"CsvSource cannot convert to types: there is {fault}; pass fields=[...]")
 

@@ -8,7 +8,7 @@ from hashlib import blake2b
 __all__ = ["SPAN", "digest", "fingerprint", "spans"]
 
 SPAN = 4096
-"""How many bytes at the start of the file, and before the position, are hashed."""
+"""The number of bytes to hash at the start of the file, and before the position."""
 
 
 def fingerprint(read: Callable[[int, int], bytes], length: int) -> str:

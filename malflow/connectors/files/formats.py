@@ -1,4 +1,4 @@
-"""Which format a file has, by its name, and the files that `malflow.connect` reads and writes."""
+"""The format of a file by its name, and the file connectors of `malflow.connect`."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _FORMATS: Final = {
     "log": "text",
     "pq": "parquet",
 }
-"""The format of an extension that is not its name."""
+"""The formats whose names differ from the extension."""
 
 
 def format_of(path: str) -> str:
     """Return the format of a file or glob, which is its extension.
 
     Raises:
-        GraphError: if it has none.
+        GraphError: if it has no extension.
 
     >>> format_of("orders/*.jsonl.gz"), format_of("towns.csv")
     ('json', 'csv')
     """
     endings = [it for it in PurePosixPath(path).suffixes if it.lower() not in _COMPRESSED]
     if not endings:
-        # What stands before an '@' may be a password: the URL may lack a slash, or have one more.
+        # The text before an '@' may be a password: the URL may lack a slash, or have one too many.
         shown = path if "@" not in path else f"***@{path.rpartition('@')[2]}"
-        raise GraphError(f"the format of file '{shown}' is not known by its name; pass format=, such as format=csv")
+        raise GraphError(f"file '{shown}' has no extension with a known format; pass format=, such as format=csv")
     ending = endings[-1][1:].lower()
     return _FORMATS.get(ending, ending)
 
 
 def _of_path(kind: Callable[..., T]) -> Callable[..., T]:
-    """Return a function that makes an object of a class whose first argument is a path; the others are the options."""
+    """Return a function that builds an object of a class whose first argument is a path; the others are options."""
 
     @wraps(kind)
     def make(address: Address, /, **options: Any) -> T:

@@ -20,18 +20,18 @@ class JsonLinesSink(LineSink[K, V, T]):
     in `TextFileSink`.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. With a slash at
-            its end it is a folder.
-        append: whether to append to an existing file, which only local files support. By default a run
-            without a persistence replaces it, with a warning; one that resumes continues it.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. A path that ends
+            with a slash is a folder.
+        append: whether to append to an existing file, which only local files support. By default a run without a
+            persistence replaces it, with a warning; a run that resumes continues it.
         formatter: returns the object to write as JSON for a message; by default its value.
-        suffix: the end of the names of files in a folder, such as ``".jsonl.gz"``; ``".jsonl"`` by default.
-        delivery: of a folder: ``"exactly-once"`` by default, or ``"at-least-once"``, where a file becomes visible at
-            each snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
+        suffix: for a folder, the suffix of the files' names, such as ``".jsonl.gz"``; ``".jsonl"`` by default.
+        delivery: for a folder, ``"exactly-once"`` by default, or ``"at-least-once"``: a file becomes visible at each
+            snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
         storage_options: options for the file system, such as credentials.
-        retry_for: how long the run waits while the object store of a folder can't be reached; a minute by default.
-        on_data_loss: of a folder: ``"fail"``, the default, when the ledger lacks a transaction that was committed, as
-            after the folder was restored from a backup or deleted; or ``"continue"``.
+        retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
+        on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
+            transaction, for example since the folder was restored from a backup or deleted.
 
     Raises:
         GraphError: if an argument is invalid.

@@ -28,20 +28,20 @@ class JsonLinesSource(FileSource[Any]):
     else (files, keys, line ends, growing files) is as in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
-            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
-            decompressed.
-        types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, of which values become
-            instances; items that it lacks are left out. Numbers, booleans and text are checked, all else is converted
-            from what JSON has, and a Decimal has the digits that are written. A value of another type is a bad line.
+        path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
+            are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
+        types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, to whose instances values are
+            converted; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
+            converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
+            is bad.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count it, or call
             a function with the `BadRecord` and count it.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
-            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
+            ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
-            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
+            their names. With event time, files not yet started then do not hold back the epoch (watermark).
 
     Raises:
         GraphError: if an argument is invalid.
@@ -86,7 +86,7 @@ class _JsonParser(RecordParser[Any]):
         """Return the value of a line, with the types of its fields.
 
         Raises:
-            FieldError: if it has no such fields.
+            FieldError: if the fields do not fit the types.
             ValueError: if the line is not JSON.
         """
         value, types = _decode(line), self._types

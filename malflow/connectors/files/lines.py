@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 CHUNK = 1 << 18
-"""Bytes read at a time: a few thousand lines, which stay in the CPU cache while they are split."""
+"""The size of a block in bytes: a few thousand lines, which stay in the CPU cache while they are split."""
 
 REMOTE_BLOCK = 1 << 22
-"""Bytes fetched at a time from an object store; each open file holds one such block in memory."""
+"""The number of bytes per request to an object store; each open file holds one such block in memory."""
 
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
@@ -50,10 +50,10 @@ class LinePosition(NamedTuple):
     """A position between two lines of a file.
 
     Attributes:
-        offset: bytes before it, in the decompressed file.
-        line: physical lines before it.
+        offset: the number of bytes before it, in the decompressed file.
+        line: the number of physical lines before it.
         open_line: whether the line before it was the file's last and had no line end yet.
-        digest: of the start of the file and the bytes before the position; None if an older version wrote none.
+        digest: the digest of the start of the file and the bytes before the position; None in older positions.
     """
 
     offset: int = 0
@@ -69,7 +69,7 @@ class _Block(NamedTuple):
 
 
 class LineBuffer:
-    r"""The buffered lines of one open file: `lines`, of which those from `next` on are not yet consumed.
+    r"""The buffered lines of one open file: `lines`, of which those before `next` are consumed.
 
     Lines are split at ``\n`` only. Bytes that do not decode become surrogates (see `is_undecodable`).
     """
@@ -117,7 +117,7 @@ class LineBuffer:
             raise ReplacedFileError(self._path, f"is shorter than the {position.offset} bytes read from it")
         if position.digest is None:
             if (self._before[-1:] == b"\n") is position.open_line:
-                raise ReplacedFileError(self._path, f"has changed: no line ends at byte {position.offset} any more")
+                raise ReplacedFileError(self._path, f"has changed: byte {position.offset} is no longer a line end")
         elif digest(self._head, self._before[tail - position.offset :] if tail < position.offset else b"") != (
             position.digest
         ):
@@ -274,7 +274,7 @@ def open_lines(
         compression = get_compression(inner, "infer")
         file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
         read_head = None
-        if file is raw and isinstance(raw, AbstractBufferedFile):  # which would fetch a whole block
+        if file is raw and isinstance(raw, AbstractBufferedFile):  # it would fetch a whole block
             read_head = partial(_cat_head, filesystem, inner)
         opened = opening.pop_all()
         return LineBuffer(path, file, opened, encoding, split, read_head, is_compressed=compression is not None)

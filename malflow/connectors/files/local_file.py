@@ -46,7 +46,7 @@ class FileSinkPosition(NamedTuple):
     Attributes:
         path: the file.
         length: its size on disk in bytes; for an object, the bytes of its records.
-        digest: of the start of the file and the bytes before its end; "" if it is empty.
+        digest: the digest of the start of the file and the bytes before its end; "" if it is empty.
     """
 
     path: str
@@ -58,7 +58,7 @@ class _Whole(io.FileIO):
     """An unbuffered file, so that a fork copies no buffer, whose writes are complete.
 
     Attributes:
-        path: its path, for errors.
+        path: the path, for errors.
     """
 
     path: Path | None = None
@@ -80,9 +80,9 @@ class LocalFile:
 
     Args:
         path: the file; a missing directory is created.
-        keep: how many of its bytes to keep; None for all.
-        fence: whether to take the file over from another writer.
-        known: the position at its end, if that is known.
+        keep: the number of bytes to keep; None for all.
+        fence: whether to take over the file from another writer.
+        known: the position at its end, if known.
 
     Raises:
         SinkFileError: if another writer has it open.
@@ -157,7 +157,7 @@ class LocalFile:
         """Finish the file; in a forked child process, leave it as it is."""
         if os.getpid() != self._process:
             self._opening.close()
-            with suppress(OSError, ValueError):  # it can no longer write
+            with suppress(OSError, ValueError):  # the file can no longer be written
                 self._end_member()
             return
         with self._opening:
@@ -202,13 +202,13 @@ class LocalFile:
             )
 
     def _check_unchanged(self) -> None:
-        """Check that the bytes before the last position are there: a write after an older copy's end leaves a hole."""
+        """Check that the bytes before the last position are there; a write past an older copy's end leaves a hole."""
         known = self._position
         if known is not None and known.length and fingerprint(self._read, known.length) != known.digest:
             raise SinkFileError(
                 str(self._path),
-                f"was put back to an older state while it was being written: the {known.length} bytes of the last "
-                "snapshot are not there",
+                f"was restored to an older state while it was being written: the {known.length} bytes of the last "
+                "snapshot are missing",
             )
 
     def _read(self, start: int, end: int) -> bytes:
@@ -272,12 +272,12 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
             "append=True to append to it, or restore=None to start over and replace it",
         )
     if position is not None:
-        _LOG.warning("'%s' is written instead of '%s', which may have the last records too", path, position.path)
+        _LOG.warning("writing '%s' instead of '%s', which may have the last records too", path, position.path)
     return LocalFile(path)
 
 
 def _was_moved(path: Path, position: FileSinkPosition) -> bool:
-    """Whether a file is one that was written under another path; a copy counts only if it need not be truncated."""
+    """Whether a file was written under another path; a copy counts only if it need not be truncated."""
     if not _fits(path, position):
         return False
     old = Path(position.path)
@@ -333,7 +333,7 @@ def _locked(file: io.FileIO) -> bool:
 
 
 def _taken_over(path: Path, keep: int) -> _Whole:
-    """Replace a file that an older run still writes to by a copy; the older run's writes then go to a deleted file."""
+    """Replace a file by a copy, so that an older run which still writes to it writes to a deleted file."""
     _LOG.info("an older run still writes to sink file '%s'; replacing the file by a copy", path)
     with ExitStack() as copying:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

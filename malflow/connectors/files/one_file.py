@@ -40,7 +40,7 @@ class OneFile:
     until then.
 
     Delivery to a local file is exactly once: its length is part of each snapshot, and a run that resumes truncates it.
-    Without a persistence a program that is run again writes the file anew; a warning says so if it has content.
+    Without a persistence, each run replaces the file, with a warning if it has content.
 
     Args:
         asked_by: the name of the sink's class, for errors.
@@ -49,7 +49,7 @@ class OneFile:
         storage_options: options for the file system.
 
     Raises:
-        GraphError: if it is to be appended to, and not local; or if it is a folder.
+        GraphError: if `append` is set and the file is not local; or if the path is a folder.
     """
 
     def __init__(self, asked_by: str, path: str, *, append: bool, storage_options: Mapping[str, Any] | None) -> None:
@@ -83,11 +83,11 @@ class OneFile:
             self._file.flush()
 
     def snapshot(self) -> FileSinkPosition | None:
-        """Return the length of the file, with everything before it on disk.
+        """Return the position at the end of the file, with everything before it on disk.
 
         Raises:
-            SinkFileError: if another writer has the file open, has changed or moved it, or if a file of this kind
-                cannot be truncated.
+            SinkFileError: if another writer has the file open, has changed or moved it, or if the file cannot be
+                truncated.
         """
         if self._file is not None:
             return self._file.position()
@@ -144,8 +144,8 @@ def _warn_of_local_file(path: Path) -> None:
     """Warn that this run replaces a file of an earlier one, as a run that resumes never does."""
     if path.is_file() and (size := path.stat().st_size):
         _LOG.warning(
-            "sink file '%s' is overwritten: its %s bytes are replaced; pass append=True to add to them, or a "
-            "persistence to the runtime to continue where they end",
+            "sink file '%s' is overwritten: its %s bytes are replaced; pass append=True to append to it, or a "
+            "persistence to the runtime to continue it",
             path,
             size,
         )
@@ -154,7 +154,7 @@ def _warn_of_local_file(path: Path) -> None:
 def _warn_of_object(url: str, storage_options: Mapping[str, Any]) -> None:
     filesystem, inner = filesystem_of(url, storage_options)
     size = None
-    with suppress(OSError):  # who may write need not be allowed to look
+    with suppress(OSError):  # a user who may write need not be allowed to read
         size = filesystem.size(inner) if filesystem.exists(inner) else None
     if size:
         _LOG.warning(
@@ -196,7 +196,7 @@ class _ObjectFile:
 
 @contextmanager
 def _naming(url: str, storage_options: Mapping[str, Any]) -> Iterator[None]:
-    """Name the object, and the cure, in errors that say only that something is denied, or not there."""
+    """Name the object and the remedy in errors that say only that access is denied, or something is missing."""
     try:
         yield
     except OSError as error:
@@ -204,7 +204,7 @@ def _naming(url: str, storage_options: Mapping[str, Any]) -> Iterator[None]:
         if hint is None and not isinstance(error, FileNotFoundError | PermissionError):
             raise
         said = redacted(s3.reason_of(error), secrets_in(storage_options, url))
-        problem = f"could not be written: {said}; {hint or 'see that the bucket exists, and the storage_options'}"
+        problem = f"could not be written: {said}; {hint or 'check that the bucket exists, and the storage_options'}"
     else:
         return
     raise SinkFileError(url, problem)

@@ -1,4 +1,4 @@
-"""The contract of a parser of records, of which each file format has its own."""
+"""The contract of a file format's parser of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Parsed(NamedTuple):
 
 
 class RecordParser(ABC, Generic[V]):
-    """Parses the lines of one file into records, without consuming them."""
+    """Parse the lines of one file into records, without consuming them."""
 
     header: tuple[str, ...] | None = None
 

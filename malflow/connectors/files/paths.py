@@ -25,7 +25,7 @@ _STAGES = "/.malflow/"
 
 
 class InputFileError(MalflowError, OSError):
-    """A file of a source is missing, damaged, or no longer the file it was.
+    """A file of a source is missing, damaged or replaced.
 
     Attributes:
         path: the path, URL or glob.
@@ -47,7 +47,7 @@ class ReplacedFileError(InputFileError):
 
     def __str__(self) -> str:
         return (
-            f"{super().__str__()}; put the file back, pass on_replaced='restart' to read the present file from the "
+            f"{super().__str__()}; put the file back, pass on_replaced='restart' to read the new file from the "
             "beginning, or restore=None to start without the snapshot"
         )
 
@@ -56,7 +56,7 @@ def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
     """Return one or several paths as a tuple of strings.
 
     Raises:
-        GraphError: if there is none, or one is not a path.
+        GraphError: if there is no path, or one has another type.
     """
     paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
     for one in paths:
@@ -108,7 +108,7 @@ def _readable(path: str, storage_options: Mapping[str, Any]) -> list[str]:
         if hint is None and not isinstance(error, PermissionError):
             raise
         said = redacted(s3.reason_of(error), secrets_in(storage_options, path))
-    raise InputFileError(path, f"cannot be read: {said}; {hint or 'see the credentials in storage_options'}")
+    raise InputFileError(path, f"cannot be read: {said}; {hint or 'check the credentials in storage_options'}")
 
 
 def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
@@ -122,7 +122,7 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
         return _in_folder(filesystem, path, inner)
     if _MAGIC.isdisjoint(inner):
         problem = (
-            "does not exist" if kind is None else "is a directory; write a slash at its end to read the files in it"
+            "does not exist" if kind is None else "is a directory; end the path with a slash to read the files in it"
         )
         raise InputFileError(path, problem)
     found = filesystem.glob(inner, detail=True)
@@ -131,7 +131,7 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
 
 
 def _in_folder(filesystem: Any, path: str, inner: str) -> list[str]:
-    """Return the files right in a folder, without hidden ones."""
+    """Return the files in a folder, without hidden ones and subfolders."""
     found = [entry["name"] for entry in filesystem.ls(inner, detail=True) if entry["type"] != "directory"]
     visible = [file for file in found if not file.rpartition("/")[2].startswith((".", "_")) and file != f"{inner}/"]
     return _some([_part(filesystem, path, file) for file in visible], path)
@@ -144,7 +144,7 @@ def _some(files: list[str], path: str) -> list[str]:
 
 
 def _is_staged(file: str, pattern: str) -> bool:
-    """Whether a file is one that a sink has not made visible: `**` looks into hidden folders, too."""
+    """Whether a file is staged by a sink, and not visible yet: `**` also matches hidden folders."""
     return _STAGES in file and _STAGES not in pattern
 
 

@@ -25,7 +25,7 @@ __all__ = ["LineSink", "UnwritableValue"]
 
 _SHOWN = 80
 _CONTRACTS = ("snapshot", "restore", "target", "delivery", "fence", "prepare", "commit", "abort")
-"""What a sink has that returns to a position, or whose transactions are committed."""
+"""The methods of sinks that return to a position, or that commit transactions."""
 
 
 class UnwritableValue(MalflowError, ValueError):
@@ -55,8 +55,8 @@ class UnwritableValue(MalflowError, ValueError):
 class LineSink(StatelessSinkImpl[K, V, T], ABC):
     """A sink that writes records as lines to one file or, if its path ends with a slash, to files in a folder.
 
-    A file can go back to a position (`OneFile`), a folder has transactions (`StagedLines`): the sink has the methods of
-    either contract.
+    A file can return to a position (`OneFile`), a folder has transactions (`StagedLines`): the sink has the methods of
+    one of these contracts.
     """
 
     on_driver = True
@@ -108,7 +108,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Write a batch of records. If one cannot be written, those before it are.
+        """Write a batch of records. If one cannot be written, the records before it are still written.
 
         Raises:
             UnwritableValue: if a value cannot be written.
@@ -116,7 +116,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         lines: list[bytes] = []
         try:
             self._write_down(lines, keys, values, timestamps)
-        finally:  # records before an exception are written
+        finally:  # also write the records before an exception
             self._output.write(b"".join(lines))
 
     def flush(self) -> None:
@@ -142,7 +142,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         """Return the bytes of one record, including the line end."""
 
     def _refuse(self, **options: object) -> None:
-        """Refuse options that only a folder has."""
+        """Refuse options that only apply to a folder."""
         for option, value in options.items():
             if value is not None:
                 raise GraphError(

@@ -47,7 +47,7 @@ _AGAIN = (
 )
 _LOG = logging.getLogger("malflow")
 _LONG = 1 << 30
-"""Bytes of a compressed file that take seconds to read again."""
+"""The size in bytes from which reading a compressed file again takes seconds."""
 
 
 OnReplaced: TypeAlias = Literal["fail", "restart"]
@@ -70,8 +70,8 @@ class FilePosition:
 
     Attributes:
         at: the position in the decompressed file.
-        index: records before it, including skipped ones; this is the timestamp of the next record.
-        skipped: bad records before it.
+        index: the number of records before it, including skipped ones; this is the timestamp of the next record.
+        skipped: the number of bad records before it.
         first_bad: the line of the first bad record, from 1; None if there is none.
         header: the field names, if the file has a header.
     """
@@ -131,7 +131,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return self._position
 
     def go_on_from(self, position: FilePosition) -> bool:
-        """Read ahead to a later position if the file is compressed, since reopening it means starting over."""
+        """Read ahead to a later position in a compressed file, since it would have to be read again from the start."""
         lines = self._lines
         if self._finished:
             return position == self._position
@@ -226,7 +226,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return values, range(start, self._index)
 
     def _parse_one_by_one(self, lines: LineBuffer, limit: int) -> tuple[list[V], list[int]]:
-        """Parse records and find the bad ones; records before an error are returned before it is raised."""
+        """Parse records and handle the bad ones; return those before an error, which the next call raises."""
         values: list[V] = []
         timestamps: list[int] = []
         rejected: list[BadRecord] = []
@@ -327,7 +327,7 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
 
     @property
     def skipped(self) -> dict[str, int]:
-        """The bad records skipped so far in each file that was read in this process."""
+        """The number of bad records skipped so far in each file that was read in this process."""
         return dict(self._tally)
 
     def list_parts(self) -> list[str]:
@@ -342,7 +342,7 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
 
     def present_part(self, part: str) -> str:
-        """Return the present name of a part; older versions named a file by its path as given."""
+        """Return the current name of a part; older versions named a file by its path as given."""
         return one_name(part, self._options.storage_options) if isinstance(part, str) else part
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:

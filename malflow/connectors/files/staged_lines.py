@@ -1,4 +1,4 @@
-"""A folder of files of lines, each of which becomes visible with the snapshot that covers it."""
+"""A folder of files of lines; each file becomes visible with the snapshot that covers it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class StagedLines(StagedFiles):
     Args:
         asked_by: the name of the sink's class, for errors.
         folder: a local folder, or a URL on an object store.
-        suffix: the end of the names of files.
+        suffix: the suffix of the files' names.
         delivery: as in `StagedFiles`.
         storage_options: options for the file system.
-        retry_for: how long the run waits while an object store can't be reached.
+        retry_for: how long the run waits for an unreachable object store.
         on_data_loss: as in `StagedFiles`.
 
     Raises:
-        GraphError: if an argument is not valid, or files do not become visible as a whole there.
+        GraphError: if an argument is not valid, or the file system does not write files as a whole.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class StagedLines(StagedFiles):
         file, stream = self._file, self._stream
         self._file = self._stream = None
         if file is not None:
-            with suppress(OSError, ValueError, MalflowError):  # what it writes is deleted
+            with suppress(OSError, ValueError, MalflowError):  # the file is deleted anyway
                 if stream is not None:
                     stream.close()
             file.discard()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is open in this process."""
+        """Leave out the file that is open in this process."""
         return {**super().__getstate__(), "_file": None, "_stream": None}

@@ -23,34 +23,34 @@ class TextFileSink(LineSink[K, V, T]):
     A text with a line break is an error: a reader of the file would see two records.
 
     A single local file is visible as it grows, tick by tick. A single object appears when the run has ended,
-    whether it succeeded or failed. A stream without records leaves an empty file. A sink object that is used for
-    another run continues its file.
+    whether it succeeded or failed. A stream without records leaves an empty file. If a sink object is used for
+    another run, it continues its file.
 
     With snapshots, delivery to a local file, plain or compressed with gzip, bz2, xz or lz4, is exactly once: its
     length is part of each snapshot, and a run that resumes truncates the file to it, since later records are written
-    again. So the file belongs to the job: lines that others append are removed too. Resuming fails if the file is
-    missing, shorter or replaced; other compressions fail at the start. A sink with a new path starts a file there and
-    leaves the old file alone. A single object cannot be resumed: a run that resumes needs a new path, or a folder.
+    again. So the file belongs to the job: lines appended by other programs are removed too. Resuming fails if the file
+    is missing, shorter or replaced; other compressions fail at the start. A sink with a new path starts a file there
+    and leaves the old file alone. A single object cannot be resumed: a run that resumes needs a new path, or a folder.
 
-    A path that ends with a slash is a folder, local or on an object store. Each interval between two snapshots that has
-    records is a file there, ``part-<sink>-<run>-<number>-<random>.txt``. It becomes visible as a whole once the
-    snapshot that covers its records is durable, and each record is in one file: delivery is exactly once, and needs
+    A path that ends with a slash is a folder, local or on an object store. For each interval between two snapshots that
+    has records, the sink writes a file, ``part-<sink>-<run>-<number>-<random>.txt``. It becomes visible as a whole once
+    the snapshot that covers its records is durable, and each record is in one file: delivery is exactly once, and needs
     snapshots. Records that are not visible yet are below ``.malflow``, or in an incomplete upload.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. With a slash at
-            its end it is a folder.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. A path that ends
+            with a slash is a folder.
         encoding: the text encoding.
-        append: whether to append to an existing file, which only local files support. By default a run
-            without a persistence replaces it, with a warning; one that resumes continues it.
+        append: whether to append to an existing file, which only local files support. By default a run without a
+            persistence replaces it, with a warning; a run that resumes continues it.
         formatter: returns the text to write for a message; by default ``str`` of its value.
-        suffix: the end of the names of files in a folder, such as ``".txt.gz"``; ``".txt"`` by default.
-        delivery: of a folder: ``"exactly-once"`` by default, or ``"at-least-once"``, where a file becomes visible at
-            each snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
+        suffix: for a folder, the suffix of the files' names, such as ``".txt.gz"``; ``".txt"`` by default.
+        delivery: for a folder, ``"exactly-once"`` by default, or ``"at-least-once"``: a file becomes visible at each
+            snapshot and at the end of the run, and a run that resumes writes the records since the snapshot again.
         storage_options: options for the file system, such as credentials.
-        retry_for: how long the run waits while the object store of a folder can't be reached; a minute by default.
-        on_data_loss: of a folder: ``"fail"``, the default, when the ledger lacks a transaction that was committed, as
-            after the folder was restored from a backup or deleted; or ``"continue"``.
+        retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
+        on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
+            transaction, for example since the folder was restored from a backup or deleted.
 
     Raises:
         GraphError: if an argument is invalid.

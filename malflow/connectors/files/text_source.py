@@ -21,22 +21,21 @@ class TextFileSource(FileSource[str]):
     position detects files that were replaced, rotated or rewritten.
 
     A compressed file can only be read from the beginning. A run that resumes decompresses everything read before,
-    including finished files: seven seconds per GB of text on a slow machine. On Spark each process that takes a
-    reader over does so once, and reads ahead from there when it takes it over again: n processes decompress a file n
-    times in all. A process that must skip a GiB or more logs a warning.
+    including finished files: seven seconds per GB of text on a slow machine. On Spark, each process that takes over a
+    reader does so once; if the reader returns to it, it continues from where it was. So n processes decompress a file n
+    times in total. A process that must skip a GiB or more logs a warning.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
-            files right in it, without those whose names begin with a dot or ``_``. ``.gz`` and the like are
-            decompressed.
+        path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
+            are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"`` and count it,
             or call a function with the `BadRecord` and count it.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
-            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
+            ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
-            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
+            their names. With event time, files not yet started then do not hold back the epoch (watermark).
 
     Raises:
         GraphError: if an argument is invalid.

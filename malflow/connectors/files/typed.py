@@ -27,7 +27,7 @@ def _truth(text: str) -> bool:
 
 
 _DELIMITERS = (";", "\t", "|")
-"""What may stand between fields instead of a comma."""
+"""Delimiters other than a comma that a file may use."""
 
 _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     int: int,
@@ -41,7 +41,7 @@ _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     UUID: UUID,
 }
 _EXACT = (Decimal, int, str, float)
-"""What JSON has for a Decimal; a float is NaN or infinite, since others are read as Decimals."""
+"""The types that JSON values of Decimal fields have; a float is NaN or infinite, others are read as Decimals."""
 
 _OF_JSON = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
 
@@ -51,15 +51,15 @@ class FieldError(ValueError):
 
 
 class RecordTypes:
-    """Converts the fields of records.
+    """Convert the fields of records.
 
     Args:
         wanted_by: the name of the source, for errors.
-        types: a dataclass, of which records become instances; or types, by the names of fields of a dict.
-        of_text: whether the values are text, as in CSV, or those of JSON.
+        types: a dataclass to whose instances records are converted; or a dict of types by field name.
+        of_text: whether the values are text, as in CSV, or JSON values.
 
     Raises:
-        GraphError: if a type cannot be converted to.
+        GraphError: if there is no conversion to one of the types.
     """
 
     def __init__(self, wanted_by: str, types: Types, *, of_text: bool) -> None:
@@ -91,10 +91,10 @@ class RecordTypes:
             return None
         mark = next((it for it in _DELIMITERS if it in header[0]), None) if self._of_text and len(header) == 1 else None
         cure = f"; pass delimiter={mark!r}" if mark is not None else ""
-        return f"no field {lacking[0]!r}, to which types gives a type; it has {', '.join(header)}{cure}"
+        return f"no field {lacking[0]!r}, which is in types; the fields are {', '.join(header)}{cure}"
 
     def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Any]:
-        """Return the record of each row of text.
+        """Convert each row of text to a record.
 
         Raises:
             FieldError: if a value cannot be converted.
@@ -109,21 +109,21 @@ class RecordTypes:
 
     @property
     def wants_exact(self) -> bool:
-        """Whether some fields are Decimals, which a float would change."""
+        """Whether a field is a Decimal, which a float would change."""
         return bool(self._exact)
 
     def record(self, value: Any, exact: Any = None) -> Any:
-        """Return the record of a value of JSON.
+        """Convert a JSON value to a record.
 
         Args:
             value: the value.
-            exact: the same with Decimals for its floats, if `wants_exact`.
+            exact: the same value with Decimals instead of floats, if `wants_exact`.
 
         Raises:
-            FieldError: if it is not an object, lacks a field, or has one of another type.
+            FieldError: if it is not an object, lacks a field, or has a field of another type.
         """
         if not isinstance(value, dict):
-            raise FieldError(f"{type(value).__name__} where types needs an object")
+            raise FieldError(f"{type(value).__name__} instead of the object that types needs")
         reason = self.missing(list(value))
         if reason is not None:
             raise FieldError(reason)
@@ -142,7 +142,7 @@ class RecordTypes:
         except Exception as error:
             value, kind = values[len(converted)], self._types[name]
             may_be_empty = value in ("", None) and isinstance(kind, type)
-            cure = f"; give {_shown(kind)} | None if it may be empty" if may_be_empty else ""
+            cure = f"; write {_shown(kind)} | None if it may be empty" if may_be_empty else ""
             raise FieldError(f"field {name!r} is not {_shown(kind)}: {short_repr(value)}{cure}") from error
         return converted
 
@@ -150,7 +150,7 @@ class RecordTypes:
         try:
             return self._made(**record)
         except Exception as error:
-            raise FieldError(f"{self._made.__name__} refused it: {type(error).__name__}: {error}") from error
+            raise FieldError(f"{self._made.__name__} rejects it: {type(error).__name__}: {error}") from error
 
     def _converter(self, wanted_by: str, name: str, kind: Any) -> Callable[[Any], Any]:
         """Return the function that converts a value to a type."""
@@ -174,7 +174,7 @@ class RecordTypes:
             called: Callable[[Any], Any] = kind
             return called
         raise GraphError(
-            f"{wanted_by} cannot read field {name!r} as {_shown(kind)}; give int, float, bool, str, Decimal, datetime, "
+            f"{wanted_by} cannot read field {name!r} as {_shown(kind)}; pass int, float, bool, str, Decimal, datetime, "
             "date, time, UUID, an Enum, one of these or None, or a function of the value"
         )
 

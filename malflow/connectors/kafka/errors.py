@@ -28,8 +28,8 @@ class KafkaDataLost(KafkaFailed):
         low, high = available
         super().__init__(
             f"topic '{topic}' partition {partition}: {reason}; expected offset {wanted}, but the offsets are {low} to "
-            f"{high}; to continue without the lost records, pass on_data_loss='earliest' (from {low}) or 'latest' (from "
-            f"{high})"
+            f"{high}; to continue without the lost records, pass on_data_loss='earliest' (from {low}) or 'latest' "
+            f"(from {high})"
         )
         self.topic = topic
         self.partition = partition

@@ -32,7 +32,7 @@ Data: TypeAlias = Any
 
 
 class ArrowSourceError(MalflowError, ValueError):
-    """A record can't be made of a row of Arrow, or the data is shorter than it was."""
+    """A row of Arrow can't be converted to a record, or the data is shorter than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ArrowPartition(StatefulSourcePartition[Any, Any, int]):
         """Return the next records of a batch, at most `limit`.
 
         Raises:
-            ArrowSourceError: if a column is missing, or a value has no place in Python.
+            ArrowSourceError: if a column is missing, or Python cannot represent a value.
         """
         batch = self._next_batch()
         if batch is None:
@@ -116,7 +116,7 @@ class ArrowPartition(StatefulSourcePartition[Any, Any, int]):
     def _finish(self) -> None:
         if self._skip:
             raise ArrowSourceError(
-                f"the data of ArrowSource has fewer rows than the {self._position} that were read before; pass the "
+                f"the data of ArrowSource has fewer rows than the {self._position} read before; pass the "
                 "same data, or restore=None to start without the snapshot"
             )
         self._finished = True
@@ -126,8 +126,8 @@ class ArrowSource(StatefulSourceImpl[NoKeyType, Any, Any, int]):
     """Emit the rows of Arrow data, by default as dicts by column name, with their index from 0 as timestamp.
 
     It has one part, on one worker, without a key. A run that resumes skips the rows already read: the data must be the
-    same, in the same order. A reader can be read once, so pass a function that opens it if a run may be repeated, and
-    on Spark, where readers move between processes.
+    same, in the same order. An Arrow reader can be read only once: pass a function that opens it if a run may be
+    repeated, and on Spark, where a part moves between processes.
 
     Args:
         data: a table, a record batch, a dataset, an iterable or reader of record batches, a function that returns one
@@ -137,8 +137,8 @@ class ArrowSource(StatefulSourceImpl[NoKeyType, Any, Any, int]):
             datasets.
         timestamp: the column that is the record's timestamp, or a function of the record's value; by default the
             index of the row.
-        row: what a record is, as for `ParquetSource`.
-        nanoseconds: what to do with times that Python can't hold exactly: ``"fail"``, or ``"truncate"`` them.
+        row: the type of a record, as for `ParquetSource`.
+        nanoseconds: the handling of times that Python can't represent exactly: ``"fail"``, or ``"truncate"`` them.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -204,5 +204,5 @@ def _of_dataset(data: ds.Dataset, condition: Any) -> Iterator[pa.RecordBatch]:
 def _checked(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     for batch in data:
         if not isinstance(batch, pa.RecordBatch):
-            raise ArrowSourceError(f"ArrowSource needs record batches; it was given {short_repr(batch)}")
+            raise ArrowSourceError(f"ArrowSource needs record batches; got {short_repr(batch)}")
         yield batch

@@ -1,4 +1,4 @@
-"""What `malflow.connect` calls for Parquet files."""
+"""Parquet files by their URL."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def sink(
     """
     if address.url.endswith((".parquet", ".pq")):
         raise GraphError(
-            f"'{address}' names a file, and a sink writes several into a folder; write the folder and ?format=parquet"
+            f"'{address}' names a file, but a sink writes several into a folder; write the folder and ?format=parquet"
         )
     return ParquetSink(
         address.url,

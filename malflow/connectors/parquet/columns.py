@@ -1,4 +1,4 @@
-"""Columns of Arrow from Python values."""
+"""Arrow columns from Python values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHOWN = 20
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type by which Parquet stores one; a dictionary grows with a file, whatever its batches need.
+    """Return the type with which Parquet stores another; dictionaries get large indices, as they grow with the file.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if Parquet can't store it.
     """
     if pa.types.is_struct(kind) and not kind.num_fields:
         raise ValueError("Parquet has no struct without fields")
@@ -56,12 +56,12 @@ class UnfitRow(MalflowError, ValueError):
 
 
 class Columns:
-    """Makes batches of one schema of dicts, dataclasses, named tuples, or tuples if the schema is given.
+    """Build batches of one schema from dicts, dataclasses, named tuples, or (with a given schema) tuples.
 
     Args:
         target: the table, for errors.
         schema: its schema; None to infer it from the first rows.
-        stored: returns the type by which a table stores an inferred one, or raises a ValueError if there is none.
+        stored: returns the type with which a table stores an inferred type, or raises a ValueError if it can't.
 
     Attributes:
         schema: the schema; None until it is inferred.
@@ -140,7 +140,7 @@ class Columns:
             ) from error
         if array.null_count and not field.nullable:
             index = next(index for index, value in enumerate(column) if value is None)
-            raise UnfitRow(self._target, field.name, values[index], "it is null, and the column is not nullable")
+            raise UnfitRow(self._target, field.name, values[index], "it is null, but the column is not nullable")
         if isinstance(array, pa.ChunkedArray):
             raise UnfitRow(self._target, field.name, values[0], "the texts of a batch exceed 2 GiB; use large_string")
         changed = first_changed(array, column)
@@ -167,7 +167,7 @@ class Columns:
                 reason = f"its type does not follow from the values ({error}); pass schema="
                 raise UnfitRow(self._target, name, values[index], reason) from error
         if not fields:
-            raise UnfitRow(self._target, None, values[0], "it has no column; pass schema=")
+            raise UnfitRow(self._target, None, values[0], "it has no columns; pass schema=")
         return pa.schema(fields)
 
     def _mend(self) -> str:
@@ -191,7 +191,7 @@ def _first_unfit(column: Sequence[Any], convert: Callable[[Any], object]) -> int
 
 
 def _first_unfit_prefix(column: Sequence[Any]) -> int:
-    """Return the first value that does not fit those before it."""
+    """Return the index of the first value that does not fit those before it."""
     low, high = 1, len(column)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Columns of texts that are encoded by a dictionary."""
+"""Dictionary-encoded columns of text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["SharedTexts", "is_text"]
 
 
 class SharedTexts:
-    """Converts the batches of one column; equal texts of successive dictionaries are one Python object.
+    """Convert the batches of one column; equal texts of successive dictionaries become one Python object.
 
-    That takes less time than an object for each row, and so does whatever hashes or compares the texts afterwards.
+    This is faster than an object for each row, and makes it faster to hash or compare the texts afterwards.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class SharedTexts:
         self._texts: list[Any] = []
 
     def to_list(self, column: pa.DictionaryArray) -> list[Any]:
-        """Return the texts of a batch, None where there is none.
+        """Return the texts of a batch, with None for nulls.
 
         Raises:
             ValueError: if a text is not valid UTF-8.
@@ -34,7 +34,7 @@ class SharedTexts:
         return list(map(texts.__getitem__, indices))
 
     def _knows(self, column: pa.DictionaryArray) -> bool:
-        """Whether the texts of the dictionary are known, or can be made at little cost."""
+        """Whether the texts of the dictionary are known, or cheap to convert."""
         dictionary = column.dictionary
         if self._dictionary is not None and dictionary.equals(self._dictionary):
             return True
@@ -42,7 +42,7 @@ class SharedTexts:
             return False
         try:
             texts = dictionary.to_pylist()
-        except ValueError:  # of a text that perhaps no row has
+        except ValueError:  # perhaps no row uses the invalid text
             return False
         before = dict(zip(self._texts, self._texts, strict=True))
         self._dictionary, self._texts = dictionary, [before.get(text, text) for text in texts]

@@ -1,4 +1,4 @@
-"""Whether a column holds the values it was made of: pyarrow cuts off some fractions and drops unknown fields."""
+"""Check that a column holds its original values: pyarrow truncates some fractions and drops unknown fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE = type(None)
 
 
 def first_changed(array: pa.Array, column: Sequence[Any]) -> tuple[int, Any] | None:
-    """Return the place of the first value that a column holds in another form, and that form; None if there is none.
+    """Return the index of the first value that a column has changed, and the changed value; None if none has changed.
 
     >>> first_changed(pa.array([1, 2.5], pa.int64()), [1, 2.5])
     (1, 2)
@@ -34,10 +34,10 @@ def first_changed(array: pa.Array, column: Sequence[Any]) -> tuple[int, Any] | N
 
 
 def _kept_kinds(kind: pa.DataType) -> set[type]:
-    """Return the types of which a column keeps every value that it takes."""
+    """Return the Python types whose values a column either rejects or keeps unchanged."""
     if pa.types.is_integer(kind):
         return {int, _NONE}
-    if pa.types.is_float16(kind):  # the only kind of floats that rounds integers
+    if pa.types.is_float16(kind):  # the only float type that rounds integers
         return {_NONE}
     if pa.types.is_floating(kind):
         return {int, float, _NONE}
@@ -95,7 +95,7 @@ def _is_kept(value: Any, stored: Any, kind: pa.DataType) -> bool:
 
 
 def _is_same_float(value: Any, stored: float) -> bool:
-    """Whether a number is the one that is stored, but for rounding."""
+    """Whether a stored number equals the original, except for rounding."""
     if isinstance(value, int):
         return value == stored
     return not isinstance(value, float) or math.isinf(stored) == math.isinf(value)

@@ -1,4 +1,4 @@
-"""An open Parquet file, and how to find out that it has changed."""
+"""An open Parquet file, and the detection of changes to it."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from malflow.store.redaction import redacted, secrets_in
 __all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "is_gone", "open_parquet"]
 
 _BUFFER = 1 << 20
-"""Bytes of a column that are read at once, so that a large row group is not in memory as a whole."""
+"""The number of bytes of a column to read at once, so that a large row group is never in memory as a whole."""
 
 _REMOTE_BUFFER = 8 << 20
 _ROWS = 8192
-"""Rows decoded at once: they stay in the CPU's cache."""
+"""The number of rows to decode at once, so that they stay in the CPU cache."""
 
 _BYTES = 32 << 20
-"""Bytes of rows decoded at once at most, by their average size."""
+"""The maximum size of rows to decode at once, in bytes, by their average size."""
 
 _DICTIONARY_BYTES = 3
-"""Bytes that a text takes at most if nearly all of a column are numbers of entries in a dictionary."""
+"""The maximum average size of a text, in bytes, if nearly all of a column consists of dictionary indices."""
 
 _NUMBER = "malflow row number"
 
 
 class FileVersion(NamedTuple):
-    """What shows that a file is still the one that was read.
+    """The identity of a file's content, to detect changes.
 
     Attributes:
-        size: its bytes.
-        written: its ETag or, without one, when it was last modified.
-        row_groups: how many row groups it has.
-        rows: how many rows it has.
+        size: the size in bytes.
+        written: the ETag or, if there is none, the time of the last modification.
+        row_groups: the number of row groups.
+        rows: the number of rows.
     """
 
     size: int
@@ -54,12 +54,12 @@ class FileVersion(NamedTuple):
 
 
 class RowBatch(NamedTuple):
-    """Rows of one row group that lie side by side, without those that the filter drops.
+    """Adjacent rows of one row group, without those that the filter drops.
 
     Attributes:
         rows: the rows.
-        start: the number of the first one in its row group, before the filter.
-        end: the number after the last one.
+        start: the number of the first row in its row group, before the filter.
+        end: the number after the last row.
         numbers: the numbers of the rows; None if the filter dropped none.
     """
 
@@ -93,7 +93,7 @@ class Filter:
         self.reads = [name for name in dict.fromkeys(schema.names) if not _works(empty, name, condition)]
 
     def kept(self, batch: pa.RecordBatch, start: int) -> tuple[pa.RecordBatch, list[int] | None]:
-        """Return the rows that fulfil the condition, and their numbers if some don't."""
+        """Return the rows that meet the condition, and their numbers if any row was dropped."""
         numbers = pa.array(range(start, start + batch.num_rows), pa.int64())
         found = self._apply(pa.Table.from_batches([batch]).append_column(_NUMBER, numbers))
         if len(found) == batch.num_rows:
@@ -110,11 +110,11 @@ class Filter:
 
 
 class OpenParquet:
-    """A Parquet file that is open, read batch by batch.
+    """An open Parquet file, read batch by batch.
 
     Attributes:
         schema: its schema.
-        version: what shows that it changes.
+        version: its version when it was opened.
     """
 
     def __init__(self, path: str, file: Any, parquet: pq.ParquetFile, written: tuple[int, str]) -> None:
@@ -130,21 +130,21 @@ class OpenParquet:
         self._bytes: list[int] = [group.total_byte_size for group in groups]
 
     def rows_in(self, group: int) -> int:
-        """Return how many rows a row group has."""
+        """Return the number of rows in a row group."""
         return self._sizes[group]
 
     def rows_before(self, group: int) -> int:
-        """Return how many rows the row groups before this one have."""
+        """Return the number of rows in the row groups before this one."""
         return self._starts[group]
 
     def groups_for(self, condition: Any) -> frozenset[int]:
-        """Return the row groups which may have rows for which a condition holds, by their statistics."""
+        """Return the row groups that may have rows which meet a condition, by their statistics."""
         local = LocalFileSystem() if self._file is None else None
         fragment = ds.ParquetFileFormat().make_fragment(self._path if local else self._file, local)
         return frozenset(group.id for part in fragment.split_by_row_group(condition) for group in part.row_groups)
 
     def keep_dictionaries(self, columns: Sequence[str]) -> None:
-        """Read the columns of texts among these as dictionaries and indices, if they are written so.
+        """Read those of the columns that are dictionary-encoded text as dictionaries and indices.
 
         Raises:
             InputFileError: if the file has changed.
@@ -163,14 +163,14 @@ class OpenParquet:
             plain.close()
 
     def _is_small(self, column: int) -> bool:
-        """Whether few different texts stand in each row group of a column."""
+        """Whether each row group of a column has few distinct texts."""
         groups = (self._parquet.metadata.row_group(group).column(column) for group in range(len(self._sizes)))
         return all(
             it.has_dictionary_page and it.total_uncompressed_size <= _DICTIONARY_BYTES * it.num_values for it in groups
         )
 
     def batches(self, group: int, columns: Sequence[str], skip: int, condition: Filter | None) -> Iterator[RowBatch]:
-        """Yield the rows of a row group, from row `skip` on.
+        """Yield the rows of a row group, starting at row `skip`.
 
         Raises:
             InputFileError: if the file is damaged, or has changed.
@@ -193,17 +193,17 @@ class OpenParquet:
                 yield RowBatch(rows, start, end, numbers)
 
     def require_unchanged(self) -> None:
-        """Check that a local file is still the one that was opened; an object store checks it at each request.
+        """Check that a local file is unchanged since it was opened; an object store checks this at each request.
 
         Raises:
-            ReplacedFileError: if it is not.
+            ReplacedFileError: if it has changed.
         """
         if self._file is not None:
             return
         try:
             now = _local_version(self._path)
         except OSError as error:
-            raise ReplacedFileError(self._path, f"went away while it was read ({error.strerror})") from error
+            raise ReplacedFileError(self._path, f"disappeared while it was read ({error.strerror})") from error
         if now != (self.version.size, self.version.written):
             raise ReplacedFileError(self._path, "was changed while it was read")
 
@@ -215,7 +215,7 @@ class OpenParquet:
 
 
 def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:
-    """Whether a file does not exist any more."""
+    """Whether a file no longer exists."""
     filesystem, inner = filesystem_of(path, storage_options)
     return not filesystem.exists(inner)
 

@@ -1,4 +1,4 @@
-"""Values and timestamps from columns of Arrow."""
+"""Values and timestamps from Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from malflow.records.rows import Rows
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options"]
 
 Row: TypeAlias = str | Callable[..., Any]
-"""What a record is: `dict`, `tuple`, a function of the columns' values, or the name of one column."""
+"""The type of a record: `dict`, `tuple`, a function of the columns' values, or the name of one column."""
 
 Timestamp: TypeAlias = str | Callable[[Any], Any] | None
 Nanoseconds: TypeAlias = Literal["fail", "truncate"]
 
 
 class UnreadableColumn(Exception):
-    """A column can't be converted to Python values; the message has no file in it."""
+    """A column can't be converted to Python values; the message does not name the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What a record of a source of columns is.
+    """The options by which a columnar source builds records.
 
     Attributes:
         columns: the columns of a record, in order; None for all.
         row: see `Row`.
         timestamp: a column, a function of the value, or None for the index of the row.
-        nanoseconds: what to do with times that Python can't hold exactly.
+        nanoseconds: the handling of times that Python can't represent exactly.
     """
 
     columns: tuple[str, ...] | None
@@ -71,14 +71,14 @@ def row_options(
 
 
 class RowMaker:
-    """Makes the records of batches of one schema.
+    """Build the records of batches of one schema.
 
     Args:
-        options: what a record is.
+        options: the options of records.
         schema: the schema of the file or table.
 
     Attributes:
-        reads: the names of the columns that are needed.
+        reads: the names of the required columns.
 
     Raises:
         UnreadableColumn: if a column is missing, or its name is used twice.
@@ -98,10 +98,10 @@ class RowMaker:
         self._combine = (lambda columns, _: columns[0]) if single else _combiner(options.row, self._names)
 
     def make(self, batch: pa.RecordBatch, indices: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Return the values and timestamps of a batch, whose rows have these indices.
+        """Return the values and timestamps of a batch, given the indices of its rows.
 
         Raises:
-            UnreadableColumn: if a value has no place in Python, or a timestamp is null.
+            UnreadableColumn: if Python cannot represent a value, or a timestamp is null.
         """
         values = self._combine([self._to_python(batch, name) for name in self._names], len(indices))
         timestamp = self._options.timestamp
@@ -113,7 +113,7 @@ class RowMaker:
         if batch.column(timestamp).null_count:
             at = indices[times.index(None)]
             raise UnreadableColumn(
-                f"has no timestamp in row {at}: column '{timestamp}' is null there; leave such rows out by "
+                f"has no timestamp in row {at}: column '{timestamp}' is null there; exclude such rows by "
                 f"filter=pc.field({timestamp!r}).is_valid(), or pass a function as timestamp"
             )
         return values, times
@@ -153,7 +153,7 @@ def _require_one(name: str, schema: pa.Schema) -> None:
 
 
 def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Sequence[Any]]:
-    """Return a function that makes the records of columns, and of the number of rows."""
+    """Return a function that builds the records from columns and the number of rows."""
     if not names:
         return lambda _, count: [_call(row) for _ in range(count)]
     if row is tuple:
@@ -168,7 +168,7 @@ def _call(row: Any, *values: Any) -> Any:
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type with its nanoseconds replaced by microseconds; None if it has none."""
+    """Return a type with nanoseconds replaced by microseconds; None if it has no nanoseconds."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_duration(kind) and kind.unit == "ns":

@@ -1,4 +1,4 @@
-"""A sink that writes Parquet files, each of which becomes visible as a whole with the snapshot that covers it."""
+"""A sink that writes Parquet files; each becomes visible as a whole with the snapshot that covers it."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
 
     With ``delivery="exactly-once"``, which needs snapshots, a file becomes visible, as a whole, once the snapshot that
     covers its records is durable; each record is in one file. Until then it is staged: as a file below ``.malflow``
-    or, on S3, as an uncompleted multipart upload. A ledger below ``.malflow`` keeps runs that were
-    replaced from committing.
+    or, on S3, as an uncompleted multipart upload. A ledger below ``.malflow`` prevents commits by runs that have been
+    replaced.
 
     Args:
         folder: a local folder, which is created, or a URL on an object store.
         schema: the schema; by default inferred from the first file's records, and kept in the folder for later runs.
-        delivery: ``"exactly-once"``, or ``"at-least-once"``, where a file becomes visible at each snapshot and at the
-            end of the run, and a run that resumes writes the records since the snapshot again.
+        delivery: ``"exactly-once"``, or ``"at-least-once"``: a file becomes visible at each snapshot and at the end of
+            the run, and a run that resumes writes the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
-        row_group_rows: how many rows a row group has at most; so many are in memory.
-        settings: passed to `pyarrow.parquet.ParquetWriter`, such as ``{"compression": "snappy"}``; by default
+        row_group_rows: the maximum number of rows in a row group, which are held in memory.
+        settings: arguments of `pyarrow.parquet.ParquetWriter`, such as ``{"compression": "snappy"}``; by default
             compression is zstd.
         storage_options: options for the file system, such as credentials.
-        retry_for: how long the run waits while an object store can't be reached.
-        on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, as after the folder was
-            restored from a backup or deleted, at a start or amid a run; or ``"continue"``.
+        retry_for: how long the run waits for an unreachable object store.
+        on_data_loss: ``"fail"`` or ``"continue"`` if the ledger lacks a committed transaction, at the start or during
+            the run, for example since the folder was restored from a backup or deleted.
 
     Raises:
         GraphError: if an argument is not valid, or the folder is neither local nor on an object store.
@@ -108,7 +108,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             UnfitRow: if a record does not fit the schema.
         """
         rows = formatted(self._formatter, keys, values, timestamps)
-        if self._columns.schema is None:  # more rows tell more of the types
+        if self._columns.schema is None:  # types are inferred better from more rows
             self._rows.extend(rows)
             if len(self._rows) >= self._most:
                 self._convert()
@@ -116,11 +116,11 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             self._add(self._columns.make(rows))
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take the folder over; return the last transaction whose commit was begun.
+        """Take over the folder; return the last transaction whose commit has begun.
 
         Raises:
             FencedError: if a run with a higher claim has it.
-            SinkFileError: if the ledger lacks a transaction that was committed.
+            SinkFileError: if the ledger lacks a committed transaction.
         """
         begun = super().fence(owner)
         self._reset()
@@ -162,7 +162,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             self._writer.write_table(table, row_group_size=self._most)
 
     def _finished(self) -> Staged | None:
-        """Finish the open file; return None if there were no records."""
+        """Complete the open file; return None if there were no records."""
         self._convert()
         self._write()
         writer, file = self._writer, self._file
@@ -179,7 +179,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
         file, writer = self._file, self._writer
         self._rows, self._batches, self._buffered, self._file, self._writer = [], [], 0, None, None
         if file is not None and writer is not None:
-            with suppress(*_FAILURES):  # what it writes is deleted
+            with suppress(*_FAILURES):  # the file is deleted anyway
                 writer.close()
             file.discard()
 
@@ -200,7 +200,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
                 self._retry.of(partial(self._store.put_new, _SCHEMA, schema.serialize().to_pybytes()))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is open in this process."""
+        """Leave out the file that is open in this process."""
         return {**super().__getstate__(), "_file": None, "_writer": None}
 
 
@@ -216,7 +216,7 @@ def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([("n", pa.int8())]), **checked).close()
     except TypeError as error:
-        raise GraphError(f"ParquetSink settings are not those of pyarrow.parquet.ParquetWriter: {error}") from None
+        raise GraphError(f"ParquetSink settings are not valid for pyarrow.parquet.ParquetWriter: {error}") from None
     except (pa.ArrowException, OSError, ValueError):  # they may fit other columns
         pass
     return checked

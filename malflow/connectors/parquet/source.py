@@ -50,7 +50,7 @@ class ParquetPosition(NamedTuple):
     Attributes:
         row_group: the row group of the next row.
         row: the next row in it.
-        file: what shows that the file has changed; None if it was never open.
+        file: the version of the file; None if it was never open.
     """
 
     row_group: int = 0
@@ -59,13 +59,13 @@ class ParquetPosition(NamedTuple):
 
     @classmethod
     def of(cls, plain: PlainPosition) -> ParquetPosition:
-        """Return the position that is a plain tuple in a snapshot."""
+        """Return the position from its plain tuple in a snapshot."""
         row_group, row, file = plain
         return cls(row_group, row, None if file is None else FileVersion(*file))
 
     @property
     def is_end(self) -> bool:
-        """Whether it is after the last row."""
+        """Whether the position is after the last row."""
         return self.file is not None and self.row_group >= self.file.row_groups
 
     @property
@@ -119,7 +119,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
             raise
 
     def is_finished(self) -> bool:
-        """Whether the end of the file was reached. One that is there still is looked at first: it may have changed."""
+        """Whether the end of the file was reached. Checks first whether the file has changed, if it still exists."""
         if not self._finished and self._file is None and self._position.is_end:
             self._finished = is_gone(self._path, self._options.storage_options)
         return self._finished
@@ -164,7 +164,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         return taken
 
     def _pass(self, batch: RowBatch) -> None:
-        """Move the position after a batch, and to the next row group if that was the last of its own."""
+        """Move the position past a batch, and to the next row group after the group's last batch."""
         self._batch, self._at = None, 0
         self._position = self._position._replace(row=batch.end)
         if self._file is not None and batch.end >= self._file.rows_in(self._position.row_group):
@@ -227,27 +227,27 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
 
     Each file is a part, named by its full path or URL, and read through fsspec: local paths, ``s3://`` and so on.
     Columns are read in batches of some thousand rows, so that memory stays small whatever the size of the file. A run
-    that resumes reads at most one row group again. A file that was changed since is an error.
+    that resumes reads at most one row group again. A file that has changed since is an error.
 
     Args:
-        path: a path, URL or glob, or several; each file is a part. A folder with a slash at its end stands for the
-            files right in it, without those whose names begin with a dot or ``_``.
+        path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
+            are read, except for hidden ones (``.`` or ``_``) and subfolders.
         columns: the columns of a record, in order; all by default. Others are not read.
         filter: which rows to read: an expression such as ``pyarrow.compute.field("n") > 3``, or a list of tuples such
-            as ``[("n", ">", 3)]``. Row groups that have none, by their statistics, are not read.
+            as ``[("n", ">", 3)]``. Row groups without such rows, by their statistics, are not read.
         timestamp: the column that is the record's timestamp, or a function of the record's value; by default the
             index of the row in its file, from 0.
-        row: what a record is: `dict`; `tuple`; the name of a column, whose value it is then; or any function or class
+        row: the type of a record: `dict`; `tuple`; the name of a column, for its plain values; or any function or class
             that is called with the values of the columns in order, such as a named tuple or a dataclass.
-        nanoseconds: what to do with times that have a fraction of a microsecond, which Python can't hold: ``"fail"``,
+        nanoseconds: the handling of times with a fraction of a microsecond, which Python can't represent: ``"fail"``,
             or ``"truncate"`` them.
         on_replaced: how to handle a file that has changed when a run resumes: ``"fail"``, or ``"restart"`` to read
-            the present file from the beginning.
+            the new file from the beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names.
-        discover_every: how often to look for new files during the run, which ends only when it is stopped then.
-            Files must appear as a whole, as those of `ParquetSink` do.
+        discover_every: how often to look for new files. The run then ends only when it is stopped. Files must appear as
+            a whole, as those of `ParquetSink` do.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -288,7 +288,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
-            InputFileError: if a path does not exist; or a glob matches no file, and none will be looked for later.
+            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
         """
         files = list(dict.fromkeys(file for path in self._paths for file in self._files(path)))
         return files if self.in_order else sorted(files)
@@ -331,4 +331,4 @@ def _difference(before: FileVersion, now: FileVersion) -> str:
         if getattr(before, name) != getattr(now, name):
             what = {"size": "bytes", "row_groups": "row groups"}.get(name, name)
             return f"it had {getattr(before, name)} {what}, and has {getattr(now, name)}"
-    return "it was written again"
+    return "it was rewritten"

@@ -165,7 +165,7 @@ def test_table_created_by_a_transaction_of_the_run_before(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        (pa.float64(), "has column 'n' as int64, and the records have it as double; give the table"),
+        (pa.float64(), "has column 'n' as int64, and the records have it as double; change the table's columns"),
         (pa.timestamp("us"), "has column 'n' as int64, and the records have it as timestamp"),
         (pa.string(), "has column 'n' as int64, and the records have it as string"),
         (pa.struct([("x", pa.int8())]), "has column 'n' as int64, and the records have it as struct"),
@@ -238,7 +238,7 @@ def test_value_that_delta_has_no_type_for(tmp_path: Path, value: Any, message: s
     with pytest.raises(UnfitRow, match=message):  # before it is in a snapshot, from which it could not be committed
         prepared(sink, 1, value)
     sink.sink_batch([0], [{"n": 1, "N": 2}], [0])
-    with pytest.raises(UnfitRow, match=r"the rows have column 'N' twice, but for the case of letters"):
+    with pytest.raises(UnfitRow, match=r"the rows have column 'N' twice, apart from the case of letters"):
         sink.prepare(1)
 
 
@@ -314,7 +314,7 @@ def test_no_secret_in_an_error() -> None:
         ({"schema": pa.schema([("n", pa.int8()), ("N", pa.int8())])}, "schema can't have column 'N' twice, but"),
         ({"delivery": "once"}, "delivery must be"),
         ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
-        ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
+        ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery depends"),
         ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta 0 or more"),
         ({"formatter": 3}, "needs a plain function as formatter"),
         ({"storage_options": {"key": "a"}}, "has 'key', an option of s3fs; deltalake calls it 'AWS_ACCESS_KEY_ID'"),
@@ -324,7 +324,7 @@ def test_no_secret_in_an_error() -> None:
         ),
         (
             {"storage_options": {"max_retries": 3}},
-            "must be texts, as deltalake takes them; 'max_retries' is of type int",
+            "must be texts, as deltalake requires; 'max_retries' is of type int",
         ),
         ({"storage_options": "x"}, "storage_options must be a dict of deltalake's options; got a str"),
         ({"on_data_loss": "x"}, "on_data_loss must be 'fail' or 'continue'; got 'x'"),

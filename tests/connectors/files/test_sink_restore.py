@@ -318,7 +318,7 @@ def test_an_older_copy_that_is_put_back_meanwhile_is_an_error(tmp_path: Path, re
     path.write_bytes(older)  # in place: the file is the same, and has fewer bytes
     if writes_on:
         send(sink, "three")
-    with pytest.raises(SinkFileError, match=r"was put back to an older state|was changed by another process"):
+    with pytest.raises(SinkFileError, match=r"was restored to an older state|was changed by another process"):
         sink.snapshot()
     sink.close()
     with pytest.raises(SinkFileError, match=r"its first 8 bytes differ|has 4 bytes, fewer than the 8"):

@@ -137,7 +137,7 @@ BAD = [
     (CsvSource, "gate;b\n1;2\n", {"gate": int}, r"it has gate;b; pass delimiter=';'; got"),
     (CsvSource, 'gate,b\n1,"2;3"\n', {"gat": int}, r"it has gate, b; got"),
     (CsvSource, "gate\nmaybe\n", {"gate": bool}, r"line 2: field 'gate' is not bool: 'maybe'"),
-    (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', to which types gives a type; it has gate"),
+    (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', which is in types; the fields are gate"),
     (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
     (JsonLinesSource, '{"gate": 1}\n{"gate": "2"}', {"gate": int}, r"line 2: field 'gate' is not int: '2'"),
     (JsonLinesSource, '{"gate": true}', {"gate": int}, r"line 1: field 'gate' is not int: True"),
@@ -145,7 +145,7 @@ BAD = [
     (JsonLinesSource, '{"gate": [0, [1], 0]}', {"gate": Decimal}, r"line 1: field 'gate' is not Decimal"),
     (JsonLinesSource, '{"gate": true}', {"gate": Level}, r"line 1: field 'gate' is not Level: True"),
     (JsonLinesSource, '{"gate": 1}', {"delay": int}, r"line 1: no field 'delay'"),
-    (JsonLinesSource, "[1]", {"delay": int}, r"line 1: list where types needs an object"),
+    (JsonLinesSource, "[1]", {"delay": int}, r"line 1: list instead of the object that types needs"),
 ]
 
 
@@ -167,7 +167,7 @@ def test_bad_values_can_be_skipped(tmp_path: Path) -> None:
         ({"types": {"gate": "int"}}, "cannot read field 'gate' as 'int'; give int"),
         ({"types": {"gate": list[int]}}, r"cannot read field 'gate' as list"),
         ({"types": {"gate": int | float}}, r"cannot read field 'gate' as int \| float"),
-        ({"types": {"gate": int}, "header": False}, "there is no name of a field"),
+        ({"types": {"gate": int}, "header": False}, "there is no field name"),
         ({"types": {"gate": int}, "fields": ["a"]}, "there is no field 'gate'"),
     ],
 )

@@ -72,7 +72,7 @@ def test_wrong_data() -> None:
         ArrowSource(3)
     with pytest.raises(GraphError, match=r"can filter tables and datasets only"):
         ArrowSource(batches, filter=pc.field("n") > 3)
-    with pytest.raises(ArrowSourceError, match=r"needs record batches; it was given \{'n': 1\}"):
+    with pytest.raises(ArrowSourceError, match=r"needs record batches; got \{'n': 1\}"):
         read(ArrowSource([{"n": 1}]))
     with pytest.raises(ArrowSourceError, match=r"the data of ArrowSource has no column 'twon'"):
         read(ArrowSource(TABLE, columns=["twon"]))

@@ -113,7 +113,7 @@ def test_mappings_that_make_up_missing_columns(value: Any) -> None:
 def test_types_that_do_not_follow_from_the_values() -> None:
     with pytest.raises(UnfitRow, match=r"cannot store \{'n': 'two'\} in column 'n': its type does not follow"):
         rows([{"n": 1}, {"n": 3.5}, {"n": "two"}, {"n": 4}], None)
-    with pytest.raises(UnfitRow, match=r"it has no column; pass schema="):
+    with pytest.raises(UnfitRow, match=r"it has no columns; pass schema="):
         rows([{}], None)
     with pytest.raises(UnfitRow, match=r"the name of a column is a text; got 1"):
         rows([{1: 2}], None)
@@ -125,7 +125,7 @@ def test_types_that_do_not_follow_from_the_values() -> None:
 
 def test_null_where_the_schema_has_none() -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    with pytest.raises(UnfitRow, match=r"\{'n': None\} in column 'n': it is null, and the column is not nullable"):
+    with pytest.raises(UnfitRow, match=r"\{'n': None\} in column 'n': it is null, but the column is not nullable"):
         rows([{"n": 1}, {"n": None}], schema)
     with pytest.raises(UnfitRow, match=r"it is null"):
         rows([{"n": 1}, {}], schema)

@@ -357,7 +357,7 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
         ({"delivery": "once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
         ({"row_group_rows": 0}, "row_group_rows must be a whole number, at least 1"),
         ({"settings": {"schema": 1}}, "settings can't have 'schema'"),
-        ({"settings": {"codec": "zstd"}}, "settings are not those of pyarrow.parquet.ParquetWriter: .*'codec'"),
+        ({"settings": {"codec": "zstd"}}, "settings are not valid for pyarrow.parquet.ParquetWriter: .*'codec'"),
         ({"settings": ["codec"]}, "settings must be a dict of arguments of pyarrow"),
         ({"schema": pa.schema([("x", pa.list_(pa.struct([])))])}, "schema can't be stored: Parquet has no struct with"),
         ({"retry_for": 5}, "retry_for needs a timedelta, such as"),
