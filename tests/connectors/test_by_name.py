@@ -115,9 +115,9 @@ def test_a_source_and_a_sink_of_one_scheme() -> None:
         ("tap://me:hush@h/x?limti=3", {}, "has no option 'limti'; did you mean 'limit'?"),
         ("tap://me:hush@h/x?limit=many", {}, "needs an integer as option 'limit'; got 'many'"),
         ("tap://me:hush@h/x?limit=3", {"limit": 4}, "option 'limit' both in its URL and as an argument"),
-        ("tap://me:hush@h/x?limit.x=3", {}, "an option 'limit', which has no entries"),
+        ("tap://me:hush@h/x?limit.x=3", {}, "an option 'limit', which is not a mapping"),
         ("tap://me:hush@h/x?settings=3", {}, "an option 'settings' that a URL can't contain; pass it as an argument"),
-        ("tap://me:hush@h/x?limit=3&limit=4", {}, "option 'limit' comes twice"),
+        ("tap://me:hush@h/x?limit=3&limit=4", {}, "option 'limit' is in the URL twice"),
         ("tpa://me:hush@h/x", {}, "no connector for scheme 'tpa'; did you mean 'tap'?"),
         (
             "xyzzy://me:hush@h/x?token=hush",
@@ -173,8 +173,8 @@ def test_no_secret_in_what_is_shown() -> None:
         ("tap://me:ab/hush@h/x", "%2F for a slash"),
         ("tap://me:hush?limit=5@h/x", "%3F for a question mark"),
         ("tap://me:ab?hush=5@h/x", "%3F for a question mark"),
-        ("tap:/me:hush@h/x", r"file '\*\*\*@h/x' is not known"),
-        ("me:hush@h/x", r"file '\*\*\*@h/x' is not known"),
+        ("tap:/me:hush@h/x", r"file '\*\*\*@h/x' has no extension"),
+        ("me:hush@h/x", r"file '\*\*\*@h/x' has no extension"),
         ("me:hush@h/x.nothing", r"connect\('\*\*\*@h/x.nothing'\): no connector"),
     ],
 )

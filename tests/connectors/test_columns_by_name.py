@@ -77,7 +77,7 @@ def test_webhook_by_its_address() -> None:
 
 
 def test_mistakes_in_urls() -> None:
-    with pytest.raises(GraphError, match=r"names a file, and a sink writes several into a folder"):
+    with pytest.raises(GraphError, match=r"names a file, but a sink writes several into a folder"):
         connect("out/x.parquet").sink()
     with pytest.raises(GraphError, match=r"has no option 'colums'; did you mean 'columns'\?"):
         connect("x.parquet?colums=a").source()

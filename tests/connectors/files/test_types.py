@@ -133,9 +133,9 @@ def test_rows_that_are_all_blank_are_skipped(columns: int, blank: int, tmp_path:
 BAD = [
     (CsvSource, "gate\n7\n8x\n", {"gate": int}, r"flights.txt line 3: field 'gate' is not int: '8x'; got '8x'"),
     (CsvSource, "gate\n7\n\n\n", {"gate": date}, r"line 2: field 'gate' is not date: '7'"),
-    (CsvSource, "gate,b\n,1\n", {"gate": int}, r"field 'gate' is not int: ''; give int \| None if it may be empty"),
-    (CsvSource, "gate;b\n1;2\n", {"gate": int}, r"it has gate;b; pass delimiter=';'; got"),
-    (CsvSource, 'gate,b\n1,"2;3"\n', {"gat": int}, r"it has gate, b; got"),
+    (CsvSource, "gate,b\n,1\n", {"gate": int}, r"field 'gate' is not int: ''; write int \| None if it may be empty"),
+    (CsvSource, "gate;b\n1;2\n", {"gate": int}, r"the fields are gate;b; pass delimiter=';'; got"),
+    (CsvSource, 'gate,b\n1,"2;3"\n', {"gat": int}, r"the fields are gate, b; got"),
     (CsvSource, "gate\nmaybe\n", {"gate": bool}, r"line 2: field 'gate' is not bool: 'maybe'"),
     (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', which is in types; the fields are gate"),
     (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
@@ -164,7 +164,7 @@ def test_bad_values_can_be_skipped(tmp_path: Path) -> None:
     ("options", "told"),
     [
         ({"types": 7}, "needs a dataclass, or a dict of types by field"),
-        ({"types": {"gate": "int"}}, "cannot read field 'gate' as 'int'; give int"),
+        ({"types": {"gate": "int"}}, "cannot read field 'gate' as 'int'; pass int"),
         ({"types": {"gate": list[int]}}, r"cannot read field 'gate' as list"),
         ({"types": {"gate": int | float}}, r"cannot read field 'gate' as int \| float"),
         ({"types": {"gate": int}, "header": False}, "there is no field name"),

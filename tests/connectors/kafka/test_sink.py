@@ -371,7 +371,7 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
         ({"timeout": timedelta(0)}, "timeout"),
         ({"settings": {"enable.idempotence": False}}, "needs 'enable.idempotence' to be True"),
         ({"settings": {"transactional.id": "mine"}}, "names of the job and the sink"),
-        ({"settings": {"on_delivery": print}}, "what becomes of each record"),
+        ({"settings": {"on_delivery": print}}, "checks the delivery of each record"),
         ({"settings": {"message.max.bytes": "1 MB"}}, "'message.max.bytes' must be a number of bytes; got '1 MB'"),
         ({"settings": ["acks"]}, "settings must be a dict"),
         ({"servers": 9092}, "needs servers='host:9092'"),

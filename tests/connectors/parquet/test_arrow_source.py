@@ -63,7 +63,7 @@ def test_filter_and_columns(dataset: ds.Dataset) -> None:
 
 
 def test_data_shorter_than_before() -> None:
-    with pytest.raises(ArrowSourceError, match=r"has fewer rows than the 51 that were read before"):
+    with pytest.raises(ArrowSourceError, match=r"has fewer rows than the 51 read before"):
         read(ArrowSource(TABLE), 51)
 
 
