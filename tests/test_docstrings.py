@@ -66,10 +66,10 @@ def phrases(source: str) -> Iterator[tuple[int, str, str]]:
             continue
         if id(node) not in documentation and node.value.count(" ") < 2:
             continue  # a word of the code, such as the name of a law
-        for sentence in re.split(r"(?<=[.:;])\s+", CODE.sub("", node.value).strip()):
+        for sentence in re.split(r"(?<=[.:;]) ", " ".join(CODE.sub("", node.value).split())):
             for phrase, remedy in PHRASES.items():
                 if re.search(phrase, sentence) and not ("behind" in phrase and OF_EPOCHS.search(sentence)):
-                    yield node.lineno, " ".join(sentence.split()), remedy
+                    yield node.lineno, sentence, remedy
 
 
 def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

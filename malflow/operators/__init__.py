@@ -1,1 +1,1 @@
-"""The operators, which process batches, one subject a module; `contract` has their common base."""
+"""The operators, which process batches; `contract` has their common base."""

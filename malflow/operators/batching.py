@@ -1,4 +1,4 @@
-"""Records of a key in lists, by number or by time."""
+"""The operator that collects records of a key in lists, by number or by time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Batches"]
 
 
 class Batches(Operator):
-    """Emit a list of a key's values once it has `size` of them, or `within` has passed since the first one's timestamp.
+    """Emit a list of a key's values once it has `size` values, or `within` after its first timestamp.
 
-    A record at or behind the end of that span completes the list before it, as an epoch would, so that lists do not
-    depend on epochs. The state of a key is a list of this end and the values.
+    A record at or after the end of that span completes the previous list, as an epoch would, so lists do not depend on
+    epochs. The state of a key is a list of this end and the values.
 
     Args:
         context: what every operator gets.
-        size: how many values a list has at most.
+        size: the maximum number of values in a list.
         within: the span: a number, or a timedelta.
     """
 
@@ -35,7 +35,7 @@ class Batches(Operator):
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self._size, self._within = size, within
-        self._timers = Timers()  # of the ends
+        self._timers = Timers()  # timers of the ends
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Add the records one by one."""
@@ -76,11 +76,11 @@ class Batches(Operator):
         results.add((key,), (values,), timestamp)
 
     def waiting(self) -> Waiting | None:
-        """Return how many lists are not complete, and when the first will be."""
+        """Return the number of incomplete lists, and when the first will be complete."""
         return Waiting("lists", len(self.state), self._timers.earliest) if self.state else None
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and plan when lists are complete."""
+        """Apply a delta to the state, and set the timers of incomplete lists."""
         super().apply(delta)
         if delta.whole:
             self._timers.clear()

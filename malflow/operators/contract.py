@@ -63,12 +63,12 @@ class OperatorContext:
     """The name, worker and settings of an operator.
 
     Attributes:
-        operator_name: the name it was given.
+        operator_name: the operator's name.
         worker_id: the logical worker that runs it, ``0..n-1``.
         workers: all workers.
         tracked: whether changes of its state are tracked.
-        debug: whether the run does the checks that are too slow to run always.
-        placement: the partitioner of its keys; None if there is none, or the operator keeps no state.
+        debug: whether the run performs the checks that are too slow for production.
+        placement: the partitioner of its keys; None without one, or for an operator without state.
         pickle_reader: pickles a reader that has no position; None where workers stay in one process.
     """
 
@@ -82,7 +82,7 @@ class OperatorContext:
 
     @property
     def admit(self) -> Callable[[Any], None]:
-        """Return the check of a new key: that it can be used, and that it belongs to this worker."""
+        """Return the check that a new key is valid and belongs to this worker."""
         return check_key if self.placement is None or len(self.workers) == 1 else self._admit
 
     def _admit(self, key: Any) -> None:
@@ -90,9 +90,8 @@ class OperatorContext:
         owner = None if self.placement is None else self.placement(key, self.workers)
         if owner not in (None, self.worker_id):
             raise ValueError(
-                f"key {short_repr(key)} came to worker {self.worker_id} but belongs to worker {owner}: it was changed "
-                "after "
-                ".key_distribute(); keep the key as it is, or call .key_distribute() again"
+                f"key {short_repr(key)} reached worker {self.worker_id} but belongs to worker {owner}: it was changed "
+                "after .key_distribute(); keep the key as it is, or call .key_distribute() again"
             )
 
 
@@ -100,7 +99,7 @@ class Output(Generic[K, V, T]):
     """The output of a logic.
 
     Attributes:
-        timing: ``Timing.END`` where the end of the input calls `on_timer` or `on_epoch`; otherwise ``Timing.FINAL``.
+        timing: ``Timing.END`` if the end of the input calls `on_timer` or `on_epoch`; otherwise ``Timing.FINAL``.
     """
 
     __slots__ = ("_keys", "_timestamps", "_values", "timing")
@@ -112,7 +111,7 @@ class Output(Generic[K, V, T]):
         self._timestamps: list[Any] = []
 
     def send(self, message: DataMessage[K, V, T]) -> None:
-        """Emit a message. It should keep the key it came with and not be older than the last epoch.
+        """Emit a message. It should keep the key of the input, and not be older than the last epoch.
 
         Raises:
             TypeError: if it is not a `DataMessage`.
@@ -124,38 +123,38 @@ class Output(Generic[K, V, T]):
         self._timestamps.append(message.timestamp)
 
     def wake(self, at: T) -> None:
-        """Set the timer of the key at hand, for a logic of a `stateful_op` with `on_timer`.
+        """Set the timer of the current key, for a logic of a `stateful_op` with `on_timer`.
 
-        Each key has at most one timer: a later call replaces it, and one that sets the same time changes nothing.
+        Each key has at most one timer: a later call replaces it, and a call with the same time has no effect.
 
         Args:
-            at: the event time at which `on_timer` is called: after the last epoch, or, in `on_timer`, after its own
-                time.
+            at: the event time at which to call `on_timer`. It must be after the last epoch or, in `on_timer`, after the
+                timer's own time.
 
         Raises:
-            TypeError: if the logic has no `on_timer`, no key is at hand, or `at` is not a time.
-            ValueError: if `at` is not to come.
+            TypeError: if the logic has no `on_timer`, there is no current key, or `at` is not a time.
+            ValueError: if `at` has already passed.
         """
         raise TypeError(_NO_TIMERS)
 
     def wake_after(self, delay: timedelta) -> None:
-        """Set the timer of the key at hand by the clock, not by event time, in place of the one it has.
+        """Set the timer of the current key by the clock, not by event time, in place of any other.
 
-        It fires at the start of the first tick that begins at least `delay` after the present one began, before the
-        tick's records; `on_timer` gets that time, a datetime in UTC, as its `at`. What it sends then needs a timestamp
-        of event time, after the last epoch. Results depend on the clock, though a tick that is repeated after a failure
-        of Spark's has the same time.
+        It fires in the first tick that starts at least `delay` after the start of the current one, before the tick's
+        records; `on_timer` receives that time, a datetime in UTC, as its `at`. Messages that it sends still need an
+        event-time timestamp after the last epoch. Results depend on the clock, but a tick that Spark repeats after a
+        failure has the same time.
 
         Raises:
-            TypeError: if the logic has no `on_timer`, no key is at hand, or `delay` is not a positive timedelta.
+            TypeError: if the logic has no `on_timer`, there is no current key, or `delay` is not a positive timedelta.
         """
         raise TypeError(_NO_TIMERS)
 
     def sleep(self) -> None:
-        """Drop the timer of the key at hand, if it has one.
+        """Drop the timer of the current key, if it has one.
 
         Raises:
-            TypeError: if the logic has no `on_timer`, or no key is at hand.
+            TypeError: if the logic has no `on_timer`, or there is no current key.
         """
         raise TypeError(_NO_TIMERS)
 
@@ -170,58 +169,58 @@ class Output(Generic[K, V, T]):
 
 
 class StatelessLogic(Generic[K, V, T, VO]):
-    """The logic of a `stateless_op`. Subclassing is optional; a function ``(msg, output)`` will do as well."""
+    """The logic of a `stateless_op`. Subclassing is optional; a function ``(msg, output)`` also works."""
 
     @abstractmethod
     def on_data(self, msg: DataMessage[K, V, T], output: Output[K, VO, T]) -> None:
-        """Take one message and send any number."""
+        """Process one message, and send any number."""
 
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
         """Process an epoch; messages sent here precede it.
 
-        The last one, when all sources have ended, is `MAX`, which is not a number or date.
+        The last epoch, after all sources have ended, is `MAX`, which is not a number or date.
         """
 
 
 class StatefulLogic(Generic[K, V, T, VO, S]):
-    """The logic of a `stateful_op`. Subclassing is optional; a function ``(msg, state, output) -> state`` will do."""
+    """The logic of a `stateful_op`. Subclassing is optional; a function ``(msg, state, output) -> state`` works."""
 
     @abstractmethod
     def on_data(self, msg: DataMessage[K, V, T], state: S, output: Output[K, VO, T]) -> S | None:
-        """Take one message and the state of its key, send any number, and return the new state; None drops it."""
+        """Process one message with the state of its key, send any number, and return the new state; None drops it."""
 
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Process an epoch with all states of this worker, in first-seen order; messages sent here precede it.
 
-        The last epoch, when all sources have ended, is `MAX`, which is not a number or date: it is greater than each of
-        them. Its changes to the states are not saved: a run that resumes from the last snapshot may have more input.
+        The last epoch, after all sources have ended, is `MAX`, which is not a number or date, but greater than any.
+        Changes to the states at this epoch are not saved, since a run that resumes may have more input.
         """
 
     def on_timer(self, key: K, at: T, state: S, output: Output[K, VO, T]) -> S | None:
-        """Act when event time has reached the timer of a key, which ``output.wake(at)`` has set, and return its state.
+        """Process the timer that ``output.wake(at)`` has set, and return the state of its key.
 
-        The timers of a worker that an epoch has reached fire in ascending order, before `on_epoch` and before the
-        epoch is passed on, so that a message sent here with the timestamp `at` is in time. A timer that is set here
-        fires at the same epoch, if that has reached it. None as the new state drops the key.
+        An epoch fires the timers of a worker that it has reached in ascending order, before `on_epoch` and before the
+        epoch moves downstream, so a message sent here with the timestamp `at` is on time. A timer set here fires at the
+        same epoch if the epoch has reached it. None as the new state drops the key.
 
-        At the epoch `MAX` each timer fires once, and those that are set meanwhile do not. ``output.timing`` is
-        ``Timing.END`` then, and the changes to states are not saved: see `on_epoch`.
+        At the epoch `MAX`, each timer fires once; timers set during this epoch do not fire. ``output.timing`` is then
+        ``Timing.END``, and changes to states are not saved: see `on_epoch`.
         """
         return state
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
-        """Act at the start of every tick, whether or not there is input."""
+        """Process the start of a tick, with or without input."""
 
 
 class StateKeeper(Protocol):
-    """What keeps a state: an operator, or a helper of one that keeps a hidden state."""
+    """A keeper of state: an operator, or a helper with a hidden state."""
 
     @property
     def state(self) -> OperatorState | None:
         """The state."""
 
     def sync_state(self) -> None:
-        """Write to `state` what is kept elsewhere while records flow."""
+        """Write data that is kept elsewhere during processing to `state`."""
 
     def delta(self) -> Delta:
         """Return the changes of the state since the last call."""
@@ -230,30 +229,30 @@ class StateKeeper(Protocol):
         """Apply a delta to the state."""
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
 
 
 class Operator:
     """One operator on one worker.
 
-    A runtime treats all operators alike. It loads the state with `apply`, calls `open`, and then, once a tick, `run`
-    and `flush`; between ticks it may ask for a `delta`, and it ends with `close`. An operator overrides the methods
-    that concern it. It knows neither files nor threads nor the runtime that hosts it; data that must outlive it is in
-    `state`.
+    A runtime treats all operators alike. It loads the state with `apply` and calls `open`; in each tick, it calls `run`
+    and `flush`; between ticks it may ask for a `delta`; at the end it calls `close`. An operator overrides only the
+    methods that it needs. It does not depend on files, threads or the runtime that hosts it; data that must outlive it
+    is in `state`.
     """
 
     state: OperatorState | None = None
     hidden: Mapping[str, StateKeeper] = MappingProxyType({})
-    """The states that the operator keeps beside its own, by their role."""
+    """The additional states of the operator, by role."""
     takes_pieces = True
-    """Whether a tick's epoch-free input may be processed in several calls of `run` with the same result."""
+    """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context
         self.callback = callback
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Process the batches of each input edge; yield, any number of times, a batch for each output."""
+        """Process the batches of each input edge; each yield has a batch for every output."""
         for batch in edges[0]:
             yield self.process(batch)
 
@@ -263,67 +262,67 @@ class Operator:
 
     @property
     def resource(self) -> object:
-        """The object that `flush` and `close` act on: the operator, or one that workers of a process share."""
+        """The object that `flush` and `close` act on: the operator, or one shared by the workers of a process."""
         return self
 
     def open(self) -> None:
         """Acquire resources; called after the state is loaded and before the first tick."""
 
     def begin_tick(self, tick: Tick) -> None:
-        """Take the tick's facts about the run; called before `run`."""
+        """Receive the tick's facts about the run; called before `run`."""
 
     def flush(self) -> None:
-        """Make the output so far visible; called at the end of every tick."""
+        """Make all output so far visible; called at the end of every tick."""
 
     def park(self) -> None:
-        """Close, but keep resources that are still useful after a newer state is loaded and `open` is called again."""
+        """Close, but keep resources that remain useful when a newer state is loaded and `open` is called again."""
         self.close()
 
     def close(self) -> None:
         """Release all resources."""
 
     def sync_state(self) -> None:
-        """Write to `state` the data that the operator keeps elsewhere while records flow."""
+        """Write data that the operator keeps elsewhere during processing to `state`."""
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
-        """Hand each part that the operator hosts over to the worker that holds it from now on.
+        """Transfer each part of this operator to the worker that holds it from now on.
 
         Args:
             holder_of: returns this operator on the worker that holds a part.
         """
 
     def waiting(self) -> Waiting | None:
-        """Return the results that wait for an epoch, and their kind; None if the operator keeps none."""
+        """Return the results that wait for an epoch; None if the operator keeps none."""
         return None
 
     def held(self) -> Waiting | None:
-        """Return the open results, which the end of the input would emit; None if there are none."""
+        """Return the open results, which the end of the input would emit, or None."""
         return self.waiting()
 
     def edges_reached(self) -> Mapping[int, Any] | None:
-        """Return the epochs of the input edges that count, None for one without; None if there is one edge."""
+        """Return the epochs of the active input edges, None for an edge without; None if there is one edge."""
         return None
 
     def time(self) -> OperatorTime:
-        """Return how far the operator has come in event time, to explain it."""
+        """Return the operator's progress in event time, for `explain_time`."""
         return OperatorTime(self.waiting(), self.edges_reached())
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set how idle each input edge is; called when that changes. See `malflow.engine.idle_edges.Idle`."""
+        """Set the idleness of each input edge; called when it changes. See `malflow.engine.idle_edges.Idle`."""
 
     def limit_batch(self, growth: float) -> None:
-        """Adapt to how much larger the largest batch of the last tick was than the largest poll."""
+        """Adapt to the ratio of the last tick's largest batch to its largest poll."""
 
     def take_counts(self) -> Mapping[str, int]:
         """Return the operator's counters since the last call: one for each name that its node declares."""
         return {}
 
     def gauges(self) -> Mapping[str, int]:
-        """Return the operator's gauges as they are now: one for each name that its node declares."""
+        """Return the current values of the operator's gauges: one for each name that its node declares."""
         return {}
 
     def reset_pacing(self) -> None:
-        """Ignore the time since the last tick when records are paced."""
+        """Exclude the time since the last tick from pacing."""
 
     def delta(self) -> Delta:
         """Return the changes of the state since the last call."""
@@ -336,12 +335,12 @@ class Operator:
             self.state.apply(delta)
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         if self.state is not None:
             self.state.forget()
 
     def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
-        """Name the record at which user code failed: the last one that `rest`, an iterator over a column, returned."""
+        """Raise the error for the record at which user code failed, the last one that the iterator `rest` returned."""
         at = max(0, len(batch) - length_hint(rest) - 1)
         key = NoKey if batch.keys is None else batch.keys[at]
         return self.error(error, (key, batch.values[at], batch.timestamps[at]))
@@ -349,14 +348,14 @@ class Operator:
     def error(
         self, error: BaseException | str, record: tuple[Any, Any, Any] | None = None, *, about: str = ""
     ) -> Exception:
-        """Make the error that says that this operator's user code failed."""
+        """Return the error for a failure of this operator's user code."""
         return operator_error(self.context.operator_name, error, record, self.callback, about=about)
 
     def call_each(self, function: Callable[[Any], Any], batch: Batch, rest: Iterator[Any]) -> list[Any]:
-        """Call a function that takes a message with each record, as one view object that is used again and again.
+        """Call a function of a message with each record, reusing one view object.
 
         Raises:
-            TypeError: if the function kept the view, with checks on.
+            TypeError: if checks are on and the function kept the view.
         """
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
         if batch.keys is None:
@@ -372,14 +371,14 @@ class Operator:
 
 
 def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | None:
-    """Return a logic's optional method, or None if it has only the contract's empty one."""
+    """Return a logic's optional method, or None if the logic inherits the contract's empty one."""
     if getattr(type(logic), method, None) is getattr(base, method):
         return None
     return getattr(logic, method, None)
 
 
 def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
-    """Check that user functions have not kept the view of a message that was passed to them.
+    """Check that user functions have not kept the view of a message.
 
     Raises:
         TypeError: if one has.
@@ -388,18 +387,18 @@ def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
         gc.collect()
     if sys.getrefcount(view) > _OWN_REFERENCES:
         raise TypeError(
-            "the function kept the message it was given, which is reused for the next record; "
+            "the function kept its message, which is reused for the next record; "
             "keep a copy, such as copy.copy(msg), or the fields it needs"
         )
 
 
 Logic = Callable[[OperatorContext], Operator]
-"""What a node holds: it opens the operator on one worker."""
+"""The function in a node that creates the operator on one worker."""
 
 _NO_TIMERS = (
     "timers need a logic object of .stateful_op() with a method on_timer(key, at, state, output), which is called when "
-    "one fires; write a class derived from StatefulLogic"
+    "a timer fires; write a class derived from StatefulLogic"
 )
 
 _OWN_REFERENCES = 3
-"""References to a view while they are counted: the caller's, this function's, and the count's own."""
+"""The references to a view while they are counted: the caller's, this function's, and the counter's."""

@@ -1,7 +1,7 @@
-"""Checks that cost too much to run always: ``debug=True`` on a runtime.
+"""Checks that are too slow for production: ``debug=True`` on a runtime.
 
-Batching is invisible as long as no value changes between its emission and its reading. With checks on, operators get
-their records one by one; a fingerprint of each value is taken when it is emitted, and compared when it is read.
+Batching is invisible as long as no value changes between emission and reading. With checks on, operators receive
+records one by one, and each value's fingerprint is taken on emission and compared on reading.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LAZY = (CoroutineType, AsyncGeneratorType, GeneratorType)
 
 @dataclass(frozen=True, slots=True)
 class _Watched(Batch):
-    """A batch with the operator that emitted it, and fingerprints of its values at that time.
+    """A batch, the operator that emitted it, and the fingerprints of its values at that time.
 
     Attributes:
-        placed: the key that chose the worker of each record, if it may differ from the present key.
+        placed: the key that chose the worker of each record, if it may differ from the current key.
     """
 
     emitter: str = ""
@@ -38,7 +38,7 @@ class _Watched(Batch):
 
 
 class Trail(Sequence[Batch]):
-    """Batches cut into such of one record or one epoch, with a note of the one that is being worked on."""
+    """Batches cut into single records and epochs; remembers the one being processed."""
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self.pieces: list[_Watched] = [piece for batch in batches for piece in _one_by_one(batch)]
@@ -57,7 +57,7 @@ class Trail(Sequence[Batch]):
 
     @property
     def placed(self) -> Sequence[Any]:
-        """The key that chose the worker of the record at hand, if there is one."""
+        """The key that chose the worker of the current record, if there is one."""
         piece = self._current
         if piece is None or not len(piece):
             return ()
@@ -78,14 +78,14 @@ def _one_by_one(batch: Batch) -> Iterator[_Watched]:
 
 
 def watch(batch: Batch, emitter: str, placed: Sequence[Any] = ()) -> Batch:
-    """Note the fingerprints of a batch's values, and the key by which its records were placed, if it is known."""
+    """Record the fingerprints of a batch's values, and the keys that placed its records, if known."""
     looks = [_look(value) for value in batch.values]
     origins = list(placed) * len(batch) if placed and batch.keys is not None else None
     return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks, origins)
 
 
 def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
-    """Check that no value is an object that has not run: a coroutine, or a generator that no operator iterates over.
+    """Check that no value is an unstarted coroutine, or a generator that no operator iterates over.
 
     Raises:
         OperatorError: naming the reader.
@@ -94,7 +94,7 @@ def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
     for index, value in enumerate(batch.values):
         if isinstance(value, lazy):
             reason = (
-                f"its value is a {type(value).__name__}, of which nothing has run; call .flat_map() with a function "
+                f"its value is a {type(value).__name__} that has not run; call .flat_map() with a function "
                 "that yields, or .flatten() before, and write functions without 'async'"
             )
             key: Any = NoKey if batch.keys is None else batch.keys[index]
@@ -102,10 +102,10 @@ def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
 
 
 def verify_placement(batch: Batch, reader: Operator) -> None:
-    """Check that records whose key was changed would still be on the worker of their key if there were two workers.
+    """Check that records whose key changed would be on the right worker even with two workers.
 
     Raises:
-        OperatorError: naming the operator that would look for the state of the key on another worker.
+        OperatorError: naming the operator that would look up the key's state on another worker.
     """
     placement, workers = reader.context.placement, range(max(2, len(reader.context.workers)))
     if not isinstance(batch, _Watched) or batch.placed is None or batch.keys is None or placement is None:
@@ -114,17 +114,17 @@ def verify_placement(batch: Batch, reader: Operator) -> None:
         if key is not origin and placement(key, workers) != placement(origin, workers):
             reason = (
                 f"its key was {short_repr(origin)} at .key_distribute() and was changed since: with {len(workers)} "
-                "workers "
-                "it would be on another one than its state; keep the key as it is, or call .key_distribute() again"
+                "workers, the record and its state would be on different ones; keep the key as it is, or call "
+                ".key_distribute() again"
             )
             raise reader.error(reason, (key, batch.values[index], batch.timestamps[index]))
 
 
 def verify(batch: Batch, reader: str) -> None:
-    """Check that the values of a batch look as they did when it was emitted.
+    """Check that the values of a batch have not changed since it was emitted.
 
     Raises:
-        OperatorError: naming the operator that emitted a value which has changed since.
+        OperatorError: naming the operator that emitted the changed value.
     """
     if not isinstance(batch, _Watched):
         return
@@ -145,5 +145,5 @@ def _look(value: Any) -> bytes | str | None:
         return None
     try:
         return pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - what can't be pickled is compared by how it reads
+    except Exception:  # noqa: BLE001 - an object that can't be pickled is compared by its repr
         return short_repr(value)

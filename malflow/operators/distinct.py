@@ -23,14 +23,14 @@ _NOTHING: dict[Any, Any] = {}
 
 
 class Distinct(Operator):
-    """Drop a record if one with its key and id passed before it, and their timestamps are less than `within` apart.
+    """Drop a record if one with its key and id, less than `within` away, has passed.
 
-    A pane is as long as that, so that it has at most one record of an id, and only its neighbours may have another one
-    that is near enough. A pane is dropped at the first epoch after which no record can be near one of its own.
+    Panes have the length `within`, so a pane has at most one record of an id, and only its neighbours can have another
+    within reach. A pane is dropped at the first epoch after which no record can be in reach of its own.
 
     Args:
         context: what every operator gets.
-        by: returns the id of a value; None if that is the value itself.
+        by: returns the id of a value; None for the value itself.
         within: a number or timedelta, or `FOREVER`.
     """
 
@@ -61,7 +61,7 @@ class Distinct(Operator):
         return (batch.select(mask),)
 
     def _fit(self, timestamps: Sequence[Any]) -> None:
-        """Make panes for timestamps of the type that the given ones have, if there are any."""
+        """Create panes that fit the type of the timestamps, if there are any."""
         for timestamp in timestamps:
             try:
                 self._panes = fitted(RegularPanes(self._within, self._within - self._within), timestamp)
@@ -73,7 +73,7 @@ class Distinct(Operator):
         start, end = MAX, MIN
         for key, name, timestamp in rows:
             if not start <= timestamp < end:
-                number = panes.number(timestamp)  # type: ignore[union-attr] # there are panes as there is a record
+                number = panes.number(timestamp)  # type: ignore[union-attr] # there are panes, since there is a record
                 start, end = panes.start(number), panes.start(number + 1)  # type: ignore[union-attr]
                 before, after = (state.panes.get(near, _NOTHING) for near in (number - 1, number + 1))
                 here = state.pane(number)
@@ -91,7 +91,7 @@ class Distinct(Operator):
                 state.touch(number, (entry,))
 
     def _advance(self, epoch: Any) -> None:
-        """Drop the panes that are too old for records behind an epoch."""
+        """Drop the panes that no record after an epoch can reach."""
         panes, numbers = self._panes, self.state.panes
         while panes is not None and epoch is not MAX and numbers and panes.start(min(numbers) + 2) <= epoch:
             self.state.drop(min(numbers))
@@ -114,7 +114,7 @@ class _OnePane:
 
 
 class Changes(Operator):
-    """Drop a record if its value, or what `by` returns for it, equals that of its key's record before."""
+    """Drop a record if its value, or the result of `by`, equals that of its key's previous record."""
 
     state: KeyedState
 

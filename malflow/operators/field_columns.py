@@ -1,4 +1,4 @@
-"""Read a field of each value of a batch, given by its name."""
+"""Read a named field of each value in a batch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["column_of", "read_each"]
 
 
 def column_of(batch: Batch, field: str) -> Sequence[Any] | None:
-    """Return the column of this name; None if the values are no columns, or have none of this name."""
+    """Return the column of this name; None if the values are not columns, or lack it."""
     return batch.values.column(field) if type(batch.values) is Rows else None
 
 
 def read_each(batch: Batch, field: str, rest: Iterator[Any], instead: str) -> list[Any]:
-    """Read an item of each mapping, an attribute of anything else, without a call for values of one kind.
+    """Read an item of each mapping, or an attribute of any other value, without a call per value if all have one kind.
 
     Args:
         batch: the batch.
         field: the name of the item or attribute.
-        rest: the values that are still to be read.
-        instead: what to do about values that lack the field.
+        rest: the remaining values.
+        instead: the remedy for values that lack the field.
     """
     are_mappings = {issubclass(kind, Mapping) for kind in set(map(type, batch.values))}
     try:

@@ -13,14 +13,14 @@ _KNOWN_KEYS = 1 << 20
 
 
 class Admission:
-    """Checks the keys of new states, each once as long as there are not too many."""
+    """Checks the keys of new states, each only once unless there are too many."""
 
     def __init__(self, check: Callable[[Any], None]) -> None:
         self._check = check
         self._known: set[Any] = set()
 
     def __call__(self, key: Any) -> None:
-        """Check a key, unless it is known."""
+        """Check a key, unless it was checked before."""
         if key not in self._known:
             self._check(key)
             if len(self._known) >= _KNOWN_KEYS:

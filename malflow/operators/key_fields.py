@@ -14,7 +14,7 @@ __all__ = ["KeyByField"]
 
 
 class KeyByField(KeyBy):
-    """Set each record's key to a field of its value: an item of a mapping, an attribute of anything else.
+    """Set each record's key to a field of its value: an item of a mapping, or an attribute of any other value.
 
     Args:
         context: what every operator gets.

@@ -1,4 +1,4 @@
-"""The timers of a logic, kept in a hidden state beside the logic's own."""
+"""The timers of a logic, kept in a hidden state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = ["CLOCK_TIMERS", "TIMERS", "LogicTimers"]
 
 TIMERS = "timers"
-"""The role of the hidden state with timers of event time."""
+"""The role of the hidden state with event-time timers."""
 
 CLOCK_TIMERS = "clock-timers"
-"""The role of the hidden state with timers of the time of ticks."""
+"""The role of the hidden state with tick-time timers."""
 
 _NONE = object()
 
 
 class LogicTimers:
-    """The timers that a logic has set, kept in a hidden state in the order in which they were set.
+    """The timers that a logic has set, kept in a hidden state in that order.
 
     Attributes:
         state: the time of each key's timer, as of the last delta.
@@ -35,7 +35,7 @@ class LogicTimers:
         self._changed: dict[Any, None] = {}  # in the order of the changes
 
     def set(self, key: Any, at: Any) -> None:
-        """Set the timer of a key, in place of the one it has."""
+        """Set the timer of a key, replacing any other."""
         if self.pending.at.get(key, _NONE) != at:
             self.pending.set(key, at)
             self._note(key)
@@ -47,7 +47,7 @@ class LogicTimers:
             self._note(key)
 
     def take(self, at: Any) -> list[Any]:
-        """Drop the timers of one time; return their keys in the order in which they were set."""
+        """Drop the timers of one time; return their keys in the order in which the timers were set."""
         keys = self.pending.take(at)
         for key in keys:
             self._note(key)
@@ -80,7 +80,7 @@ class LogicTimers:
         return self.state.delta()
 
     def apply(self, delta: Delta) -> None:
-        """Bring the timers to where `delta` left them."""
+        """Apply a delta to the timers."""
         self.state.apply(delta)
         if delta.whole:
             self.pending.clear()
@@ -90,5 +90,5 @@ class LogicTimers:
             self.pending.set(key, at)
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self.state.forget()

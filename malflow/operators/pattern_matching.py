@@ -1,4 +1,4 @@
-"""Matches of a pattern in the records of each key."""
+"""The operators that match a pattern in the records of each key."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ _KEY = itemgetter(1)
 _TIME_AND_TIE = itemgetter(0, 4)
 
 _FEW = 32
-"""How many times more records must wait than are new, so that these are inserted one by one."""
+"""If waiting records outnumber new ones by this factor, the new ones are inserted one by one."""
 
 
 _PLACES = tuple(range(BATCH_SIZE))
-"""The places of a batch: a range makes its numbers anew each time, which takes longer than to look for hits."""
+"""The places in a batch: a range would create its numbers each time, which is slower than the search for hits."""
 
 
 class MatchOperator(Operator):
-    """Emit the matches of a pattern, its partial matches that were not finished in time, and late records.
+    """Emit the matches of a pattern, the partial matches that timed out, and late records.
 
-    Predicates are called for whole columns. A record that fulfils no step is looked at no further, unless the pattern
-    says that nothing may lie between two events.
+    Predicates are called for whole columns. A record that satisfies no step is skipped, unless the pattern requires
+    adjacent events.
 
     Args:
         context: what every operator gets.
         pattern: the pattern.
-        kind: returns the kind of a value; None if no step has one.
-        after: what a match uses up.
-        limit: how many partial matches a key may have.
+        kind: returns the kind of a value; None if no step has a kind.
+        after: which partial matches a match discards.
+        limit: the maximum number of partial matches of a key.
         drops_oldest: whether the oldest ones are dropped at the limit.
-        is_on_time: whether no record is behind the epochs, as long as the number of workers does not change.
+        is_on_time: whether no record is late, as long as the number of workers does not change.
     """
 
     state: KeyedState
@@ -92,7 +92,7 @@ class MatchOperator(Operator):
         if context.debug and ends_with_open_loop(pattern.tree):
             _log.warning(
                 "operator '%s' finds %s, which ends with an unlimited loop: a match is complete as soon as the loop "
-                "has its minimum of events; call .then_not() after it to wait for more",
+                "has its minimum of events; call .then_not() after it to wait for more events",
                 context.operator_name,
                 pattern,
             )
@@ -101,21 +101,21 @@ class MatchOperator(Operator):
         self._admit = admission_of(context)
         self._late = 0
         self._is_on_time = is_on_time and not context.debug
-        self._last_epoch: Any = None  # that has come here, and is not from a snapshot
+        self._last_epoch: Any = None  # that arrived here, not from a snapshot
         self._dirty: dict[Any, None] = {}  # in the order of the changes
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return the outcomes of partial matches since the last call, and how many records were late."""
+        """Return the outcomes of partial matches, and the number of late records, since the last call."""
         counts = {**asdict(self.machine.counters), "late": self._late}
         self.machine.counters, self._late = Counters(), 0
         return counts
 
     def gauges(self) -> Mapping[str, int]:
-        """Return how many partial matches there are."""
+        """Return the number of partial matches."""
         return {"partials": self.machine.partials}
 
     def held(self) -> Waiting | None:
-        """Return how many partial matches have a deadline, or, if none has, how many records wait."""
+        """Return the number of partial matches with a deadline, or, if there are none, of waiting records."""
         if self.machine.timed_partials:
             return Waiting("partials", self.machine.timed_partials)
         records = sum(1 for _ in self._waiting())
@@ -126,7 +126,7 @@ class MatchOperator(Operator):
         self.reached.idle = min(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Match the records that are on time, and part the others."""
+        """Match the records that are on time, and separate the late ones."""
         if batch.epochs and batch.epochs[-1][1] is MAX:
             self.machine.make = EndMatch
         try:
@@ -157,11 +157,11 @@ class MatchOperator(Operator):
             raise self.fail(error, batch, iter(batch.values)) from error
 
     def _match(self, batch: Batch) -> tuple[Marks, Marks]:
-        """Take records and epochs; return where the epochs stand among the matches, and among the timeouts."""
+        """Process records and epochs; return the positions of the epochs among the matches and the timeouts."""
         raise NotImplementedError
 
     def _parted(self, batch: Batch) -> tuple[Batch, Batch]:
-        """Return the records that are on time, and those that are late."""
+        """Split the records into those on time and late ones."""
         late: list[int] = []
         done, epoch = 0, self.reached.epoch
         if self._is_on_time and self.reached.floors is None and self._last_epoch is epoch:
@@ -191,7 +191,7 @@ class MatchOperator(Operator):
     def _late_by_key(
         self, floors: Floors, keys: Sequence[Any], timestamps: Sequence[Any], start: int, epoch: Any
     ) -> list[int]:
-        """Return which records are late, some perhaps on their key's former worker only."""
+        """Return which records are late, some perhaps only by their key's former worker."""
         late = []
         for index, (key, timestamp) in enumerate(zip(keys, timestamps, strict=True), start):
             floor = floors[key]
@@ -207,7 +207,9 @@ class MatchOperator(Operator):
         except Exception as error:
             raise self._culprit(error, run) from error
         if self.context.debug and self._masks.of(values) != masks:
-            raise self.error("its predicates returned something else when called again; they must be functions")
+            raise self.error(
+                "its predicates returned another result when called again; they must depend only on their argument"
+            )
         keys = run.keys if run.keys is not None else list(run.key_column())
         if self.machine.automaton.is_strict:
             rows = list(zip(timestamps, keys, masks, values, strict=True))
@@ -225,7 +227,7 @@ class MatchOperator(Operator):
         for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
             try:
                 self._masks.of((record[1],))
-            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+            except Exception as own:  # noqa: BLE001 - any error is about the record
                 return self.error(own, record)
         return self.error(error)
 
@@ -234,7 +236,7 @@ class MatchOperator(Operator):
             self._dirty.update(dict.fromkeys(map(_KEY, rows)))
 
     def _expire(self, epoch: Any) -> None:
-        """Expire what an epoch has reached."""
+        """Expire the partial matches that an epoch has reached."""
         machine, tracked = self.machine, self.context.tracked
         for key in machine.timers.due(epoch):
             machine.expire(key, epoch)
@@ -242,11 +244,11 @@ class MatchOperator(Operator):
                 self._dirty[key] = None
 
     def _waiting(self) -> Iterable[Row]:
-        """Return the records that wait, in the order of time."""
+        """Return the waiting records, in the order of time."""
         return ()
 
     def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
-        """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""
+        """Restore the waiting records of a snapshot, replacing those of replaced keys."""
 
     def sync_state(self) -> None:
         """Write the partial matches of changed keys to the state."""
@@ -268,7 +270,7 @@ class MatchOperator(Operator):
         self._dirty = {}
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and continue with its partial matches and records that wait."""
+        """Apply a delta to the state, and restore its partial matches and waiting records."""
         super().apply(delta)
         gone = list(self.machine.runs) if delta.whole else []
         changed = self.state if delta.whole else delta.changed
@@ -281,7 +283,7 @@ class MatchOperator(Operator):
         self.machine.counters.dropped += dropped
         if dropped:
             _log.warning(
-                "operator '%s' dropped %d partial matches, at places that its pattern has no more",
+                "operator '%s' dropped %d partial matches, at places that its pattern no longer has",
                 self.context.operator_name,
                 dropped,
             )
@@ -299,14 +301,14 @@ class MatchOperator(Operator):
 class MatchByTime(MatchOperator):
     """Match records in the order of time: they wait for an epoch.
 
-    All epochs of a batch act as the last one of them. Results are in the order of time, so that the others find their
-    places among these.
+    All epochs of a batch act like the last one. Results are in the order of time, so the other epochs can be placed
+    among them.
 
     Args:
         context: what every operator gets.
         pattern: the pattern.
-        ties: returns by what records with one timestamp are ordered; None for their order of arrival.
-        options: those of every `MatchOperator`.
+        ties: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
+        options: the options of every `MatchOperator`.
     """
 
     def __init__(
@@ -324,7 +326,7 @@ class MatchByTime(MatchOperator):
         self._new: list[Any] = []
 
     def _match(self, batch: Batch) -> tuple[Marks, Marks]:
-        """Take records up to the last epoch, release what it has reached, and take the others."""
+        """Take records up to the last epoch, release those that it has reached, and take the others."""
         if not batch.epochs:
             self._new += self._tied(self._rows(batch))
             return [], []
@@ -341,7 +343,7 @@ class MatchByTime(MatchOperator):
         return _marks(matches.timestamps, batch.epochs), _marks(timeouts.timestamps, batch.epochs)
 
     def _tied(self, rows: list[Row]) -> Sequence[Any]:
-        """Return records with what orders those of one timestamp, if there is such a thing."""
+        """Return records with their ties, if the operator has any."""
         if self._ties is None:
             return rows
         tied = []
@@ -353,7 +355,7 @@ class MatchByTime(MatchOperator):
         return tied
 
     def _release(self, epoch: Any) -> None:
-        """Match the records that an epoch has reached, and expire what it has."""
+        """Match the records that an epoch has reached, and expire partial matches."""
         rows = self._in_order()
         at = len(rows) if epoch is MAX or not rows or rows[-1][0] <= epoch else bisect_right(rows, epoch, key=_TIME)
         if at:
@@ -364,7 +366,7 @@ class MatchByTime(MatchOperator):
         self._expire(epoch)
 
     def _in_order(self) -> list[Row]:
-        """Return the records that wait, in their order."""
+        """Return the waiting records in order."""
         new, order = self._new, self._order
         if new:
             if len(new) * _FEW < len(self._sorted):
@@ -385,23 +387,23 @@ class MatchByTime(MatchOperator):
             emitted.timestamps = [max(it, soonest) for it in emitted.timestamps]
 
     def _waiting(self) -> Iterable[Row]:
-        """Return the records that wait, in the order of time."""
+        """Return the waiting records, in the order of time."""
         rows = self._in_order()
         return rows if self._ties is None else [row[:4] for row in rows]
 
     def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
-        """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""
+        """Restore the waiting records of a snapshot, replacing those of replaced keys."""
         self._sorted = [row for row in self._in_order() if not is_replaced(row[1])]
         self._new = list(self._tied(rows))
 
 
 class MatchByArrival(MatchOperator):
-    """Match records as they arrive; epochs expire what they have reached."""
+    """Match records as they arrive; epochs expire partial matches."""
 
     in_order = False
 
     def _match(self, batch: Batch) -> tuple[Marks, Marks]:
-        """Take records and epochs in their order."""
+        """Process records and epochs in order."""
         machine = self.machine
         marks: Marks = []
         timeout_marks: Marks = []
@@ -418,7 +420,7 @@ class MatchByArrival(MatchOperator):
 
 
 def _marks(timestamps: Sequence[Any], epochs: Sequence[tuple[int, Any]]) -> Marks:
-    """Return each epoch with its position among results, which are in the order of time."""
+    """Return each epoch with its position among the results, which are in time order."""
     marks = [(bisect_right(timestamps, epoch), epoch) for _, epoch in epochs[:-1]]
     return [*marks, (len(timestamps), epochs[-1][1])]
 

@@ -1,4 +1,4 @@
-"""The results that an operator makes of a batch, as columns, and the epochs between them."""
+"""The results of an operator for a batch, as columns, with the epochs between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Results"]
 
 
 class Results:
-    """The results of a batch, as columns, and the epochs between them."""
+    """The results of a batch, as columns, with the epochs between them."""
 
     __slots__ = ("epochs", "keys", "timestamps", "values")
 
@@ -40,5 +40,5 @@ class Results:
         self.epochs.extend([(at, epoch) for _, epoch in epochs])
 
     def batch(self) -> Batch:
-        """Return all of it as one batch."""
+        """Return results and epochs as one batch."""
         return Batch(self.keys, self.values, self.timestamps, self.epochs)

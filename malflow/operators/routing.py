@@ -1,4 +1,4 @@
-"""Operators that decide where records go: splits, keys, exchanges and unions."""
+"""Operators that route records: splits, keys, exchanges and unions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Split(Operator):
         self._outputs = outputs
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Ask the partitioner for each record's flags."""
+        """Call the partitioner for each record's flags."""
         rest = iter(batch.values)
         flags: list[list[bool]] = []
         try:
@@ -56,7 +56,9 @@ class Split(Operator):
         chosen = [False] * self._outputs
         self.callback(message, chosen)
         if len(chosen) != self._outputs:
-            raise ValueError(f"the partitioner made {len(chosen)} flags of {self._outputs}; set flags, don't add any")
+            raise ValueError(
+                f"the partitioner changed the number of flags from {self._outputs} to {len(chosen)}; only set flags"
+            )
         flags.append([True if flag else False for flag in chosen])  # noqa: SIM210 - cheaper than bool()
 
 
@@ -64,7 +66,7 @@ class KeyBy(Operator):
     """Set each record's key to `key_fn(message)`."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Compute the key column and check that every key can be used."""
+        """Compute the key column, and check that every key is valid."""
         keys = self.key_column(batch)
         self._check(keys, batch)
         if self.context.debug:
@@ -72,7 +74,7 @@ class KeyBy(Operator):
         return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
 
     def key_column(self, batch: Batch) -> Sequence[Any]:
-        """Return the key of each record; a record that has none is named in the error."""
+        """Return the key of each record; an error names the record."""
         rest = iter(batch.values)
         try:
             return self.keys_of(batch, rest)
@@ -80,7 +82,7 @@ class KeyBy(Operator):
             raise self.fail(error, batch, rest) from error
 
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
-        """Return the key of each record; `rest`, an iterator over the values, is advanced one by one."""
+        """Return the key of each record, advancing the iterator `rest` over the values one by one."""
         return self.call_each(self.callback, batch, rest)
 
     def _check(self, keys: Sequence[Any], batch: Batch) -> None:
@@ -90,7 +92,7 @@ class KeyBy(Operator):
             try:
                 check_key(key)
             except Exception as error:
-                reason = f"its key can't be used: {error_text(error)}"
+                reason = f"its key is invalid: {error_text(error)}"
                 record = (key, batch.values[index], batch.timestamps[index])
                 raise self.error(reason, record) from error
 
@@ -99,14 +101,14 @@ class KeyBy(Operator):
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:
                 reason = (
-                    f"it gave key {short_repr(key)}, and {short_repr(other)} when asked again; it must depend on the "
-                    "record only"
+                    f"it returned key {short_repr(key)}, and {short_repr(other)} when called again; it must depend "
+                    "only on the record"
                 )
                 raise self.error(reason, (key, batch.values[index], batch.timestamps[index]))
 
 
 class AssignPart(KeyBy):
-    """Key each record by the part of a stateful sink that takes it; its own key travels beside the value."""
+    """Key each record by its part of a stateful sink; its own key travels with the value."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the parts, and pack key and value."""
@@ -116,13 +118,13 @@ class AssignPart(KeyBy):
 
 
 class Router:
-    """The sending side of an exchange: parts a batch by the workers its keys belong to.
+    """The sending side of an exchange: splits a batch by the workers of its keys.
 
     Args:
         operator_name: the name of the exchange.
-        partitioner: what chooses the worker of a key.
+        partitioner: selects the worker of a key.
         workers: the workers.
-        exchange: what is one object for all senders of the exchange in a run, and for no others; they share routes.
+        exchange: an object shared by all senders of the exchange in a run, which therefore share routes.
     """
 
     def __init__(self, operator_name: str, partitioner: Partitioner, workers: Sequence[int], exchange: object) -> None:
@@ -132,7 +134,7 @@ class Router:
         self._routes = _routes_of(exchange, partitioner, workers)
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
-        """Return each worker's records with all epochs; workers that get nothing are left out."""
+        """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
         chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
@@ -143,7 +145,7 @@ class Router:
         try:
             for index, worker in enumerate(map(find, keys)):
                 add[worker](index)
-            while index + 1 < len(batch):  # a StopIteration ended the map: called by itself, it raises
+            while index + 1 < len(batch):  # a StopIteration ended the map: called directly, it raises
                 add[find(self._key(batch, index + 1))](index + 1)
                 index += 1
         except Exception as error:
@@ -160,7 +162,7 @@ class Router:
 class _Routes(dict[Any, int]):
     """The worker that the partitioner chose for each key, cached unless there are too many keys.
 
-    An object that equals another key would find that key's cached worker, although its `__stable_key__` may belong to
+    An object that equals another key would use that key's cached worker, although its `__stable_key__` may belong to
     another worker. If this process has such objects, they are cached by class, and containers of them are not cached.
     """
 
@@ -173,7 +175,7 @@ class _Routes(dict[Any, int]):
         self._classes: set[type] = set()
 
     def finder(self, keys: Iterable[Any]) -> Callable[[Any], int]:
-        """Return a function that finds the workers of these keys."""
+        """Return a function that returns the worker of each of these keys."""
         if not STABLE_KEYS_MET.is_set() or PLAIN_TYPES.issuperset(map(type, keys)):
             return self.__getitem__
         return self._find
@@ -214,17 +216,17 @@ class _Routes(dict[Any, int]):
 
 
 def _refuse_twins(key: Any, worker: int, other: int) -> None:
-    """Refuse a key that equals another one of another class, where their places differ."""
+    """Reject a key that equals a key of another class placed on another worker."""
     if other != worker:
         raise ValueError(
-            f"its key, of type {type(key).__qualname__}, equals another one that came before, and they belong to "
-            f"workers {worker} and {other}; keys that are equal must be of one class and have equal "
-            "__stable_key__()s: have its __eq__ answer False to objects of other classes"
+            f"its key, of type {type(key).__qualname__}, equals an earlier one, but they belong to workers {worker} "
+            f"and {other}; equal keys must have the same class and equal __stable_key__()s: return False from its "
+            "__eq__ for objects of other classes"
         )
 
 
 def _is_plain(key: Any) -> bool:
-    """Whether a key and its contents are of Python's own types."""
+    """Whether a key and its contents have built-in types."""
     kind = type(key)
     return kind in PLAIN_TYPES or (kind is tuple and PLAIN_TYPES.issuperset(map(type, key)))
 
@@ -233,11 +235,12 @@ _ROUTES: WeakValueDictionary[tuple[int, Sequence[int]], _Routes] = WeakValueDict
 
 
 def _routes_of(exchange: object, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
-    """Return the routes that the senders of an exchange share in this process; they are the same for all.
+    """Return the routes that the senders of an exchange share in this process.
 
-    No other run has them: keys of another job, whose ``__eq__`` may raise, are never compared with those of this one.
+    Other runs have their own: keys of another job, whose ``__eq__`` may raise, are never compared with those of this
+    one.
     """
-    name = id(exchange), tuple(workers)  # no other object has this id while the routes hold that one
+    name = id(exchange), tuple(workers)  # the routes hold the object, so that its id stays unique
     routes = _ROUTES.get(name)
     if routes is None:
         routes = _ROUTES[name] = _Routes(exchange, partitioner, workers)
@@ -245,15 +248,14 @@ def _routes_of(exchange: object, partitioner: Partitioner, workers: Sequence[int
 
 
 class Merge(Operator):
-    """Join the batches of several edges into one stream: the receiving side of an exchange, and a union.
+    """Merge the batches of several edges into one stream: the receiving side of an exchange, or a union.
 
     The epochs are merged by `Frontiers`. Edges without epochs take turns.
 
     Args:
         context: the operator's context.
         edges: the number of edges.
-        in_turn: whether the order between edges without epochs matters; without that, each edge's batches pass as they
-            are.
+        in_turn: whether the order between edges without epochs matters; if not, each edge's batches pass unchanged.
     """
 
     state: KeyedState
@@ -266,15 +268,15 @@ class Merge(Operator):
         self.takes_pieces = not in_turn
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set which edges count."""
+        """Set which edges are idle."""
         self._frontiers.set_idle(edges)
 
     def edges_reached(self) -> Mapping[int, Any]:
-        """Return the epochs of the streams that count."""
+        """Return the epochs of the active streams."""
         return self._frontiers.reached()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Merge the input of all edges, and issue the epoch that was held back by edges that have become idle."""
+        """Merge the input of all edges, and issue an epoch that edges, now idle, have held back."""
         try:
             for batch in self._frontiers.catch_up():
                 yield (batch,)
@@ -285,11 +287,11 @@ class Merge(Operator):
             raise self._frontiers.error(error) from error
 
     def sync_state(self) -> None:
-        """Write down the epochs, and which edges are idle."""
+        """Write the epochs and the idle edges to the state."""
         self._frontiers.sync_state()
 
     def apply(self, delta: Delta) -> None:
-        """Continue from the epochs that the edges had."""
+        """Restore the epochs of the edges."""
         self._frontiers.apply(delta)
 
     def _merge(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Batch]:

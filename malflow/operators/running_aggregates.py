@@ -15,7 +15,7 @@ __all__ = ["RunningAggregate"]
 
 
 class RunningAggregate(Operator):
-    """Replace each value by the aggregate of all values of its key so far.
+    """Replace each value with the aggregate of all values of its key so far.
 
     Args:
         context: what every operator gets.

@@ -1,4 +1,4 @@
-"""Records in the order of their timestamps."""
+"""The operator that sorts records by their timestamps."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = ["Sort"]
 
 _Row = tuple[Any, Any, int, int, Any, Any]
-"""A record that waits: its timestamp, tie, rank by arrival, number among its key's records, key and value."""
+"""A waiting record: its timestamp, tie, rank by arrival, number among its key's records, key and value."""
 
 
 class Sort(Operator):
-    """Hold back records until an epoch, and emit those at or below it in the order of their timestamps.
+    """Hold back records, and emit those that an epoch has reached in the order of their timestamps.
 
-    The state has timestamp and value of each record by its slot: a number and its key. A new record's number follows
-    the greatest one of its key's records that wait, so that it depends on nothing but the key's state.
+    The state has the timestamp and value of each record by its slot, a number and its key. A new record's number
+    follows the greatest number among its key's waiting records, so it depends only on the key's state.
 
     Args:
         context: what every operator gets.
-        tie: returns of a value by what records with equal timestamps are ordered; None for their order of arrival.
+        tie: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
     """
 
     state: KeyedState
@@ -39,8 +39,8 @@ class Sort(Operator):
         self._admit = admission_of(context)
         self._heap: list[_Row] = []
         self._rank = count().__next__
-        self._numbers: dict[Any, dict[int, None]] = {}  # of each key's records that wait, ascending
-        self._fresh: set[tuple[int, Any]] = set()  # the slots of those that no delta has had yet
+        self._numbers: dict[Any, dict[int, None]] = {}  # of each key's waiting records, ascending
+        self._fresh: set[tuple[int, Any]] = set()  # the slots of those in no delta yet
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Take the records, and emit those that an epoch releases."""
@@ -90,16 +90,16 @@ class Sort(Operator):
                 self.state.touch((slot,))
 
     def waiting(self) -> Waiting | None:
-        """Return how many records wait, and the first timestamp."""
+        """Return the number of waiting records, and the first timestamp."""
         return Waiting("records", len(self._heap), self._heap[0][0]) if self._heap else None
 
     def sync_state(self) -> None:
-        """Mark the records that came since the last delta, and still wait, as changed."""
+        """Mark the records that arrived since the last delta and still wait as changed."""
         self.state.touch(self._fresh)
         self._fresh.clear()
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it; ranks and numbers follow from it."""
+        """Apply a delta to the state, and derive ranks and numbers from it."""
         super().apply(delta)
         self._heap, self._numbers, self._rank = [], {}, count().__next__
         for (number, key), (timestamp, value) in self.state.items():

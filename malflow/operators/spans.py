@@ -1,4 +1,4 @@
-"""Whether spans of event time, as users give them, fit the timestamps that come."""
+"""Checks that the user's spans of event time fit the timestamps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def check_span(argument: str, span: Any, timestamp: Any) -> None:
     """Check that a span can be added to a timestamp.
 
     Args:
-        argument: the name of the argument that it was given as.
+        argument: the name of the span's argument.
         span: a number, or a timedelta.
-        timestamp: one of a record; of a type of the user's own, it is not checked.
+        timestamp: the timestamp of a record; a user-defined type is not checked.
 
     Raises:
         TypeError: if it can't.

@@ -25,7 +25,7 @@ _log = logging.getLogger("malflow.runtime")
 
 
 class StatefulMap(Operator):
-    """Replace each value by the mapper's result for it and the state of its key."""
+    """Replace each value with the mapper's result for it and the state of its key."""
 
     state: KeyedState
 
@@ -36,7 +36,7 @@ class StatefulMap(Operator):
         self._has_default = default is not None
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Map the value column; the second and third `for` bind the mapper's answer and store the state."""
+        """Map the value column; the second and third `for` bind the mapper's result and store the state."""
         mapper, states, settle, rest = self._mapper, self.state, self._settle, iter(batch.values)
         try:
             values = [
@@ -52,12 +52,12 @@ class StatefulMap(Operator):
 
     def _explained(self, error: Exception) -> Exception | str:
         if type(error) in (TypeError, AttributeError) and "NoneType" in error_text(error) and not self._has_default:
-            hint = "a key without a state has the state None; default= makes another, such as default=int"
+            hint = "the state of a new key is None; set another by default=, such as default=int"
             error.add_note(hint)
         return shape_error(error, "(value, state)")
 
     def _settle(self, key: Any, emitted: Any, state: Any) -> Any:
-        """Finish the rare cases: no state is left, or the state itself is emitted, which changes later."""
+        """Handle the rare cases: the state is dropped, or the state itself is emitted, which may change later."""
         if state is None:
             del self.state[key]
             return emitted
@@ -78,7 +78,7 @@ class StatefulOp(Operator):
         if context.debug and may_end_without_return(self._on_data):
             _log.warning(
                 "operator '%s': %s has a path that ends without a 'return', which drops the state of the key; write "
-                "'return None' where that is meant",
+                "'return None' if that is intended",
                 context.operator_name,
                 describe(self._on_data),
             )
@@ -88,7 +88,7 @@ class StatefulOp(Operator):
         self.takes_pieces = self._on_schedule is None
 
     def held(self) -> Waiting | None:
-        """Return how many states `on_epoch` would see at the end."""
+        """Return the number of states that `on_epoch` would see at the end."""
         return Waiting("on_epoch states", len(self.state)) if self._on_epoch is not None and self.state else None
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
@@ -99,7 +99,7 @@ class StatefulOp(Operator):
         yield from super().run(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Walk through the records and the epochs in their order."""
+        """Process records and epochs in order."""
         output, rest = self._output, iter(batch.values)
         messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
         epochs = []
@@ -166,11 +166,11 @@ class StateOutput(Output[Any, Any, Any]):
     def _is_state(self, key: Any, value: Any) -> bool:
         try:
             return value is self._states.get(key)
-        except TypeError:  # a key without a hash has no state; whoever needs its hash refuses it
+        except TypeError:  # an unhashable key has no state; code that needs its hash rejects it
             return False
 
     def detach(self, state: Any, start: int) -> None:
-        """Copy a state that was sent before it became one, among the messages from `start` on."""
+        """Copy a state that was sent, in messages from index `start`, before it became a state."""
         if type(state) in ATOMIC_TYPES:
             return
         values = self._values
@@ -180,7 +180,7 @@ class StateOutput(Output[Any, Any, Any]):
 
 
 def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple[Any, Any]:
-    """Call a mapper and take nothing but a tuple of two, where a text of two letters would do as well."""
+    """Call a mapper, and reject results other than pairs, such as a string of two letters, which would unpack too."""
     answer = mapper(key, value, state)
     if not isinstance(answer, tuple):
         raise TypeError(f"the mapper must return (value, state); got {short_repr(answer)}")

@@ -1,4 +1,4 @@
-"""Operators that look at one record at a time and remember nothing."""
+"""Operators that process one record at a time, without state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Map(Operator):
-    """Replace each value by the mapper's result."""
+    """Replace each value with the mapper's result."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column."""
@@ -44,7 +44,7 @@ class Map(Operator):
 
 
 class MapWithKey(Operator):
-    """Replace each value by the mapper's result for its key and it."""
+    """Replace each value with the mapper's result for key and value."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the columns of keys and values to one of values."""
@@ -57,7 +57,7 @@ class MapWithKey(Operator):
 
 
 class Filter(Operator):
-    """Keep the records whose value the predicate holds for."""
+    """Keep the records whose value satisfies the predicate."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute a mask and compress the columns."""
@@ -70,7 +70,7 @@ class Filter(Operator):
 
 
 class FilterMap(Operator):
-    """Replace each value by the mapper's result, and drop the record if that is None."""
+    """Replace each value with the mapper's result, and drop the record if that is None."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then compress the columns."""
@@ -116,10 +116,10 @@ class FlatMap(Operator):
     """Emit each element of the function's result for each value as a separate record."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Map the value column, and chain the answers."""
+        """Map the value column, and chain the results."""
         function, rest = self.callback, iter(batch.values)
         try:
-            elements = [  # taken at once: a function may fill one list again and again
+            elements = [  # taken at once: a function may reuse one list
                 [*answer]
                 if type(answer) is list
                 else answer
@@ -170,11 +170,11 @@ class StatelessOp(Operator):
         self._output: Output[Any, Any, Any] = Output()
 
     def held(self) -> Waiting | None:
-        """Return that `on_epoch` would be called once more."""
+        """Report one more call of `on_epoch`."""
         return None if self._on_epoch is None else Waiting("on_epoch calls", 1)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Walk through the records and the epochs in their order."""
+        """Process records and epochs in order."""
         on_data, output, rest = self._on_data, self._output, iter(batch.values)
         messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
         epochs = []
@@ -214,9 +214,8 @@ def _elements(value: Any, of: str = "the value is") -> list[Any]:
     if isinstance(value, (str, bytes, bytearray)):
         letters = "letters" if isinstance(value, str) else "bytes"
         raise TypeError(
-            f"{of} {short_repr(value)}, whose elements would be its {letters}; split it first, as by value.split(), "
-            "or make "
-            f"it [value] for one record, list(value) for its {letters}"
+            f"{of} {short_repr(value)}, whose elements would be its {letters}; split it first, as by value.split(), or "
+            f"use [value] for one record, list(value) for its {letters}"
         )
     if value is None:
         raise TypeError(f"{of} None, which has no elements; an empty list, [], is not a record")
@@ -224,7 +223,7 @@ def _elements(value: Any, of: str = "the value is") -> list[Any]:
 
 
 def _chained(batch: Batch, elements: list[Any]) -> Batch:
-    """Chain the elements, and repeat keys and timestamps as often as there are some."""
+    """Chain the elements, and repeat keys and timestamps for each of them."""
     counts = list(map(len, elements))
     keys = None if batch.keys is None else _repeated(batch.keys, counts)
     timestamps = _repeated(batch.timestamps, counts)
@@ -234,7 +233,7 @@ def _chained(batch: Batch, elements: list[Any]) -> Batch:
 
 
 def refuse_answer(answer: Any) -> None:
-    """Refuse a logic's return value, which would not be emitted; allow the result of ``a and output.send(b)``.
+    """Reject a logic's return value, which would be lost; allow the result of ``a and output.send(b)``.
 
     Raises:
         TypeError: if it is not None, a truth value, or a list of these.
@@ -244,9 +243,8 @@ def refuse_answer(answer: Any) -> None:
     if type(answer) in _AT_HAND and all(part is None or isinstance(part, bool) for part in answer):
         return
     raise TypeError(
-        f"it returned {short_repr(answer)}, which goes nowhere; emit by output.send(DataMessage(key, value, "
-        "timestamp)), "
-        "and return nothing"
+        f"it returned {short_repr(answer)}, which would be lost; emit by output.send(DataMessage(key, value, "
+        "timestamp)), and return nothing"
     )
 
 

@@ -1,4 +1,4 @@
-"""Limits to how many records of a key pass in a span of event time."""
+"""Limits for the number of a key's records that pass in a span of event time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _Rows = Iterable[tuple[Any, Any, Any]]
 
 
 class _Throttle(Operator):
-    """Emit the records of a key within a limit on the first output, and the others on the second.
+    """Emit the records of a key within a limit to the first output, and the others to the second.
 
-    The state of a key is dropped at the first epoch `per` past the time that `_since` tells of it: it then is as if the
-    key had no state.
+    The state of a key is dropped at the first epoch that is `per` past its `_since`, when it no longer has any effect.
 
     Args:
         context: what every operator gets.
-        n: how many records.
+        n: the number of records.
         per: the span: a number, or a timedelta.
     """
 
@@ -37,7 +36,7 @@ class _Throttle(Operator):
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self._n, self._per = n, per
-        self._timers = Timers()  # of the keys with a state, at or before the time at which it is dropped
+        self._timers = Timers()  # timers of keys with a state, at or before the time at which it is dropped
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Select the records that pass, run by run."""
@@ -56,7 +55,7 @@ class _Throttle(Operator):
         return batch.select(mask), batch.select([not passes for passes in mask])
 
     def _advance(self, epoch: Any) -> None:
-        """Drop the states that an epoch makes needless."""
+        """Drop the states that an epoch makes obsolete."""
         if epoch is None or epoch is MAX:
             return
         for key in self._timers.due(epoch):
@@ -68,7 +67,7 @@ class _Throttle(Operator):
                 self._timers.set(key, over)
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and plan when states are dropped."""
+        """Apply a delta to the state, and set timers for dropping states."""
         super().apply(delta)
         if delta.whole:
             self._timers.clear()
@@ -79,7 +78,7 @@ class _Throttle(Operator):
             self._timers.set(key, self._since(known) + self._per)
 
     def _judge(self, rows: _Rows, mask: list[bool]) -> None:
-        """Add to the mask whether each record passes."""
+        """Append whether each record passes to the mask."""
         raise NotImplementedError
 
     def _since(self, kept: Any) -> Any:
@@ -87,15 +86,15 @@ class _Throttle(Operator):
         raise NotImplementedError
 
     def _known(self, kept: Any) -> Any:
-        """Return a state of a snapshot as one of this operator; it may be of the other one."""
+        """Return a state from a snapshot, which may be of the other kind, as one of this kind."""
         raise NotImplementedError
 
 
 class SlidingLimit(_Throttle):
-    """Pass a record if no span of `per` then has more than `n` that passed.
+    """Pass a record if no span of `per` would contain more than `n` records that passed.
 
-    A record that is older than more than `n` that passed does not pass. So the newest ``2 * n`` timestamps that passed
-    are enough to judge: `n` before a record, and `n` after it. The state is their list, in ascending order.
+    A record does not pass if more than `n` newer ones have passed. So the newest ``2 * n`` timestamps that passed are
+    sufficient: `n` before a record, and `n` after it. The state is their list, in ascending order.
     """
 
     def _judge(self, rows: _Rows, mask: list[bool]) -> None:
@@ -121,7 +120,7 @@ class SlidingLimit(_Throttle):
                     del times[0]
 
     def _leaves_room(self, times: list[Any], place: int, timestamp: Any) -> bool:
-        """Whether each ``n + 1`` timestamps in a row, with a new one at this place, take `per` or more."""
+        """Whether any ``n + 1`` timestamps in a row, with a new one at this place, span `per` or more."""
         n, row = self._n, [*times[:place], timestamp, *times[place:]]
         firsts = range(max(0, place - n), min(place, len(row) - 1 - n) + 1)
         return all(row[first + n] - row[first] >= self._per for first in firsts)
@@ -130,7 +129,7 @@ class SlidingLimit(_Throttle):
         return kept[-1]
 
     def _known(self, kept: Any) -> Any:
-        """Return timestamps; the tokens that a bucket misses count as taken when it was last looked at."""
+        """Return timestamps; missing tokens of a bucket count as taken at its last update."""
         if isinstance(kept, list):
             return kept
         then, debt = kept
@@ -140,9 +139,9 @@ class SlidingLimit(_Throttle):
 class TokenBuckets(_Throttle):
     """Pass a record if its key's bucket has a token for it.
 
-    A bucket has `n` tokens, of which a record that passes takes one, and which are replaced at the rate of `n` in
-    `per`. The state is the time at which it was last looked at, and its debt: the time in which the missing tokens are
-    replaced, times `n`, so that nothing is divided and integers stay exact. It is dropped when the bucket must be full.
+    A bucket has `n` tokens; a record that passes takes one, and they are refilled at the rate of `n` per `per`. The
+    state is the time of the last update and the debt: the time to refill the missing tokens, times `n`, so that there
+    is no division and integers stay exact. It is dropped once the bucket must be full.
     """
 
     def _judge(self, rows: _Rows, mask: list[bool]) -> None:
@@ -167,7 +166,7 @@ class TokenBuckets(_Throttle):
         return kept[0]
 
     def _known(self, kept: Any) -> Any:
-        """Return a bucket; those that passed a sliding limit have taken a token each, as far as there were any."""
+        """Return a bucket; each record that passed a sliding limit has taken a token, as long as there were any."""
         if isinstance(kept, tuple):
             return kept
         n, per = self._n, self._per

@@ -25,13 +25,13 @@ _NO_KEY = object()
 
 
 class TimedOp(StatefulOp):
-    """A `StatefulOp` whose logic sets timers, at most one of each key; an epoch fires those that it has reached.
+    """A `StatefulOp` whose logic sets timers, at most one per key; an epoch fires those that it has reached.
 
-    They fire in the order of their times, and those of one time in the order in which they were set. Timers that are
-    set meanwhile fire at the same epoch, if it has reached them, but not at `MAX`, where a periodic timer would never
-    come to an end. A key that is dropped loses its timer.
+    They fire in the order of their times; timers with equal times, in the order in which they were set. A timer set
+    while others fire also fires at this epoch if the epoch has reached it, but not at `MAX`, where a periodic timer
+    would never end. A dropped key loses its timer.
 
-    A timer is of event time, or of the time of ticks; the latter fire at the start of a tick.
+    A timer is in event time or in tick time; tick-time timers fire at the start of a tick.
     """
 
     def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
@@ -45,16 +45,16 @@ class TimedOp(StatefulOp):
         self._heeds_epochs = True
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set whether any records arrive."""
+        """Set whether any records can arrive."""
         self.reached.idle = min(edges)
 
     def waiting(self) -> Waiting | None:
-        """Return how many timers of event time are set, and the first one."""
+        """Return the number of event-time timers, and the first one."""
         pending = self.timers.pending
         return Waiting("timers", len(pending.at), pending.earliest) if pending.at else None
 
     def held(self) -> Waiting | None:
-        """Return how many timers are set, by event time or by the clock; or how many states `on_epoch` would see."""
+        """Return the number of timers, in event time or tick time; or of states that `on_epoch` would see."""
         count = len(self.timers.pending.at) + len(self.clock_timers.pending.at)
         return Waiting("timers", count) if count else super().held()
 
@@ -64,20 +64,20 @@ class TimedOp(StatefulOp):
         self.clock_timers.retain(self.state)
 
     def begin_tick(self, tick: Tick) -> None:
-        """Fire the timers whose time has come by the clock; `run` emits what they send."""
+        """Fire the due tick-time timers; `run` emits their messages."""
         output, pending = self._output, self.clock_timers.pending
         output.now, output.floor = tick.now, self.reached.epoch
         while (at := pending.earliest) is not None and at <= tick.now:
             self._call_timers(at, self.clock_timers.take(at))
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Emit what timers of the clock have sent, and process the tick's input."""
+        """Emit the messages of tick-time timers, then process the tick's input."""
         if len(self._output):
             yield (self._output.take(),)
         yield from super().run(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Walk through the records and the epochs in their order."""
+        """Process records and epochs in order."""
         self._output.floor = self.reached.epoch
         return super().process(batch)
 
@@ -88,13 +88,13 @@ class TimedOp(StatefulOp):
         output.key = _NO_KEY
 
     def _hold(self, key: Any) -> Any:
-        """Return the state of a key for which the logic is called now."""
+        """Return the state of a key, and make it the current key."""
         self._output.key = key
         self._output.held = held = self.state[key]
         return held
 
     def _keep(self, key: Any, start: int, state: Any) -> None:
-        """Store the state that the logic returned, which sent the messages from `start` on."""
+        """Store the state that the logic returned after sending the messages from index `start`."""
         if state is None:
             self.state.pop(key, None)
             self.timers.cancel(key)
@@ -142,11 +142,12 @@ class TimedOp(StatefulOp):
 
 
 class _TimedOutput(StateOutput):
-    """An output through which the logic sets the timer of the key at hand.
+    """An output through which the logic sets the timer of the current key.
 
     Attributes:
-        key: the key at hand.
-        floor: the time after which timers are set: that of the timer at hand, or the last epoch; None before one.
+        key: the current key.
+        floor: the time after which timers may be set: that of the current timer, or the last epoch; None before any
+            epoch.
         now: when the tick began.
     """
 
@@ -161,18 +162,19 @@ class _TimedOutput(StateOutput):
         self.floor: Any = None
 
     def wake(self, at: Any) -> None:
-        """Set the timer of the key at hand, in place of the one it has."""
+        """Set the timer of the current key, replacing any other."""
         self._check_key()
         if not is_moment(at):
-            raise TypeError(f"output.wake takes a time; got {short_repr(at)}; call output.sleep() for no timer")
+            raise TypeError(f"output.wake takes a time; got {short_repr(at)}; call output.sleep() to drop the timer")
         zone = getattr(at, "tzinfo", None)
         if zone is not None and zone is not UTC and not is_fixed(zone):
             raise TypeError(
-                f"output.wake takes an instant; got {at} in zone {zone}, whose offset changes; give it .astimezone(UTC)"
+                f"output.wake takes an instant; got {at} in zone {zone}, whose offset changes; convert it by "
+                ".astimezone(UTC)"
             )
         if self.floor is not None and at <= self.floor:
             raise ValueError(
-                f"output.wake takes a time to come; got {short_repr(at)}, which is not after "
+                f"output.wake takes a time in the future; got {short_repr(at)}, which is not after "
                 f"{short_repr(self.floor)}: the last "
                 "epoch, or in on_timer the timer's own time"
             )
@@ -180,7 +182,7 @@ class _TimedOutput(StateOutput):
         self._timers.set(self.key, at)
 
     def wake_after(self, delay: timedelta) -> None:
-        """Set the timer of the key at hand to a time of the clock, in place of the one it has."""
+        """Set a tick-time timer of the current key, replacing any other."""
         self._check_key()
         if not isinstance(delay, timedelta) or delay <= timedelta(0):
             raise TypeError(f"output.wake_after takes a positive timedelta; got {short_repr(delay)}")
@@ -188,18 +190,18 @@ class _TimedOutput(StateOutput):
         self._clock_timers.set(self.key, self.now + delay)
 
     def sleep(self) -> None:
-        """Drop the timer of the key at hand."""
+        """Drop the timer of the current key."""
         self._check_key()
         self._timers.cancel(self.key)
         self._clock_timers.cancel(self.key)
 
     def _check_key(self) -> None:
         if self.key is _NO_KEY:
-            raise TypeError("timers belong to keys: set them in on_data or on_timer, where there is a key at hand")
+            raise TypeError("timers belong to keys: set them in on_data or on_timer, which have a current key")
 
 
 class _TimedStates(StatesView):
-    """All states of a worker; a key that is dropped loses its timer."""
+    """All states of a worker; a dropped key loses its timer."""
 
     __slots__ = ("_timers",)
 

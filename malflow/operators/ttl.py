@@ -27,7 +27,7 @@ _SLACK = 8
 class ExpireMap(Generic[UK, S, T]):
     """A map whose entries each have an expiry: a timestamp of any ordered type.
 
-    An entry past its expiry stays readable until `expire` is called; in a `ttl_map` each epoch does that.
+    An entry past its expiry stays readable until `expire` is called; in a `ttl_map`, each epoch calls it.
 
     >>> entries = ExpireMap()
     >>> entries.insert("a", 1, 10)
@@ -43,13 +43,13 @@ class ExpireMap(Generic[UK, S, T]):
 
     def __init__(self) -> None:
         self._entries: dict[UK, tuple[S, T]] = {}
-        self._order: list[tuple[T, int, UK, tuple[S, T]]] = []  # an entry that was replaced stays for a while
+        self._order: list[tuple[T, int, UK, tuple[S, T]]] = []  # a replaced entry stays for a while
         self._count = 0
         self._seen = -1
 
     def insert(self, key: UK, value: S, expiry: T) -> S | None:
-        """Set a value and its expiry; return the value that was there, or None."""
-        before = self._entries.pop(key, None)  # the entries stand in the order of their insertion
+        """Set a value and its expiry; return the previous value, or None."""
+        before = self._entries.pop(key, None)  # the entries are in insertion order
         self._entries[key] = entry = (value, expiry)
         self._count += 1
         heappush(self._order, (expiry, self._count, key, entry))
@@ -61,7 +61,7 @@ class ExpireMap(Generic[UK, S, T]):
     @overload
     def get(self, key: UK, default: D) -> S | D: ...
     def get(self, key: UK, default: Any = None) -> Any:
-        """Return the value of a key, or `default` if there is none."""
+        """Return the value of a key, or `default` if it has none."""
         entry = self._entries.get(key)
         return default if entry is None else entry[0]
 
@@ -74,7 +74,7 @@ class ExpireMap(Generic[UK, S, T]):
     def expire(self, until: T) -> list[tuple[UK, S]]:
         """Remove the entries whose expiry is at or before `until`; return their keys and values.
 
-        The earliest come first, and of several with the same expiry those that were inserted first.
+        They are in the order of their expiry; entries with the same expiry, in insertion order.
         """
         order, entries, removed = self._order, self._entries, []
         while order and order[0][0] <= until:  # type: ignore[operator] # any ordered type
@@ -101,7 +101,7 @@ class ExpireMap(Generic[UK, S, T]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[UK]:
-        return iter(tuple(self._entries))  # who inserts meanwhile moves a key to the end
+        return iter(tuple(self._entries))  # an insertion meanwhile moves its key to the end
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -115,7 +115,7 @@ class ExpireMap(Generic[UK, S, T]):
         return f"ExpireMap({self._entries!r})"
 
     def __getstate__(self) -> dict[UK, tuple[S, T]]:
-        """Pickle the entries in the order of their insertion; that of their expiry follows from it."""
+        """Pickle the entries in insertion order, from which the order of expiry is derived."""
         return self._entries
 
     def __setstate__(self, entries: dict[UK, tuple[S, T]]) -> None:
@@ -125,7 +125,7 @@ class ExpireMap(Generic[UK, S, T]):
         self._reorder()
 
     def _prune(self) -> None:
-        """Drop the entries that were replaced or removed, once they are most of the heap."""
+        """Drop replaced and removed entries once they make up most of the heap."""
         if len(self._order) > 2 * len(self._entries) + _SLACK:
             self._reorder()
 
@@ -136,10 +136,10 @@ class ExpireMap(Generic[UK, S, T]):
 
 
 def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
-    """Return the map that a migration returned; None, to drop the key, if it is empty.
+    """Check the map that a migration returned, and return it; None, which drops the key, if it is empty.
 
     Raises:
-        TypeError: if it is none.
+        TypeError: if it is not an `ExpireMap` or None.
     """
     if not isinstance(state, ExpireMap | None):
         raise TypeError(f"it must return an ExpireMap or None; got {short_repr(state)}")
@@ -147,12 +147,12 @@ def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
 
 
 class TtlMap(Operator):
-    """Replace each value by the mapper's result for it and its key's `ExpireMap`; each epoch expires entries.
+    """Replace each value with the mapper's result for it and its key's `ExpireMap`; each epoch expires entries.
 
-    An epoch is only noted: a map is expired when its key is read next, and at the end of the batch those that are due
-    and were not read since. A timer of each key, at or before its earliest expiry, tells which are due. An entry past
-    its expiry stays readable until the next epoch: a map that was read since the last one, which `ExpireMap` notes by
-    the number of the run between epochs, is not expired by it again.
+    An epoch is only recorded. A map is expired when its key is next read; at the end of the batch, due maps that were
+    not read since are expired too. A timer per key, at or before its earliest expiry, finds the due maps. An entry past
+    its expiry stays readable until the next epoch: a map read since the last epoch, which `ExpireMap` knows by the
+    number of the run between epochs, is not expired by that epoch again.
     """
 
     state: KeyedState
@@ -213,9 +213,9 @@ class TtlMap(Operator):
             self._timers.set(key, _Unhashable(expiry))
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and set the timers of its keys.
+        """Apply a delta to the state, and set the timers of its keys.
 
-        What the last epoch had to expire in them is gone already: the maps are as if they had been read since.
+        Their entries due at the last epoch are already gone: the maps count as read since.
         """
         super().apply(delta)
         if delta.whole:
@@ -242,7 +242,7 @@ class TtlMap(Operator):
 
 
 class _Unhashable:
-    """An expiry that can't be hashed, such as an instance of a dataclass that isn't frozen; it equals itself only."""
+    """An unhashable expiry, such as an instance of a dataclass that isn't frozen; it equals only itself."""
 
     __slots__ = ("expiry",)
 

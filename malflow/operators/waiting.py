@@ -1,4 +1,4 @@
-"""How far an operator has come in event time, and what it waits for."""
+"""The progress of an operator in event time, and the results that it holds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["OperatorTime", "Reached", "Waiting", "merge_held"]
 
 
 class Waiting(NamedTuple):
-    """What an operator keeps until an epoch releases it.
+    """The results that an operator holds until an epoch releases them.
 
     Attributes:
-        what: its kind, in the plural, such as ``windows``.
-        open: how many of them.
-        until: the least epoch that releases one of them; None if that is not known.
+        what: their kind, in the plural, such as ``windows``.
+        open: their number.
+        until: the least epoch that releases one of them; None if unknown.
     """
 
     what: str
@@ -38,15 +38,16 @@ def merge_held(found: dict[str, Waiting], held: Mapping[str, Waiting]) -> None:
 
 
 class OperatorTime(NamedTuple):
-    """An operator on one worker, as an explanation of the run's time needs it.
+    """The time of an operator on one worker, for `explain_time`.
 
     Attributes:
-        waiting: what it keeps; None if it keeps nothing.
-        edges: of an operator with several inputs: the epoch of each; None where an input has none. Inputs from which
-            nothing comes any more are left out.
-        epoch: of a generator of epochs: its epoch; None if it has issued none.
+        waiting: the results that it holds, or None.
+        edges: of an operator with several inputs: the epoch of each, None for an input without one. Finished inputs are
+            left out.
+        epoch: of an epoch generator: its epoch; None if it has issued none.
         parts: of a generator with an epoch for each part: the epochs of those that hold the stream's back.
-        heard: of a source: when the tick began that polled the last record of each unfinished part; None if none has.
+        heard: of a source: the start of the tick that polled the last record of each unfinished part; None if there was
+            no record.
     """
 
     waiting: Waiting | None = None
@@ -57,14 +58,14 @@ class OperatorTime(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How far a generator of epochs has come on one worker, or in one part.
+    """The progress of an epoch generator on one worker, or in one part.
 
     Attributes:
         epoch: its last epoch; None if it has issued none.
         is_finished: whether its source had finished on that worker before the tick.
-        silence: for how long it has been silent; None if it is not.
-        counts_tick: whether that counts the tick at whose end it is reported, or only those before.
-        holds: whether it is not the generator that is reported, but an operator before it that keeps records.
+        silence: how long it has been silent; None if it is not.
+        counts_tick: whether the silence includes the tick at whose end it is reported.
+        holds: whether an upstream operator that holds records is reported, rather than the generator.
     """
 
     epoch: Any

@@ -167,7 +167,7 @@ def test_a_part_that_is_gone_after_its_end(any_parallelism: Any, log: Log, tmp_p
 def test_an_unfinished_part_that_is_gone(any_parallelism: Any, store: Any, new_log: Any, tmp_path: Path) -> None:
     source, seen = Growing(tmp_path, new_log()), new_log()
     source.write("a", "b")
-    gone = r"operator 'numbers' failed at part 'b': list_parts\(\) lists it no more"
+    gone = r"operator 'numbers' failed at part 'b': list_parts\(\) no longer lists it"
     with Started(any_parallelism(reading(source, seen), store)) as started:
         wait_until(lambda: set(seen) == all_of("a", "b"))
         started.run.snapshot().result()

@@ -160,7 +160,7 @@ def test_a_step_that_makes_no_sense_is_refused(bound: Any, every: Any, told: str
 @pytest.mark.parametrize(
     ("moment", "every", "told"),
     [
-        (3, timedelta(seconds=1), "the epochs are int, as 3, and every is timedelta, .* give an every that fits"),
+        (3, timedelta(seconds=1), "the epochs are int, such as 3, and every is timedelta, .* use an every that fits"),
         (datetime(2024, 5, 1, tzinfo=UTC), 60, "the epochs are datetime, .* and every is int, 60"),
         (date(2024, 5, 1), 1, "the epochs are date"),
         (timedelta(1), 2, "the epochs are timedelta"),

@@ -416,7 +416,7 @@ def test_a_time_without_a_zone_beside_others_is_refused() -> None:
         return NIGHT.replace(minute=msg.value, tzinfo=None if msg.value == 5 else UTC)
 
     for debug in (False, True):  # in one batch, and in several
-        told = r"has no zone, and (others|those before) have one.*replace\(tzinfo=UTC\)"
+        told = r"has no zone, and (others|earlier ones) have one.*replace\(tzinfo=UTC\)"
         with pytest.raises(OperatorError, match=told) as caught:
             values_of(partial(SingleThreadRuntime, debug=debug), range(10), lambda s: assigned(s, stamp))
         assert caught.value.value == 5
@@ -428,15 +428,23 @@ NAIVE = datetime(2024, 1, 1)
 @pytest.mark.parametrize(
     ("usual", "other", "told"),
     [
-        (7, NAIVE, r"datetime\(2024, 1, 1, 0, 0\) is of type datetime, .* of type int, as 7; .*assign_timestamps\(\)"),
-        (NAIVE, 7, r"7 is of type int, .* of type datetime, as datetime.datetime\(2024.*assign_timestamps\(\)"),
-        (7.5, "8", r"'8' is of type str, .* of type float, as 7.5; .*assign_timestamps\(\)"),
-        (NAIVE, NAIVE.date(), r"is of type date, .* of type datetime, as .*assign_timestamps\(\)"),
-        (NAIVE, NAIVE.replace(tzinfo=UTC), r"\+00:00 has a zone, .* have none, as 2024-01-01 00:00:00; .*replace\("),
+        (
+            7,
+            NAIVE,
+            r"datetime\(2024, 1, 1, 0, 0\) is of type datetime, .* of type int, such as 7; .*assign_timestamps\(\)",
+        ),
+        (NAIVE, 7, r"7 is of type int, .* of type datetime, such as datetime.datetime\(2024.*assign_timestamps\(\)"),
+        (7.5, "8", r"'8' is of type str, .* of type float, such as 7.5; .*assign_timestamps\(\)"),
+        (NAIVE, NAIVE.date(), r"is of type date, .* of type datetime, such as .*assign_timestamps\(\)"),
+        (
+            NAIVE,
+            NAIVE.replace(tzinfo=UTC),
+            r"\+00:00 has a zone, .* have none, such as 2024-01-01 00:00:00; .*replace\(",
+        ),
         (
             NAIVE.replace(tzinfo=UTC),
             NAIVE,
-            r"00:00:00 has no zone, .* have one, as 2024-01-01 00:00:00\+00:00; .*replace\(",
+            r"00:00:00 has no zone, .* have one, such as 2024-01-01 00:00:00\+00:00; .*replace\(",
         ),
     ],
 )
@@ -486,13 +494,17 @@ AWARE = datetime(2024, 1, 1, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("bound", "timestamp", "told"),
     [
-        (timedelta(seconds=1), 3, r"the timestamps are int, as 3, and the bound is timedelta.*timestamps that fit"),
+        (
+            timedelta(seconds=1),
+            3,
+            r"the timestamps are int, such as 3, and the bound is timedelta.*change the timestamps",
+        ),
         (
             timedelta(seconds=1),
             "2024",
-            r"the timestamps are str, as '2024', and the bound is timedelta.*types=\{'time'",
+            r"the timestamps are str, such as '2024', and the bound is timedelta.*types=\{'time'",
         ),
-        (5, AWARE, r"the timestamps are datetime, as datetime.datetime\(2024, 1, 1.*a timedelta for datetimes"),
+        (5, AWARE, r"the timestamps are datetime, such as datetime.datetime\(2024, 1, 1.*a timedelta for datetimes"),
         (1.5, None, "None is not a timestamp"),
     ],
 )
@@ -514,7 +526,7 @@ def test_timestamps_of_two_kinds_are_told(runtime: Any, first: Any, second: Any)
         return stamped.generate_epochs("epochs", lambda m, _: m.timestamp)[0]
 
     with pytest.raises(
-        OperatorError, match=r"operator 'epochs' failed at .*value 1.*can't be compared with the epoch"
+        OperatorError, match=r"operator 'epochs' failed at .*value 1.*can't be compared with the previous epoch"
     ) as caught:
         values_of(runtime, range(3), build)
     assert "use one type of timestamp for all records" in str(caught.value)

@@ -128,7 +128,7 @@ def test_a_union_of_times_of_two_types_names_both_and_the_cure() -> None:
     with pytest.raises(
         OperatorError,
         match=r"operator 'both' failed: .* input 1 has the epoch 1, of type int, input 2 has the epoch "
-        r"datetime\.datetime\(2026, .*, a datetime without a zone; give .* by \.assign_timestamps\(\)",
+        r"datetime\.datetime\(2026, .*, a datetime without a zone; set .* by \.assign_timestamps\(\)",
     ):
         SingleThreadRuntime(build).execute()
 

@@ -134,7 +134,7 @@ def test_a_route_is_that_of_the_key_whatever_came_before(made: list[tuple[int, C
         try:
             ((worker, _),) = router.route(Batch([key], [key], [0]))
         except OperatorError as error:
-            assert "equals another one that came before" in str(error)  # noqa: PT017 - it need not come
+            assert "equals an earlier one" in str(error)  # noqa: PT017 - it need not come
             assert len({rendezvous_select(it, WORKERS) for it in before if it == key}) > 1
         else:
             assert worker == rendezvous_select(key, WORKERS)
@@ -152,7 +152,7 @@ def test_an_object_that_equals_a_number_which_lies_elsewhere_is_refused(twin_com
         numbers = provider.new_stream().source("n", SingleIteratorSource(keys))
         numbers.key_distribute("by", lambda msg: msg.value).sink("out", VecSink())
 
-    with pytest.raises(OperatorError, match=r"operator 'by' failed at key .*, of type \w+, equals another one"):
+    with pytest.raises(OperatorError, match=r"operator 'by' failed at key .*, of type \w+, equals an earlier one"):
         SingleThreadRuntime(build, parallelism=2).execute()
 
 

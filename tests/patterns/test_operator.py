@@ -244,7 +244,7 @@ def test_predicates_that_are_no_functions_are_found_by_checks() -> None:
     with pytest.raises(OperatorError, match=r"key 'x', value 'b'.*given= of step 'odd' returned True, and something"):
         outputs_of([("x", 1, "a"), ("x", 2, "b")], 0, changing, runtime={"debug": True})
     calls.clear()
-    with pytest.raises(OperatorError, match="predicates returned something else when called again"):
+    with pytest.raises(OperatorError, match="predicates returned another result when called again"):
         outputs_of([("x", 1, "a")], 0, odd, runtime={"debug": True})
 
 

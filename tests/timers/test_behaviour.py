@@ -114,7 +114,10 @@ def test_messages_of_timers_are_in_time_for_windows() -> None:
 @pytest.mark.parametrize(
     ("take", "message"),
     [
-        (lambda msg, output: output.wake(msg.timestamp - 1), r"key 'a'.* takes a time to come; got 8, .* not after 8"),
+        (
+            lambda msg, output: output.wake(msg.timestamp - 1),
+            r"key 'a'.* takes a time in the future; got 8, .* not after 8",
+        ),
         (lambda _msg, output: output.wake(None), r"takes a time; got None; call output.sleep\(\)"),
         (lambda _msg, output: output.wake(float("nan")), "takes a time; got nan"),
         (lambda _msg, output: output.wake(datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Prague"))), "astimezone"),

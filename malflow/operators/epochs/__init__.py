@@ -1,1 +1,1 @@
-"""Timestamps and epochs (watermarks): the operators that make them, and how others follow them."""
+"""Timestamps and epochs (watermarks): the operators that set them, and helpers of those that follow them."""

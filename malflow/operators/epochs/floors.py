@@ -1,4 +1,4 @@
-"""The epochs that former workers had reached, by which records of their keys remain late."""
+"""The epochs of former workers, which keep records of their keys late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from malflow.partitioners import Partitioner
 __all__ = ["Floors", "Past"]
 
 Past = Sequence[tuple[int, Mapping[int, Any]]]
-"""Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
+"""Former numbers of workers, and the epochs of those workers that were ahead of the least epoch."""
 
 _CACHED_FLOORS = 1 << 20
 
@@ -21,7 +21,7 @@ class Floors(dict[Any, Any]):
 
     Args:
         placement: the partitioner of the keys.
-        past: the numbers of workers that there were, and the epochs of these workers.
+        past: the former numbers of workers, and the epochs of these workers.
     """
 
     def __init__(self, placement: Partitioner, past: Past) -> None:
@@ -35,7 +35,7 @@ class Floors(dict[Any, Any]):
         return [epoch for _, epochs in self.past for epoch in epochs.values()]
 
     def are_passed(self, epoch: Any) -> bool:
-        """Whether no key's floor is above an epoch, which does their work from there on."""
+        """Whether no key's floor is above an epoch, so that the floors are no longer needed."""
         return epoch is not None and all(epoch >= reached for reached in self.epochs)
 
     def __missing__(self, key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The epochs of the edges of an operator with several, which are merged into one epoch."""
+"""The epochs of an operator's input edges, merged into one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = ["INPUTS", "Frontiers"]
 
 INPUTS = "inputs"
-"""The role of the hidden state of an operator that has another state of its own."""
+"""The role of the hidden state, for operators with a state of their own."""
 
 
 def _kind_of(epoch: Any) -> str:
@@ -29,19 +29,19 @@ def _kind_of(epoch: Any) -> str:
 
 
 class Frontiers:
-    """The latest epoch of each edge of an operator, and the merged one: the least of them, issued when it grows.
+    """The latest epoch of each edge of an operator, and the least of them, issued when it grows.
 
-    An edge without an epoch holds the merged one back, but an idle edge, on which nothing arrives, does not count.
-    Records are taken from the edge whose epoch is the lowest.
+    An edge without an epoch holds the merged one back, except for an idle edge, on which nothing arrives. Records are
+    taken from the edge with the lowest epoch.
 
     Args:
         context: the operator's context.
         edges: the number of edges.
-        ends_at_once: whether `MAX` counts only when it has come along all edges. Otherwise the first edges that end
-            hold nobody back any more, and the epochs of the others are issued before it.
+        ends_at_once: whether `MAX` counts only after all edges have received it. Otherwise an edge that ends no longer
+            holds back the others, whose epochs are issued before `MAX`.
 
     Attributes:
-        state: the epochs in the form in which `Movement.FRONTIER` moves them.
+        state: the epochs, in the form that `Movement.FRONTIER` moves.
         merged: the merged epoch; `MIN` before the first one.
     """
 
@@ -55,12 +55,12 @@ class Frontiers:
         self._busy = list(range(edges))
 
     def set_idle(self, edges: Sequence[int]) -> None:
-        """Set which edges count."""
+        """Set which edges are idle."""
         self._idle = edges
         self._busy = [edge for edge, idle in enumerate(edges) if not idle]
 
     def merge_by_edge(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
-        """Yield the batches of a tick with the edge that each came along; their epochs are the merged ones.
+        """Yield the batches of a tick, each with its edge and the merged epochs.
 
         Raises:
             OperatorError: if the epochs of two edges can't be compared.
@@ -88,8 +88,8 @@ class Frontiers:
         reason = error_text(error)
         if len(known) > 1:
             reason = (
-                f"{', '.join(known.values())}; give the records of all inputs timestamps of one type, by "
-                ".assign_timestamps() before .generate_epochs()"
+                f"{', '.join(known.values())}; set timestamps of one type on all inputs, by .assign_timestamps() "
+                "before .generate_epochs()"
             )
         return operator_error(self._operator_name, f"epochs of its inputs can't be compared: {reason}", None, None)
 
@@ -101,11 +101,11 @@ class Frontiers:
             yield Batch(None, (), (), ((0, lowest),))
 
     def _is_ending(self, lowest: Any) -> bool:
-        """Whether the end of the input has come along some of the edges, and not yet along all of them."""
+        """Whether some, but not all, of the edges have ended."""
         return lowest is not MAX and any(self._epochs[edge] is MAX for edge in self._busy)
 
     def only_edge(self, edges: Sequence[Sequence[Batch]]) -> int | None:
-        """Return the only edge that counts, whose batches pass unchanged; None if there are several."""
+        """Return the only active edge, whose batches pass unchanged; None if there are several."""
         if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
             return None
         (alone,) = self._busy
@@ -113,18 +113,18 @@ class Frontiers:
         return alone if first > self.merged else None
 
     def pass_unchanged(self, alone: int, batches: Sequence[Batch]) -> Sequence[Batch]:
-        """Return the batches of the only edge that counts."""
+        """Return the batches of the only active edge."""
         for batch in batches:
             if batch.epochs:
                 self._epochs[alone] = self.merged = batch.epochs[-1][1]
         return batches
 
     def reached(self) -> dict[int, Any]:
-        """Return the epochs of the edges that count, None for an edge without."""
+        """Return the epochs of the active edges, None for an edge without."""
         return {edge: None if self._epochs[edge] is MIN else self._epochs[edge] for edge in self._busy}
 
     def sync_state(self) -> None:
-        """Write down the epochs, and which edges are idle."""
+        """Write the epochs and the idle edges to the state."""
         known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._epochs)}
         merged = None if self.merged is MIN else self.merged
         self.state.assign(known | {"merged": merged, "idle": tuple(map(int, self._idle)) if any(self._idle) else None})
@@ -135,17 +135,17 @@ class Frontiers:
         return self.state.delta()
 
     def apply(self, delta: Delta) -> None:
-        """Continue from the epochs that the edges had."""
+        """Restore the epochs of the edges."""
         self.state.apply(delta)
         self._epochs = [self.state.get(edge, MIN) for edge in range(len(self._epochs))]
         self.merged = self.state.get("merged", MIN)
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self.state.forget()
 
     def by_frontier(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
-        """Yield pieces of the batches, always from the edge whose epoch is the lowest, with its number."""
+        """Yield pieces of the batches with their edge, always from the edge with the lowest epoch."""
         segments = {
             edge: (segment for batch in batches for segment in batch.segments())
             for edge, batches in enumerate(edges)

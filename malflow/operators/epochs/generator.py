@@ -1,4 +1,4 @@
-"""The generator of epochs, and which records are late."""
+"""The operator that generates epochs and separates late records."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = ["ANSWERED", "LATE", "SILENCE", "GenerateEpochs", "Late", "Marks", "Row"]
 
 Late = dict[int, Any]
-"""By the indices of late records: the epochs by which they are late."""
+"""The epochs by which records are late, by index of the record."""
 
 Marks = list[tuple[int, Any]]
-"""The positions of epochs, and these."""
+"""Epochs with their positions."""
 
 Row = tuple[int, Any, Any, Any]
 """The position after a record, its key, its value and its timestamp."""
 
 ANSWERED = "answered"
-"""The key, in the state, of the epoch that the generator returned if another one was issued."""
+"""The key, in the state, of the generator's epoch if a different one was issued."""
 
 SILENCE = "silence"
-"""The key, in the state, of the tick time without input."""
+"""The key, in the state, of the silence: tick time without input."""
 
 LATE = "late"
 """The name of the counter of late records."""
 
 _SHORT_RUN = 8
-"""The number of records between two epochs up to which they are looked at one by one, which is faster then."""
+"""Up to this number of records between two epochs, a loop over single records is faster."""
 
 
 class GenerateEpochs(Operator):
@@ -55,21 +55,21 @@ class GenerateEpochs(Operator):
     outputs carry all epochs.
 
     With `every`, epochs are rounded down before they are compared and issued; the generator still receives its own
-    epoch before rounding. So it returns the same epochs, and a record that is late would also be late without `every`.
+    epoch before rounding. So it returns the same epochs, and `every` makes no additional record late.
 
-    After a change of the number of workers, a record is also late if it would have been late on its key's former
-    worker: the stream continues from the least epoch of the old workers, but late records remain late.
+    After a rescale, the stream continues from the least epoch of the old workers, but a record is also late if it would
+    have been late on its key's former worker.
 
     Args:
         context: the operator's context.
-        generator: returns the epochs.
-        every: the step of which epochs are multiples; None to issue them as they are.
-        checked: whether the timestamps have been checked just before.
-        idle_after: the silence after which time advances without input; None if it does not.
+        generator: the user's epoch generator.
+        every: the step of the epochs; None to issue them as they are.
+        checked: whether the timestamps have just been checked.
+        idle_after: the silence after which time advances without input; None to wait for input.
 
     Attributes:
-        lift: an epoch to issue at the beginning of the next tick, if it is greater; None if there is none.
-        silence: how much tick time has passed without input; None if there is input. Kept with `idle_after` only.
+        lift: an epoch to issue at the beginning of the next tick, if it is greater, or None.
+        silence: the tick time without input; None if there is input. Kept only with `idle_after`.
         fed_by: the sources and workers that emit its records; set before the first tick.
     """
 
@@ -106,7 +106,7 @@ class GenerateEpochs(Operator):
 
     @property
     def epoch(self) -> Any:
-        """The last epoch issued; None if there is none."""
+        """The last epoch issued, or None."""
         return self._previous
 
     @property
@@ -119,7 +119,7 @@ class GenerateEpochs(Operator):
 
     @property
     def progress(self) -> Any:
-        """The epoch before rounding down, or the last one issued if that is greater; None if there is none."""
+        """The epoch before rounding, or the last one issued if that is greater, or None."""
         if self._previous is None or self._answered is None:
             return self._previous
         return max(self._previous, self._answered)
@@ -132,7 +132,7 @@ class GenerateEpochs(Operator):
         """Connect with the sources of the stage, by name, before the first tick."""
 
     def reached(self, *, is_finished: bool) -> Iterable[Reached]:
-        """Return how far it has come, for those who lift generators that nothing comes to.
+        """Return the generator's progress, from which idle generators are advanced.
 
         Args:
             is_finished: whether the sources that feed it have finished on this worker.
@@ -142,7 +142,7 @@ class GenerateEpochs(Operator):
         return [Reached(self.progress, is_finished, self.silence)]
 
     def begin_tick(self, tick: Tick) -> None:
-        """Find how long the sources have been silent; a tick may begin several times."""
+        """Measure the silence of the sources; a tick may begin several times."""
         if self.idle_after is not None and self.fed_by and tick.number != self._tick:
             self._tick = tick.number
             self._note_silence(tick)
@@ -151,12 +151,12 @@ class GenerateEpochs(Operator):
         self.silence = silence_after(self.silence, self.fed_by, tick)
 
     def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
-        """Issue an epoch at the beginning of the tick if the sources have finished here, or are silent."""
+        """Issue an epoch at the beginning of the tick if the sources are silent, or finished here."""
         if is_finished or self.is_silent:
             self.lift = epoch
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Process a tick's input; issue the lift first."""
+        """Issue the lift, then process a tick's input."""
         yield from self._lifted()
         for batch in edges[0]:
             if len(batch):
@@ -173,7 +173,7 @@ class GenerateEpochs(Operator):
                 yield mark, mark
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Walk through the records and the epochs in their order."""
+        """Process records and epochs in order."""
         if not self._checked:
             timestamps = check_timestamps(self, batch, batch.timestamps)
             if timestamps is not batch.timestamps:
@@ -199,10 +199,10 @@ class GenerateEpochs(Operator):
         return marked.select(on_time), marked.select([not flag for flag in on_time])
 
     def _may_skip(self, batch: Batch) -> bool:
-        """Whether the records need not be looked at one by one.
+        """Whether the records need no loop over single records.
 
-        With `every`, the type of the first timestamp is enough to know: those that can be compared with it move an
-        epoch as it does. Without, they must be of one type, or one that is greater might give a lesser epoch.
+        With `every`, the type of the first timestamp decides, since all comparable types move an epoch alike. Without
+        it, all must have one type, or a greater timestamp might result in a lesser epoch.
         """
         generator, timestamps = self.callback, batch.timestamps
         if not isinstance(generator, LimitedOutOfOrderness) or self.context.debug:
@@ -214,7 +214,7 @@ class GenerateEpochs(Operator):
         )
 
     def _skim(self, batch: Batch, rest: Iterator[Any]) -> tuple[Late, Marks]:
-        """Do what `_walk` does, by the column of timestamps alone."""
+        """Return the result of `_walk` from the column of timestamps alone."""
         late: Late = {}
         epochs: Marks = []
         done = 0
@@ -226,7 +226,7 @@ class GenerateEpochs(Operator):
         return late, epochs
 
     def _skip(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
-        """Find the records that are late or move the epoch, between two epochs that came in."""
+        """Find the records that are late or move the epoch, between two incoming epochs."""
         low = MIN if self._previous is None else self._previous
         bound, every = self.callback.bound, self._every
         stamps = islice(rest, len(batch))
@@ -249,7 +249,7 @@ class GenerateEpochs(Operator):
             self._previous = low
 
     def _walk(self, batch: Batch, rest: Any) -> tuple[Late, Marks]:
-        """Ask the generator about each record; return the late ones and the epochs."""
+        """Call the generator with each record; return the late ones and the epochs."""
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
         rows = zip(range(1, len(batch) + 1), batch.key_column(), rest, batch.timestamps, strict=True)
         late: Late = {}
@@ -265,7 +265,7 @@ class GenerateEpochs(Operator):
         return late, epochs
 
     def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:
-        """Ask the generator about records between two epochs that came in."""
+        """Call the generator with the records between two incoming epochs."""
         generator, every, thin, previous = self.callback, self._every, self._thin, self._previous
         answered = previous if self._answered is None else self._answered
         for position, view.key, view.value, timestamp in rows:
@@ -283,12 +283,12 @@ class GenerateEpochs(Operator):
                         continue
                 previous = candidate
                 epochs.append((position, candidate))
-            elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+            elif candidate != candidate:  # noqa: PLR0124 - NaN and NaT, which are greater than nothing
                 check_epoch(candidate)
         self._previous, self._answered = previous, None if every is None else answered
 
     def _receive(self, position: int, arrived: Any, epochs: Marks) -> None:
-        """Issue an epoch that came in, if it is greater than the one before."""
+        """Issue an incoming epoch if it is greater than the previous one."""
         if self._every is not None:
             if self._answered is None or arrived > self._answered:
                 self._answered = arrived
@@ -306,7 +306,7 @@ class GenerateEpochs(Operator):
             self._floors = None
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return how many records were late since the last call."""
+        """Return the number of late records since the last call."""
         late, self._late = self._late, 0
         return {LATE: late}
 
@@ -316,7 +316,7 @@ class GenerateEpochs(Operator):
         return lateness
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set whether any records arrive; if not, the epoch does not count."""
+        """Set whether any records can arrive; if not, the epoch does not count."""
         (self._idle,) = edges
 
     def sync_state(self) -> None:
@@ -327,7 +327,7 @@ class GenerateEpochs(Operator):
         self.state.assign({SILENCE: self.silence})
 
     def apply(self, delta: Delta) -> None:
-        """Continue from the epoch."""
+        """Restore the epoch."""
         super().apply(delta)
         self._previous = self.state["epoch"]
         self._answered = self.state.get(ANSWERED) if self._keeps_answers else None
@@ -337,7 +337,7 @@ class GenerateEpochs(Operator):
 
 
 def _move_often(low: Any, stamps: Iterable[tuple[int, Any]], bound: Any, late: Late, epochs: Marks) -> Any:
-    """Find the records that are late or move the epoch, where nearly each newer one does; return the last epoch."""
+    """Find the records that are late or move the epoch, as most do here; return the last epoch."""
     newest = low
     for position, stamp in stamps:
         if stamp > newest:

@@ -1,4 +1,4 @@
-"""The silence of generators of epochs (watermarks): how much tick time has passed without a record."""
+"""The silence of epoch (watermark) generators: the tick time without a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from malflow.event_time.tick import Tick
 __all__ = ["Units", "moved_on", "silence_after"]
 
 Units: TypeAlias = float | Decimal | Fraction
-"""How many units of a timestamp that is a number are a second."""
+"""How many units of a numeric timestamp make a second."""
 
 _DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -21,14 +21,14 @@ _MICROSECONDS = 10**6
 
 
 def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], tick: Tick) -> timedelta | None:
-    """Return for how long sources have been silent, up to the tick before; None if they are not.
+    """Return how long sources have been silent, up to the previous tick; None if they are not.
 
-    The time counts from the first tick in which they emitted nothing to the last one.
+    The time counts from the first tick in which they emitted nothing up to the last one.
 
     Args:
-        before: for how long they had been silent one tick earlier; None if they were not.
+        before: how long they had been silent one tick earlier; None if they were not.
         places: the sources and workers that emit the records.
-        tick: the present tick.
+        tick: the current tick.
     """
     if not tick.quiet.issuperset(places):
         return None
@@ -36,15 +36,15 @@ def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], t
 
 
 def moved_on(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
-    """Return an epoch after a silence has grown; None if its type does not advance by the clock.
+    """Return an epoch advanced by the growth of a silence; None if its type does not advance by the clock.
 
-    Integers and dates move by whole steps; the steps of several calls add up to those of the whole time.
+    Integers and dates advance in whole steps; the steps of several calls add up to those of the total time.
 
     Args:
-        epoch: the epoch, which has already moved on by `before`.
-        before: the silence up to then.
-        after: the silence up to now.
-        second: how many units of a number are a second; None if numbers do not advance by the clock.
+        epoch: the epoch, which has already advanced by `before`.
+        before: the earlier silence.
+        after: the current silence.
+        second: how many units of a number make a second; None if numbers do not advance by the clock.
 
     >>> second = timedelta(seconds=1)
     >>> moved_on(100, 2 * second, 5 * second, 1000), moved_on(100, 2 * second, 5 * second, None)

@@ -1,4 +1,4 @@
-"""How far late records are behind the epochs by which they are late."""
+"""The lateness of records: their distance to the epochs by which they are late."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def greatest_lateness(late: Mapping[int, Any], timestamps: Sequence[Any], so_far
     """Return the greatest difference between the epoch and the timestamp of late records.
 
     Args:
-        late: by the indices of the records, the epochs by which they are late.
+        late: the epochs by which records are late, by index of the record.
         timestamps: the timestamps of all records.
-        so_far: the greatest lateness of earlier records; None if there is none.
+        so_far: the greatest lateness of earlier records, or None.
 
     Returns:
-        A number or a timedelta; None if timestamps of this type have no such differences.
+        A number or a timedelta; None if timestamps of this type can't be subtracted.
 
     >>> greatest_lateness({0: 10, 2: 12}, [7, 13, 11]), greatest_lateness({0: "b"}, ["a"])
     (3, None)
@@ -38,7 +38,7 @@ def greatest_lateness(late: Mapping[int, Any], timestamps: Sequence[Any], so_far
 
 
 def merge_lateness(greatest: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Raise the greatest lateness of each generator to that in `more`, if that is greater."""
+    """Update the greatest lateness of each generator with that in `more`, if greater."""
     for name, behind in more.items():
         try:
             if name not in greatest or behind > greatest[name]:

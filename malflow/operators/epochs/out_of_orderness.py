@@ -1,4 +1,4 @@
-"""The usual generator of epochs: some distance behind the newest record."""
+"""The usual epoch generator, which stays a fixed distance behind the newest record."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T", bound=_Subtractable)
 
 
 class LimitedOutOfOrderness:
-    """An epoch generator whose answer depends on the record's timestamp alone; see `limit_out_of_orderness`.
+    """An epoch generator that depends only on the record's timestamp; see `limit_out_of_orderness`.
 
     Args:
-        bound: what is subtracted from a timestamp.
+        bound: the distance between a timestamp and its epoch.
 
     Attributes:
         bound: as given.
@@ -34,7 +34,7 @@ class LimitedOutOfOrderness:
         self.bound = bound
 
     def __call__(self, msg: DataMessage[Any, Any, T], _previous: T | None) -> T:
-        """Return the timestamp less the bound."""
+        """Return the timestamp minus the bound."""
         try:
             return msg.timestamp - self.bound  # type: ignore[no-any-return] # the type of a difference is the user's
         except TypeError as error:
@@ -45,17 +45,17 @@ class LimitedOutOfOrderness:
 
 
 def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
-    """Make an epoch generator for streams whose records are less than `bound` behind the newest one.
+    """Return an epoch generator for streams whose records are less than `bound` behind the newest one.
 
-    The epoch follows the greatest timestamp at a distance of `bound`. Since an epoch's own time is late, a record
-    exactly `bound` behind the newest is late, and with a bound of zero timestamps must strictly ascend.
+    The epoch is the greatest timestamp minus `bound`. Since a record at the epoch is late, a record exactly `bound`
+    behind the newest is late; with a bound of zero, timestamps must strictly ascend.
 
-    So there is an epoch for nearly every record that is newer than those before, and each one runs ``on_epoch`` and
-    looks for what has expired. Where less often will do, ``generate_epochs(..., every=timedelta(minutes=1))`` issues
-    one a minute, and makes nothing late that would not be.
+    So nearly every new maximum issues an epoch, and each epoch runs ``on_epoch`` and expires entries. If fewer epochs
+    are enough, ``generate_epochs(..., every=timedelta(minutes=1))`` issues one per minute, and makes no additional
+    record late.
 
     Args:
-        bound: what is subtracted from a timestamp: a number, a timedelta, ...
+        bound: the distance, such as a number or a timedelta.
 
     Raises:
         GraphError: if `bound` is negative or not finite.
@@ -68,7 +68,7 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
         fine = bound >= bound - bound
     except TypeError:
         field = (
-            "; the field of the times is an argument of .event_time() and .assign_timestamps()"
+            "; the field of timestamps is an argument of .event_time() and .assign_timestamps()"
             if isinstance(bound, str)
             else ""
         )
@@ -80,10 +80,10 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
 
 def _wrong_bound(timestamp: Any, bound: Any) -> str:
     kinds = type(timestamp).__name__, type(bound).__name__
-    cure = "give a bound that can, such as a timedelta for datetimes, or timestamps that fit"
+    cure = "use a bound that can, such as a timedelta for datetimes, or change the timestamps"
     if isinstance(timestamp, str):
-        cure = "convert them where they are read, as in CsvSource(..., types={'time': datetime}), or by .map() first"
+        cure = "convert them when they are read, as in CsvSource(..., types={'time': datetime}), or by .map() first"
     return (
-        f"the timestamps are {kinds[0]}, as {short_repr(timestamp)}, and the bound is {kinds[1]}, "
+        f"the timestamps are {kinds[0]}, such as {short_repr(timestamp)}, and the bound is {kinds[1]}, "
         f"{short_repr(bound)}, which can't be subtracted; {cure}"
     )

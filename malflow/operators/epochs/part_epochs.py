@@ -1,9 +1,9 @@
-"""Epochs of a stream whose keys are the parts of its source: an epoch for each part.
+"""Epochs of a stream keyed by the parts of its source: one epoch per part.
 
-Each part has a watermark of its own, and the stream's is the least of those of unfinished parts, as in Flink's
-generation of watermarks per split. A heap holds the parts by epoch. A part that advances is not moved in it: its place
-is corrected when it comes first, so an advance costs nothing while another part holds the stream back. Records come in
-columns, and most neither are late nor move an epoch: runs of these are found by comparing the column with bounds.
+Each part has its own watermark, and the stream's is the least among the unfinished parts, as with Flink's watermarks
+per split. A heap orders the parts by epoch. A part that advances stays in place until it is at the top of the heap, so
+an advance costs nothing while another part holds the stream back. Records arrive in columns, and most neither are late
+nor move an epoch: runs of these are found by comparing the column with bounds.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ PART = "part"
 """The first element of the key of a part's epoch in the state: ``(PART, part)``."""
 
 _PATIENCE = 4
-"""Records outside the common reach, for each part, after which it is found again."""
+"""How many records per part may be outside the common bounds before the bounds are computed again."""
 
 
 class GeneratePartEpochs(GenerateEpochs):
     """Keep an epoch for each part, and issue the least epoch of the parts that may still emit records.
 
     The generator receives the epoch of the record's part, which also decides whether the record is late; so lateness
-    does not depend on how the records of the parts interleave. A part without an epoch holds the stream's epoch back; a
-    part that has ended does not. After all parts have ended, the stream's epoch stays. Incoming epochs are forwarded if
-    they are greater. With `every`, the epochs of the parts are rounded down too.
+    does not depend on the interleaving of parts. A part without an epoch holds the stream's epoch back; a finished part
+    does not. After all parts have finished, the stream's epoch stays. Incoming epochs are forwarded if they are
+    greater. With `every`, the epochs of the parts are rounded down too.
 
-    Issued epochs count too: a record at or before the stream's epoch is late. That makes a difference only for
-    unexpected records: of a file that has grown after its end, or of an input that violates its own epochs.
+    Issued epochs count too: a record at or before the stream's epoch is late. This matters only for unexpected records,
+    from a file that has grown after its end or from input that violates its own epochs.
 
     Args:
         context, generator, every, checked, idle_after: as for `GenerateEpochs`.
         parts_of: the name of the source.
-        sender: an operator between, whose logic chooses the keys of its messages; they are checked then.
+        sender: an operator in between whose logic chooses the keys of its messages, which are then checked.
 
     Attributes:
         parts_of: the name of the source.
-        source: its operator on the same worker; set before the first tick.
+        source: the source's operator on the same worker; set before the first tick.
     """
 
     source: Source
@@ -90,7 +90,7 @@ class GeneratePartEpochs(GenerateEpochs):
         return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
 
     def time(self) -> OperatorTime:
-        """Return the last epoch issued, and those of the parts that hold it back; None where there is none."""
+        """Return the last epoch issued, and those of the parts that hold it back; None for no epoch."""
         return OperatorTime(epoch=self.epoch, parts=[(part, self._by_part.get(part)) for part in self.holding])
 
     def join_source(self, sources: Mapping[str, Source]) -> None:
@@ -98,7 +98,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self.source = sources[self.parts_of]
 
     def reached(self, *, is_finished: bool) -> Iterable[Reached]:
-        """Return how far it has come; with ``idle_after``, part by part while some hold it back."""
+        """Return the generator's progress; with ``idle_after``, part by part while some hold it back."""
         if is_finished or self.idle_after is None or not self.holding:
             return super().reached(is_finished=is_finished)
         return [
@@ -107,7 +107,7 @@ class GeneratePartEpochs(GenerateEpochs):
         ]
 
     def _progress_of(self, part: Any) -> Any:
-        """Return the epoch of a part before rounding down, or the stream's if that is greater."""
+        """Return the epoch of a part before rounding, or the stream's if that is greater."""
         known = (self._by_part.get(part), self._answered_by_part.get(part), self._previous)
         return max((epoch for epoch in known if epoch is not None), default=None)
 
@@ -115,18 +115,18 @@ class GeneratePartEpochs(GenerateEpochs):
         self._passed = tick.passed
         if self.holding:
             self.silence = None
-        else:  # where parts are discovered, all may be finished, and the source not
+        else:  # with discovery, all parts may be finished but not the source
             super()._note_silence(tick)
 
     def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
-        """Issue an epoch at the beginning of the tick if all parts have finished; else lift the silent ones."""
+        """Issue an epoch at the beginning of the tick if all parts have finished; else advance the silent ones."""
         if is_finished or (self.is_silent and not self.holding):
             self.lift = epoch
         elif self.idle_after is not None:
             self._part_lift = epoch
 
     def _lifted_parts(self) -> Iterable[Sequence[Batch]]:
-        """Lift the parts that have been silent, up to the tick before."""
+        """Advance the silent parts, up to the previous tick."""
         epoch, self._part_lift = self._part_lift, None
         if epoch is None:
             return
@@ -145,7 +145,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._move(part, own, self._thin(epoch), 0, epochs)
 
     def _count_silence(self) -> None:
-        """Find how long the parts that were polled have been silent; records of a later poll of the tick end it."""
+        """Measure the silence of the polled parts; records of a later poll in the tick end it."""
         emitting, passed, self._passed = self.source.polled_by_part, self._passed, None
         polled: Sequence[Any] = self.source.polled_parts
         for part in polled[:1] if self.source.in_order else polled:
@@ -156,7 +156,7 @@ class GeneratePartEpochs(GenerateEpochs):
                 self._silence_of[part] = timedelta(0) if silence is None else silence + passed
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Take a tick; after the last records of a part its epoch counts no more."""
+        """Process a tick; the epoch of a part that has emitted its last records no longer counts."""
         yield from self._lifted()
         yield from self._hold(self.source.polled_parts)
         yield from self._lifted_parts()
@@ -167,7 +167,7 @@ class GeneratePartEpochs(GenerateEpochs):
         yield from self._hold(self.source.live_parts)
 
     def sync_state(self) -> None:
-        """Write the epochs down: the stream's, and those of the parts that have moved on."""
+        """Write the stream's epoch and those of the parts that have advanced to the state."""
         super().sync_state()
         self.state.assign({(PART, part): self._by_part[part] for part in self._moved})
         if self._keeps_answers:
@@ -176,7 +176,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._moved.clear()
 
     def apply(self, delta: Delta) -> None:
-        """Continue from the epochs."""
+        """Restore the epochs."""
         super().apply(delta)
         self._by_part = self._kept_by_part(PART)
         self._answered_by_part = self._kept_by_part(ANSWERED) if self._keeps_answers else {}
@@ -184,7 +184,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._live = None
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Check the keys if an operator between chose them, and walk through the records and the epochs."""
+        """Check the keys if an operator in between chose them, then process records and epochs."""
         if self._sender is not None and batch.keys is not None:
             for key in set(batch.keys):
                 if not self.source.has_part(key):
@@ -195,9 +195,9 @@ class GeneratePartEpochs(GenerateEpochs):
         """Return the error for a key that is not a part."""
         at = next(index for index, it in enumerate(batch.key_column()) if it == key)
         return self.error(
-            f"its key is not a part of source '{self.parts_of}', and each part has a time of its own; operator "
+            f"its key is not a part of source '{self.parts_of}', and each part has its own time; operator "
             f"'{self._sender}' sent it: send messages with the key of the message received, call .generate_epochs() "
-            "before that operator, or pass per_part=False for one time",
+            "before that operator, or pass per_part=False to use one time",
             (key, batch.values[at], batch.timestamps[at]),
         )
 
@@ -219,7 +219,7 @@ class GeneratePartEpochs(GenerateEpochs):
             yield mark, mark
 
     def _holding_of(self, live: Sequence[Any]) -> Sequence[Any]:
-        """Return all unfinished parts; if parts are read in order, those begun on any worker and the next one."""
+        """Return all unfinished parts; if parts are read in order, those started on any worker and the next one."""
         if not self.source.in_order:
             return live
         return [*live[:1], *(part for part in live[1:] if part in self._by_part)]
@@ -251,25 +251,25 @@ class GeneratePartEpochs(GenerateEpochs):
                 answered[part] = candidate
                 epoch = candidate if every is None else thin(candidate)
                 previous = self._move(part, own, epoch, position, epochs)
-            elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+            elif candidate != candidate:  # noqa: PLR0124 - NaN and NaT, which are greater than nothing
                 check_epoch(candidate)
 
     def _receive(self, position: int, arrived: Any, epochs: Marks) -> None:
         super()._receive(position, arrived, epochs)
-        self._answered = None  # the parts have their own
+        self._answered = None  # each part has its own
 
     @property
     def _is_of_one_part(self) -> bool:
-        """Whether there is one part, and the stream's epoch is that one's."""
+        """Whether there is a single part, whose epoch is the stream's."""
         return len(self._holding) == 1 and self._previous == self._by_part.get(self._holding[0])
 
     def _move(self, part: Any, own: Any, epoch: Any, position: int, epochs: Marks) -> Any:
-        """Set the epoch of a part, which was `own`, if it is greater; issue what that allows; return the stream's."""
+        """Advance the epoch of a part from `own`; issue the epoch that this allows; return the stream's."""
         self._moved.add(part)
         if own is not None and not epoch > own:
             return self._previous
         self._by_part[part] = epoch
-        if own is None or self._previous is None or own <= self._previous:  # it may have held the others back
+        if own is None or self._previous is None or own <= self._previous:  # this part may have held the others back
             self._unread.discard(part)
             self._advance(position, epochs)
         return self._previous
@@ -277,7 +277,7 @@ class GeneratePartEpochs(GenerateEpochs):
     def _ask_one(
         self, part: Any, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks
     ) -> None:
-        """Ask the generator about records of the only part, whose epoch is the stream's."""
+        """Call the generator with records of the only part, whose epoch is the stream's."""
         self._answered = self._answered_by_part.get(part)
         super()._ask(rows, view, late, epochs)
         self._follow(part)
@@ -301,7 +301,7 @@ class GeneratePartEpochs(GenerateEpochs):
             self._move_seldom(batch, rest, size, late, epochs)
 
     def _move_often(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
-        """Find the records that are late or move an epoch, where nearly each newer one does."""
+        """Find the records that are late or move an epoch, as most do here."""
         bound, by_part, previous = self.callback.bound, self._by_part, self._previous
         stamped = zip(batch.key_column(), rest, strict=False)
         for position, (part, stamp) in enumerate(stamped, size - length_hint(rest) + 1):
@@ -315,8 +315,8 @@ class GeneratePartEpochs(GenerateEpochs):
     def _move_seldom(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
         """Find the records that are late or move an epoch to the next multiple.
 
-        Where parts keep pace with each other, most timestamps are within the reaches of all parts, so that it need not
-        be known whose they are. These common bounds are found again after some records have been outside.
+        If the parts keep pace, most timestamps are within the bounds of all parts, so it does not matter which part
+        they belong to. The common bounds are computed again after some records have been outside.
         """
         bound, by_part, thin = self.callback.bound, self._by_part, self._thin
         parts, start = list(batch.key_column()), size - length_hint(rest) + 1
@@ -346,14 +346,14 @@ class GeneratePartEpochs(GenerateEpochs):
                 lowest = max(lowest, reaches[part][0])
 
     def _reach(self, part: Any) -> tuple[Any, Any]:
-        """Return between which timestamps the records of a part are on time and leave its epoch as it is."""
+        """Return the bounds between which a part's records are on time and don't move its epoch."""
         own = self._by_part.get(part, MIN)
-        if own is not self._calm[0]:  # parts that keep pace have the same epoch, one after the other
+        if own is not self._calm[0]:  # parts that keep pace reach the same epoch one after the other
             self._calm = own, calm_until(own, self.callback.bound, self._every)
         return self._low(part), self._calm[1]
 
     def _low(self, part: Any) -> Any:
-        """Return the epoch by which records of a part are late: its own, or the stream's if that is greater."""
+        """Return the epoch by which records of a part are late: the greater of its own and the stream's."""
         own, previous = self._by_part.get(part, MIN), self._previous
         return own if previous is None or own > previous else previous
 
@@ -366,7 +366,7 @@ class GeneratePartEpochs(GenerateEpochs):
                 epochs.append((position, least))
 
     def _least(self) -> Any:
-        """Return the least epoch of the parts; a part's place in the heap is brought up to date when it comes first."""
+        """Return the least epoch of the parts; update a part's place in the heap when it is at the top."""
         heap, holding, by_part = self._heap, self._holding, self._by_part
         if not heap:
             heap.extend((by_part[part], index) for index, part in enumerate(holding))
@@ -379,6 +379,6 @@ class GeneratePartEpochs(GenerateEpochs):
 
 
 def _common(reaches: Mapping[Any, tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Return the bounds of the timestamps that are within all reaches."""
+    """Return the bounds common to all parts."""
     lows, untils = zip(*reaches.values(), strict=True)
     return max(lows), min(untils)

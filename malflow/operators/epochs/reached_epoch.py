@@ -1,4 +1,4 @@
-"""The epoch that an operator has reached, kept in a hidden state beside its own."""
+"""The epoch that an operator has reached, kept in a hidden state."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ REACHED = "epoch"
 """The role of the hidden state."""
 
 UNTIL = "until"
-"""The key, in the state, of the span for which closed windows are kept: see `operators.windows.kept_windows`."""
+"""The key, in the state, of the span that closed windows are kept: see `operators.windows.kept_windows`."""
 
 KEPT = "kept"
-"""The key, in the state, of shorter spans before it."""
+"""The key, in the state, of shorter former spans."""
 
 
 class ReachedEpoch:
-    """The last epoch that has passed an operator, which a restored operator continues from.
+    """The last epoch that has passed an operator, restored with it.
 
     Attributes:
-        state: the epoch in the form in which `Movement.EPOCHS` moves it.
+        state: the epoch, in the form that `Movement.EPOCHS` moves.
         epoch: the epoch; None before the first one.
-        like: a timestamp of the type that the operator's records have; None before the first record.
-        idle: how idle the operator's input is: see `malflow.engine.idle_edges.Idle`.
-        on_apply: called after another epoch was applied, to drop what was derived from the one before.
-        floors: after a change of the number of workers, the epochs that the old workers had reached beyond this one,
-            by key; None if there are none.
+        like: a timestamp of the records' type; None before the first record.
+        idle: the idleness of the operator's input: see `malflow.engine.idle_edges.Idle`.
+        on_apply: called after another epoch was applied, to drop data derived from the previous one.
+        floors: after a rescale, the epochs of old workers that were ahead of this one, by key, or None.
     """
 
     def __init__(self, context: OperatorContext) -> None:
@@ -56,7 +55,7 @@ class ReachedEpoch:
         self.state.assign(self.spans())
 
     def spans(self) -> Mapping[str, Any]:
-        """Return the spans in the state as they are; only `KeptWindows` has one of its own."""
+        """Return the spans in the state unchanged; only `KeptWindows` adds its own."""
         until, kept = self.state.get(UNTIL), self.state.get(KEPT)
         if until is not None and self.epoch is not None:
             kept = (*(kept or ()), (until, self.epoch))
@@ -68,7 +67,7 @@ class ReachedEpoch:
         return self.state.delta()
 
     def apply(self, delta: Delta) -> None:
-        """Continue from an epoch."""
+        """Restore an epoch."""
         self.state.apply(delta)
         self.epoch, self.like = self.state.get("epoch"), self.state.get("like")
         past = self.state.get("past")
@@ -77,5 +76,5 @@ class ReachedEpoch:
             self.on_apply()
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self.state.forget()

@@ -1,4 +1,4 @@
-"""Epochs rounded down to multiples of a step, so that there are fewer of them."""
+"""Rounds epochs down to multiples of a step, so that there are fewer of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from malflow.message import MAX, MIN
 __all__ = ["Step", "Thinning", "calm_until", "can_skip", "rounded_down"]
 
 Step: TypeAlias = float | timedelta | Decimal | Fraction
-"""What epochs can be multiples of: a number, or a timedelta for datetimes and dates."""
+"""A step of epochs: a number, or a timedelta for datetimes and dates."""
 
 _DAY = date(1970, 1, 1)
 _NAIVE = datetime(1970, 1, 1)  # noqa: DTZ001 - for times without a zone
@@ -21,14 +21,14 @@ _AWARE = datetime(1970, 1, 1, tzinfo=UTC)
 
 _NUMBERS = frozenset({int, float})
 _PRECISION = 49
-"""Bits of a sum of numbers that rounding does not touch."""
+"""Bits of a sum of numbers that rounding does not affect."""
 
 
 def rounded_down(epoch: Any, every: Step) -> Any:
-    """Return the greatest multiple of a step that is not above an epoch; `MIN` and `MAX` stay.
+    """Return the greatest multiple of a step at or below an epoch; `MIN` and `MAX` stay.
 
-    Multiples count from 0; those of datetimes and dates from the beginning of 1970, in UTC if they have a zone. Of two
-    epochs the lesser is never rounded to the greater multiple.
+    Multiples count from 0; for datetimes and dates, from the beginning of 1970, in UTC if they have a zone. Rounding
+    preserves the order of epochs.
 
     Args:
         epoch: the epoch.
@@ -53,11 +53,11 @@ def rounded_down(epoch: Any, every: Step) -> Any:
             multiple = (number - 1) * every
     except TypeError as error:
         raise TypeError(_wrong_step(epoch, every)) from error
-    return multiple if multiple <= epoch else epoch  # an infinite one is no multiple
+    return multiple if multiple <= epoch else epoch  # infinity is not a multiple
 
 
 def can_skip(timestamp: Any, bound: Any, every: Step | None) -> bool:
-    """Whether records at timestamps such as this one may be skipped until `calm_until`.
+    """Whether records with timestamps of this type may be skipped until `calm_until`.
 
     >>> can_skip(1, 0.5, None), can_skip(datetime(2024, 5, 1), timedelta(1), None), can_skip("a", 1, None)
     (True, True, False)
@@ -70,8 +70,8 @@ def can_skip(timestamp: Any, bound: Any, every: Step | None) -> bool:
 def calm_until(epoch: Any, bound: Any, every: Any) -> Any:
     """Return a timestamp up to which no record moves the epoch to another multiple of `every`.
 
-    It is the last one of datetimes and of integers; for other numbers it is a little before, where a difference may
-    be rounded.
+    For datetimes and integers it is the last such timestamp; for other numbers a slightly earlier one, since
+    differences may be rounded.
 
     >>> calm_until(20, bound=5, every=10), calm_until(datetime(2024, 5, 1), timedelta(hours=1), timedelta(minutes=1))
     (34, datetime.datetime(2024, 5, 1, 1, 0, 59, 999999))
@@ -84,12 +84,12 @@ def calm_until(epoch: Any, bound: Any, every: Any) -> Any:
             return end - datetime.resolution
         size = abs(epoch) + every + bound
         return end - 1 - (size >> _PRECISION) if type(size) is int else end - size * 2**-_PRECISION
-    except (OverflowError, TypeError):  # such as of an epoch that is a Decimal and a bound that is a float
+    except (OverflowError, TypeError):  # such as a Decimal epoch and a float bound
         return epoch
 
 
 class Thinning:
-    """Rounds epochs down; remembers the last multiple, since many epochs in a row are rounded to the same one.
+    """Rounds epochs down; caches the last multiple, since many epochs in a row round to the same one.
 
     Args:
         every: the step; None leaves epochs as they are.
@@ -102,7 +102,7 @@ class Thinning:
         self._until: Any = None
 
     def __call__(self, epoch: Any) -> Any:
-        """Return the greatest multiple that is not above an epoch.
+        """Return the greatest multiple at or below an epoch.
 
         Raises:
             TypeError: if the step does not fit the type of the epoch.
@@ -135,7 +135,6 @@ def _since_1970(epoch: Any, every: Any) -> Any:
 def _wrong_step(epoch: Any, every: Any) -> str:
     kinds = type(epoch).__name__, type(every).__name__
     return (
-        f"the epochs are {kinds[0]}, as {short_repr(epoch)}, and every is {kinds[1]}, {short_repr(every)}, which has "
-        "no such "
-        "multiples; give an every that fits, such as a timedelta for datetimes and a number for numbers"
+        f"the epochs are {kinds[0]}, such as {short_repr(epoch)}, and every is {kinds[1]}, {short_repr(every)}, which "
+        "has no such multiples; use an every that fits, such as a timedelta for datetimes and a number for numbers"
     )

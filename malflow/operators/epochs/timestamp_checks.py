@@ -1,4 +1,4 @@
-"""Checks of timestamps and epochs: anything ordered that equals itself, and a time that is an instant."""
+"""Checks of timestamps and epochs, which must be ordered, equal themselves and denote instants."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = ["as_python", "check_epoch", "check_timestamps", "is_fixed", "is_momen
 _COMPARISON = re.compile("compare|not supported between")
 
 _SURE = frozenset({int, str, bytes, bool, date, datetime, time, timedelta, type(MIN), type(MAX)})
-"""Types whose every value equals itself."""
+"""Types whose values all equal themselves."""
 
 _ZONE = attrgetter("tzinfo")
 
 _FINER = ("nanosecond", "nanoseconds")
-"""The attributes of the part that datetimes and timedeltas of pandas have beyond Python's."""
+"""The attributes of pandas datetimes and timedeltas with more precision than Python's."""
 
-_ZONES = "give all of them one, such as .replace(tzinfo=UTC)"
+_ZONES = "set one on all of them, such as .replace(tzinfo=UTC)"
 _MIXED = f"has no zone, and others have one; {_ZONES}"
 _KINDS = (Number, datetime, date, time, timedelta, str, bytes)
-"""Types of which no two can be compared; a datetime is a date, too, but is not compared with one."""
+"""Types that can't be compared with each other; a datetime is a date, but is not compared with one."""
 
 
 def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
-    """Return the timestamps of a batch's records, having checked that all can be compared.
+    """Check that a batch's timestamps can be compared, and return them.
 
-    One that can't would make others late. Numbers of numpy become Python's, which don't overflow when a bound is
-    subtracted.
+    A timestamp that can't be compared would make others late. Numpy numbers become Python's, which don't overflow when
+    a bound is subtracted.
 
     Raises:
-        OperatorError: at the first record whose timestamp is of another kind than those before; or is None or, as NaN
-            and NaT, does not equal itself; or is a datetime in a zone whose offset changes, or one without a zone
-            beside others that have one; or has nanoseconds, which the microseconds of a window's bounds would lose.
+        OperatorError: at the first record whose timestamp has another type than earlier ones; is None; does not equal
+            itself, like NaN and NaT; is a datetime in a zone whose offset changes; lacks a zone that others have, or
+            the reverse; or has nanoseconds, which the microseconds of a window's bounds would lose.
     """
     if type(timestamps) is range:
         return timestamps
@@ -61,7 +61,7 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
     try:
         for moment in rest:
             if not is_moment(moment):
-                _refuse(f"{moment!r} is not a timestamp", moment, "filter such records, or give them one")
+                _refuse(f"{moment!r} is not a timestamp", moment, "filter such records, or set one")
             if any(getattr(moment, part, 0) for part in finer):
                 _refuse_nanoseconds(moment)
         rest = iter(timestamps)
@@ -74,9 +74,9 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
 def _check_zones(
     operator: Operator, batch: Batch, timestamps: Sequence[Any], kinds: tuple[type, ...], only_these: bool
 ) -> None:
-    """Check datetimes of classes that compare as Python's own: two of one zone by the clock on the wall.
+    """Check datetimes that compare like Python's own: two of one zone by wall-clock time.
 
-    Where a clock is set back, an hour comes twice, and its second time seems to be before the end of the first.
+    When a clock is set back, an hour occurs twice, and its second occurrence appears to precede the end of the first.
     """
     moments: Sequence[Any] = timestamps if only_these else [it for it in timestamps if isinstance(it, kinds)]
     zone = moments[0].tzinfo
@@ -97,41 +97,40 @@ def _fault_of(moment: Any, first: Any, moving: Container[int]) -> str | None:
     zone = moment.tzinfo
     if id(zone) in moving:
         return (
-            f"is in zone {zone}, whose offset changes: Python compares its times by the clock on the wall, so that "
-            "an hour that comes twice is one hour; give the instant, by .astimezone(UTC)"
+            f"is in zone {zone}, whose offset changes: Python compares its times by wall-clock time, so an hour that "
+            "occurs twice is one hour; convert it, by .astimezone(UTC)"
         )
     if (zone is None) == (first.tzinfo is None):
         return None
     has, had = ("no zone", "one") if zone is None else ("a zone", "none")
-    return f"has {has}, and those before have {had}, as {first}; {_ZONES}"
+    return f"has {has}, and earlier ones have {had}, such as {first}; {_ZONES}"
 
 
 def _kind_of(given: type) -> type | None:
-    """Return the kind of type whose values this type's can be compared with; None where that is not known."""
+    """Return the kind of types with which a type's values can be compared; None if unknown."""
     return next((kind for kind in _KINDS if issubclass(given, kind)), None)
 
 
 def _of_two_kinds(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Exception:
-    """Return the error for the first timestamp that can't be compared with those before."""
+    """Return the error for the first timestamp that can't be compared with earlier ones."""
     rest = iter(timestamps)
     known = ((moment, _kind_of(type(moment))) for moment in rest)
     first, kind = next((moment, kind) for moment, kind in known if kind is not None)
     other = next(moment for moment, own in known if own not in (None, kind))
     problem = (
-        f"its timestamp {short_repr(other)} is of type {type(other).__name__}, and those before are of type "
-        f"{type(first).__name__}, as {short_repr(first)}; give all records timestamps of one type, by "
-        ".assign_timestamps()"
+        f"its timestamp {short_repr(other)} is of type {type(other).__name__}, and earlier ones are of type "
+        f"{type(first).__name__}, such as {short_repr(first)}; set timestamps of one type by .assign_timestamps()"
     )
     return operator.fail(problem, Batch(batch.keys, batch.values, timestamps), rest)
 
 
 def is_fixed(zone: tzinfo) -> bool:
-    """Whether a time zone has one offset, so that times in it are in the order of the clock on the wall."""
+    """Whether a time zone has a single offset, so that its times are in wall-clock order."""
     if type(zone) is timezone:
         return True
     try:
         return zone.utcoffset(None) is not None
-    except Exception:  # noqa: BLE001 - a zone that needs a time to answer has no offset of its own
+    except Exception:  # noqa: BLE001 - a zone that needs a time to answer has no fixed offset
         return False
 
 
@@ -140,7 +139,7 @@ def check_epoch(epoch: Any, timestamp: Any = MIN) -> None:
 
     Args:
         epoch: the epoch.
-        timestamp: that of the record which it was asked about.
+        timestamp: that of the record passed to the generator.
 
     Raises:
         ValueError: if it does not equal itself.
@@ -152,33 +151,33 @@ def check_epoch(epoch: Any, timestamp: Any = MIN) -> None:
 
 
 def as_python(moment: Any) -> Any:
-    """Return the number of Python that equals one of numpy; other timestamps as they are.
+    """Return the Python number that equals a numpy number; other timestamps unchanged.
 
     Raises:
-        TypeError: if there is none.
+        TypeError: if there is no such number.
     """
     kind = type(moment)
     if kind.__module__ != "numpy" or kind.__name__ in ("datetime64", "timedelta64"):
         return moment
     number = moment.item()
     if type(number).__module__ == "numpy":
-        raise TypeError(f"{moment!r} is a number of fixed width without an equal one in Python; give float({moment})")
+        raise TypeError(f"{moment!r} is a number of fixed width without an equal one in Python; use float({moment})")
     return number
 
 
 def is_moment(moment: Any) -> bool:
-    """Whether something can be a timestamp: it equals itself, as do the parts of a tuple, and it is not None.
+    """Whether an object can be a timestamp: not None, and equal to itself, including the parts of a tuple.
 
     >>> is_moment(1.5), is_moment(float("nan")), is_moment((1, float("nan"))), is_moment(None)
     (True, False, False, False)
     """
-    if moment is None or moment != moment:  # noqa: PLR0124 - as NaN and NaT
+    if moment is None or moment != moment:  # noqa: PLR0124 - NaN and NaT
         return False
     return not isinstance(moment, tuple) or all(is_moment(part) for part in moment)
 
 
 def uncomparable(error: Exception) -> Exception | str:
-    """Return advice for an error of malflow's own comparison of a timestamp with an epoch, else the error."""
+    """Return a hint for an error in malflow's comparison of a timestamp with an epoch, else the error."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -186,9 +185,10 @@ def uncomparable(error: Exception) -> Exception | str:
     if not ours or not isinstance(error, TypeError) or not _COMPARISON.search(error_text(error)):
         return error
     if "offset-naive" in error_text(error):
-        return f"its timestamp or those before: one {_MIXED}"
+        return f"its timestamp or an earlier one {_MIXED}"
     return (
-        f"a timestamp or the generator's result can't be compared with the epoch before: {error_text(error)}; use one "
+        f"a timestamp or the generator's result can't be compared with the previous epoch: {error_text(error)}; use "
+        "one "
         "type "
         "of timestamp for all records, by .assign_timestamps(), and the same type for epochs"
     )
@@ -197,10 +197,10 @@ def uncomparable(error: Exception) -> Exception | str:
 def _refuse_nanoseconds(moment: Any) -> NoReturn:
     raise ValueError(
         f"{moment!r} has nanoseconds, and the bounds of windows have microseconds: it could be after the last instant "
-        "of its own window; round it, as by .floor('us'), or give its nanoseconds as an integer"
+        "of its own window; round it, as by .floor('us'), or use its nanoseconds as an integer"
     )
 
 
 def _refuse(what: str, moment: Any, mend: str) -> NoReturn:
-    why = "" if moment is None else ": it does not equal itself, so that nothing is before or after it"
+    why = "" if moment is None else ": it does not equal itself, so nothing is before or after it"
     raise ValueError(f"{what}{why}; {mend}")

@@ -1,4 +1,4 @@
-"""The timestamps of records: what a function returns, or a field of the values."""
+"""The operators that set timestamps, from a function or a field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AssignTimestamps", "AssignTimestampsByField"]
 
 
 class AssignTimestamps(Operator):
-    """Set each record's timestamp by the assigner; epochs of the old time end here, except `MAX`."""
+    """Set each record's timestamp by the assigner; drop the epochs of the old time, except `MAX`."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the timestamp column."""
@@ -29,12 +29,12 @@ class AssignTimestamps(Operator):
         return (Batch(batch.keys, batch.values, timestamps, epochs),)
 
     def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
-        """Return the timestamps of a batch's records; `rest` are its values."""
+        """Return the timestamps of a batch's records; `rest` iterates over its values."""
         return self.call_each(self.callback, batch, rest)
 
 
 class AssignTimestampsByField(AssignTimestamps):
-    """Set each record's timestamp to a field of its value: an item of a mapping, an attribute of anything else.
+    """Set each record's timestamp to a field of its value: an item of a mapping, or an attribute of any other value.
 
     Args:
         context: what every operator gets.

@@ -24,7 +24,7 @@ class PartOperator(Operator):
         self._positions = Positions(self.state)
 
     def delta(self) -> Delta:
-        """Ask the parts for their positions, and return the changes since the last call."""
+        """Save the positions of the parts, and return the changes since the last call."""
         self._note_positions()
         return super().delta()
 
@@ -34,10 +34,10 @@ class PartOperator(Operator):
         self._positions.apply(delta)
 
     def _note_positions(self) -> None:
-        """Write the positions that have changed to the state.
+        """Write changed positions to the state.
 
-        Every part is asked, whether or not it had records: a reader may have passed over some that it leaves out, and
-        a writer may change with every flush.
+        This asks every part, even one without records: a reader may have skipped records, and a writer may change with
+        every flush.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The parts that a source lists, and those that it lists no more."""
+"""The parts that a source lists, and those that it no longer lists."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse_gone(
     part: Any,
     position: Any,
 ) -> None:
-    """Refuse a part that is listed no more, unless the reader built from its last position is finished.
+    """Reject a part that is no longer listed, unless a reader built from its last position is finished.
 
     Raises:
         OperatorError: naming the part.
@@ -61,9 +61,9 @@ def refuse_gone(
 
 
 def gone_error(operator_name: str, part: Any, impl: Any) -> OperatorError:
-    """Return the error that says that an unfinished part is listed no more."""
+    """Return the error for an unfinished part that is no longer listed."""
     reason = (
-        "list_parts() lists it no more, though its reader is not finished; bring it back, start without the snapshot "
-        "by restore=None, or have its reader say is_finished()"
+        "list_parts() no longer lists it, though its reader is not finished; bring it back, start without the snapshot "
+        "by restore=None, or return True from is_finished() of its reader"
     )
     return operator_error(operator_name, reason, None, impl, about=f"part {short_repr(part)}")

@@ -1,4 +1,4 @@
-"""The number of records that a source polls: as many as a tick processes in about a tenth of a second."""
+"""The number of records that a source polls, chosen so that a tick takes about a tenth of a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from malflow.records.batch import BATCH_SIZE
 __all__ = ["PollPacing"]
 
 _SMALLEST_POLL = 64
-"""The least number of records asked of a part, unless the limit of the whole tick is lower."""
+"""The least limit of a part, unless the limit of the whole tick is lower."""
 
 _SHORT_TICK_SECONDS = 0.05
 _TARGET_SECONDS = 0.1
@@ -21,7 +21,7 @@ class PollPacing:
     """The poll limit of one source, adjusted from tick to tick.
 
     Args:
-        limit: how many records the first tick may poll.
+        limit: the poll limit of the first tick.
     """
 
     def __init__(self, limit: int) -> None:
@@ -32,11 +32,11 @@ class PollPacing:
         self._same_ticks = 0
 
     def part_limit(self, parts: int) -> int:
-        """Return how many records to ask of each part, where `parts` parts are polled."""
+        """Return the limit for each of `parts` parts."""
         return max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
 
     def limit_batch(self, growth: float) -> None:
-        """Lower the limit where operators emit many records for each input record, so that batches stay small.
+        """Lower the limit if operators emit many records for each input record, so that batches stay small.
 
         Args:
             growth: the size of the largest batch of the last tick, divided by that of the largest poll.
@@ -44,14 +44,14 @@ class PollPacing:
         self._largest_limit = max(1, min(BATCH_SIZE, int(BATCH_SIZE / growth)))
 
     def reset(self) -> None:
-        """Start timing now: the time since the last tick was not spent on records."""
+        """Restart the timing: the time since the last tick was not spent on records."""
         self._polled_at = time.monotonic()
 
     def start_tick(self, polled: int) -> None:
         """Adjust the limit so that a tick's per-record time approaches `_TARGET_SECONDS`; fixed overhead is ignored.
 
-        A tick takes a fixed time and a time per record; two ticks with different numbers of records tell the latter.
-        Where the number stays the same, twice as many are tried now and then.
+        A tick takes a fixed time plus a time per record, which follows from two ticks with different numbers of
+        records. If the number stays the same, a double one is tried now and then.
 
         Args:
             polled: the number of records polled in the last tick.

@@ -1,4 +1,4 @@
-"""A user's reader of one part of a source, and what its host knows of it."""
+"""A user's reader of one part of a source, with its host's data about it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Reader:
 
     Attributes:
         partition: the user's object.
-        is_live: whether it is polled, since it has not finished in this run.
-        must_note: whether its position is to be noted, though it has finished.
+        is_live: whether it is still polled, since it has not finished in this run.
+        must_note: whether its position must still be saved, though it has finished.
         confirms: whether it confirms positions, by ``committed``.
-        tells_lag: whether it tells how much input waits after its position, by ``lag``.
+        tells_lag: whether it reports how much input waits after its position, by ``lag``.
     """
 
     __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag")
@@ -53,7 +53,7 @@ class Reader:
         """Check that the user's object is a reader.
 
         Raises:
-            TypeError: if it lacks a method, or has one that can't be called as it is.
+            TypeError: if it lacks a method, or has one that can't be called directly.
         """
         has_columns_only = hasattr(self.partition, "poll_batch") and not hasattr(self.partition, "poll")
         poll = "poll_batch" if has_columns_only else "poll"
@@ -66,12 +66,12 @@ class Reader:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it may continue from a position that another reader has reached: it overrides `go_on_from`."""
+        """Whether it can continue from another reader's position: it overrides `go_on_from`."""
         kind = StatefulSourcePartition
         return isinstance(self.partition, kind) and type(self.partition).go_on_from is not kind.go_on_from
 
     def set_clock(self, tick: Tick) -> None:
-        """Set the reader's clock to the time of a tick, if it has one."""
+        """Set the reader's clock, if it has one, to the time of a tick."""
         if hasattr(self.partition, "set_clock"):
             self.partition.set_clock(tick.now, tick.started)
 
@@ -86,20 +86,20 @@ class Reader:
             partition.poll_batch(limit) if hasattr(partition, "poll_batch") else poll_until(partition, limit)
         )
         if len(values) != len(timestamps):
-            raise ValueError(f"poll_batch gave {len(values)} values and {len(timestamps)} timestamps")
+            raise ValueError(f"poll_batch returned {len(values)} values and {len(timestamps)} timestamps")
         return _counted(values), _counted(timestamps)
 
     def take_skipped(self) -> timedelta:
-        """Return how much time the clock of ticks skips, since the last call."""
+        """Return the time by which to advance the clock of ticks since the last call."""
         skipped: timedelta = self.partition.take_skipped() if hasattr(self.partition, "take_skipped") else _NO_TIME
         return skipped
 
     def suspend(self) -> None:
-        """Release what it holds, if it can."""
+        """Release its resources, if it has a method for that."""
         if hasattr(self.partition, "suspend"):
             self.partition.suspend()
 
 
 def _counted(column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column whose iterators have a length hint, by which a failing record is found."""
+    """Return a column whose iterators have a length hint, from which a failing record is found."""
     return column if type(column) in (list, tuple, range, Rows) else list(column)

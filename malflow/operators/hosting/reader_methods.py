@@ -10,11 +10,11 @@ from malflow.sources.contract import StatefulSourcePartition
 __all__ = ["Lags", "lag_of", "offers_own"]
 
 Lags = Mapping[Any, int | None]
-"""How much input waits after the position of each part; None where that is not known."""
+"""The input that waits after the position of each part; None if unknown."""
 
 
 def offers_own(reader: Any, method: str) -> bool:
-    """Whether a reader implements an optional method, rather than inheriting the one that does nothing."""
+    """Whether a reader implements an optional method, rather than inheriting the empty one."""
     inherited = getattr(StatefulSourcePartition, method)
     return callable(getattr(reader, method, None)) and getattr(type(reader), method, None) is not inherited
 
@@ -27,5 +27,5 @@ def lag_of(reader: Any) -> int | None:
     """
     lag = reader.lag()
     if lag is not None and (isinstance(lag, bool) or not isinstance(lag, int)):
-        raise TypeError(f"lag() must return an int, or None if it is not known; got {lag!r}")
+        raise TypeError(f"lag() must return an int, or None if unknown; got {lag!r}")
     return lag

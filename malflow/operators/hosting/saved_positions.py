@@ -1,4 +1,4 @@
-"""Positions of parts, saved if they have changed."""
+"""Saves positions of parts that have changed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DIGEST = 16
 
 
 class Positions:
-    """Keeps the positions of parts in a state; one that is still the same does not count as changed.
+    """Keeps the positions of parts in a state; an unchanged position is not part of its delta.
 
-    A position may be an object that its part continues to change, and which always equals itself, so digests of pickles
-    are compared. If these are inconclusive, the position counts as changed.
+    A part may mutate its position object, which always equals itself, so digests of pickles are compared. If these are
+    inconclusive, the position counts as changed.
 
     Args:
-        state: where the positions are kept.
+        state: holds the positions.
     """
 
     def __init__(self, state: KeyedState) -> None:
@@ -29,7 +29,7 @@ class Positions:
         self._known: dict[Any, object] = {}
 
     def note(self, part: Any, position: Any) -> None:
-        """Write down where a part is."""
+        """Save the position of a part."""
         fingerprint = _fingerprint(position)
         if part in self._known and self._known[part] == fingerprint:
             return
@@ -38,7 +38,7 @@ class Positions:
         self._state[part] = position
 
     def apply(self, delta: Delta) -> None:
-        """Note the positions that were loaded into the state, before a part can change them."""
+        """Remember the positions loaded into the state, before a part can change them."""
         if delta.whole:
             self._known.clear()
         for part in delta.deleted:
@@ -47,11 +47,11 @@ class Positions:
 
 
 def _fingerprint(position: Any) -> object:
-    """Return a fingerprint, which equals that of another position only if the two are indistinguishable."""
+    """Return a fingerprint, equal only for indistinguishable positions."""
     kind = type(position)
     if kind in _COMPARED:
         return kind, position
     try:
         return blake2b(pickle.dumps(position, 5), digest_size=_DIGEST).digest()
-    except Exception:  # noqa: BLE001 - classes of the user may raise any; who writes the position tells of it
+    except Exception:  # noqa: BLE001 - classes of the user may raise any; the writer of the position reports it
         return object()

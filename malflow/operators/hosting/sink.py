@@ -21,18 +21,18 @@ class SinkWriter(Operator):
     """Write records to a sink.
 
     Attributes:
-        is_resumable: whether the sink has a position that `position` returns and `restore` takes.
+        is_resumable: whether `position` and `restore` of the sink can be called.
     """
 
     is_resumable = False
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output has no reader any more, so that the run should end."""
+        """Whether the output has lost its reader, so that the run should end."""
         return False
 
     def position(self) -> Any:
-        """Return the position of a resumable sink after everything written so far; None if it has none.
+        """Return the position of a resumable sink after all records so far; None for other sinks.
 
         Raises:
             OperatorError: if the sink fails.
@@ -61,7 +61,7 @@ class StatelessSinkWriter(SinkWriter):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output has no reader any more, so that the run should end."""
+        """Whether the output has lost its reader, so that the run should end."""
         return bool(getattr(self.callback, "reader_is_gone", False))
 
     def process(self, batch: Batch) -> Sequence[Batch]:
@@ -71,7 +71,7 @@ class StatelessSinkWriter(SinkWriter):
         return ()
 
     def position(self) -> Any:
-        """Return the sink's position after everything written so far.
+        """Return the sink's position after all records so far.
 
         Raises:
             OperatorError: if the sink fails.
@@ -109,7 +109,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         self._partitions: dict[Any, Any] = {}
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Group the records by part, restore their own keys, and write them."""
+        """Group the records by part, restore their keys, and write them."""
         chosen: dict[Any, list[int]] = {}
         for index, part in enumerate(batch.key_column()):
             chosen.setdefault(part, []).append(index)
@@ -120,7 +120,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         return ()
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
-        """Transfer each part to its holder; one that changes worker is collected, closed and built again there."""
+        """Transfer each part to its holder; a part that moves is collected, closed and rebuilt there."""
         for part, partition in list(self._partitions.items()):
             holder = holder_of(part)
             moves = holder.context.worker_id != self.context.worker_id
@@ -141,7 +141,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         release_all(partial(_call_optional, self, partition, "flush") for partition in self._partitions.values())
 
     def close(self) -> None:
-        """Close the writers of all parts; they are built again when records come."""
+        """Close the writers of all parts; they are rebuilt when records arrive."""
         partitions, self._partitions = self._partitions, {}
         release_all(partial(_call_optional, self, partition, "close") for partition in partitions.values())
 

@@ -34,13 +34,13 @@ class Source(PartOperator):
 
     Attributes:
         polled: the number of records polled in the last tick.
-        polled_by_part: the same for each part that emitted any.
+        polled_by_part: the same for each part that emitted records.
         pauses: whether the next tick polls nothing.
-        most: how many records a tick may poll.
+        most: the maximum number of records that a tick polls.
         final: whether the next tick is the last, which emits the epoch `MAX` and polls nothing.
-        heard: when the last tick began in which each part emitted records; of this worker's process.
+        heard: the start of the last tick in which each part emitted records, in this process.
         in_order: whether the parts are read one after the other.
-        live_parts: the parts that are not finished, in the order listed; replaced by another object when they change.
+        live_parts: the unfinished parts, in the order listed; replaced by a new object when they change.
         polled_parts: the value of `live_parts` when the last tick began.
     """
 
@@ -81,20 +81,20 @@ class Source(PartOperator):
         return self._is_open and not self.live_parts
 
     def has_part(self, part: Any) -> bool:
-        """Whether a part is read on this worker, or has been read to its end."""
+        """Whether a part is being read on this worker, or has been."""
         return part in self._readers
 
     def set_parts(self, parts: Sequence[Any], discovered: Collection[Any]) -> None:
-        """Set the parts of this worker, of which some are new; `open` builds the readers of these.
+        """Set the parts of this worker; `open` builds the readers of new ones.
 
         Args:
             parts: the parts.
-            discovered: those that have appeared since the job's first start.
+            discovered: the parts that appeared after the job's first start.
         """
         self._listed, self._discovered = parts, discovered
 
     def open(self) -> None:
-        """Build the missing readers, from their positions if they have any."""
+        """Build the missing readers, from their positions if they have one."""
         self._is_open = True
         for part in self._listed:
             if part not in self._readers:
@@ -112,7 +112,7 @@ class Source(PartOperator):
         reader.is_live = part not in self._finished
         self._readers[part] = reader
         if self.context.pickle_reader is not None and not self._has_positions:
-            self._pickled(part, partition)  # one that can't is refused before it is read
+            self._pickled(part, partition)  # a reader that can't be pickled is rejected before it is read
 
     def _note_live(self) -> None:
         self.live_parts = tuple(
@@ -145,26 +145,26 @@ class Source(PartOperator):
         return ((batch,),)
 
     def time(self) -> OperatorTime:
-        """Return when each unfinished part was last heard."""
+        """Return the last tick start with records for each unfinished part."""
         return OperatorTime(heard=[(part, self.heard.get(part)) for part in self.live_parts])
 
     def reset_pacing(self) -> None:
-        """Ignore the time since the last tick when the poll limit is adjusted."""
+        """Exclude the time since the last tick from the poll limit's timing."""
         self._pacing.reset()
 
     def limit_batch(self, growth: float) -> None:
-        """Poll fewer records where operators emit many for each, so that the largest batch stays small."""
+        """Poll fewer records if operators emit many for each, so that the largest batch stays small."""
         self._pacing.limit_batch(growth)
 
     def take_skipped(self) -> timedelta:
-        """Return how much time the clock of ticks skips, by the readers of test scripts, since the last call."""
+        """Return the time, set by readers of test scripts, by which to advance the clock of ticks."""
         return max((self._readers[part].take_skipped() for part in self.live_parts), default=_NO_TIME)
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
         """Transfer each part to its holder.
 
-        A reader with a position that changes worker is collected, suspended and built again there. Other readers are
-        passed on as they are, so that a part without a position does not start over.
+        A reader with a position that moves is collected, suspended and rebuilt there. Other readers are passed on
+        unchanged, so that a part without a position does not start over.
         """
         for part, reader in list(self._readers.items()):
             holder = holder_of(part)
@@ -191,7 +191,7 @@ class Source(PartOperator):
         return list(self._finished) if whole else new
 
     def finish(self, parts: Iterable[Any]) -> None:
-        """Note parts that finished earlier in this run: their readers are not polled again, whatever they say."""
+        """Mark parts that finished earlier in this run: their readers are not polled again."""
         self._finished.update(parts)
 
     @property
@@ -204,9 +204,9 @@ class Source(PartOperator):
         return {part: self.state[part] for part, it in self._readers.items() if it.confirms and part in self.state}
 
     def confirm(self, positions: Mapping[Any, Any]) -> list[Exception]:
-        """Pass positions in a durable snapshot to the readers of these parts; return the errors of those that fail.
+        """Pass positions in a durable snapshot to their readers; return the errors of readers that fail.
 
-        A part that is not read here any more is left out.
+        A part that is no longer read here is skipped.
         """
         errors: list[Exception] = []
         for part in positions:
@@ -215,18 +215,18 @@ class Source(PartOperator):
                 continue
             try:
                 reader.partition.committed(positions[part])
-            except Exception as error:  # noqa: BLE001 - the run goes on, and its listeners hear of it
+            except Exception as error:  # noqa: BLE001 - the run continues, and its listeners are notified
                 errors.append(self.error(error, about=f"part {short_repr(part)}"))
                 errors[-1].__cause__ = error
         return errors
 
     @property
     def tells_lag(self) -> bool:
-        """Whether a reader tells how much input waits after its position, by ``lag``."""
+        """Whether a reader reports how much input waits after its position, by ``lag``."""
         return any(reader.tells_lag for reader in self._readers.values())
 
     def lags(self) -> Lags:
-        """Return the lag of each unfinished part whose reader tells it."""
+        """Return the lag of each unfinished part whose reader reports it."""
         telling = (part for part in self.live_parts if self._readers[part].tells_lag)
         return {part: self._call(part, lag_of, self._readers[part].partition) for part in telling}
 
@@ -237,7 +237,7 @@ class Source(PartOperator):
         release_all(partial(self._call, part, reader.suspend) for part, reader in held)
 
     def park(self) -> None:
-        """Suspend the readers, but keep those that may continue from the positions that `open` will find."""
+        """Suspend the readers, except for those that can continue from the positions that `open` will find."""
         parked = {part: reader for part, reader in self._readers.items() if reader.may_go_on}
         self._readers = {part: reader for part, reader in self._readers.items() if part not in parked}
         try:
@@ -258,7 +258,7 @@ class Source(PartOperator):
             return
         note = self._snapshot if self._has_positions else self._pickled
         for part, reader in self._readers.items():
-            if reader.is_live or reader.must_note:  # one that finished earlier stays where it is
+            if reader.is_live or reader.must_note:  # a part that finished earlier stays where it is
                 self._positions.note(part, note(part, reader.partition))
                 reader.must_note = False
 
@@ -270,7 +270,7 @@ class Source(PartOperator):
             return self._source.build_part(part, None)
         if isinstance(state, PickledReader):
             return pickle.loads(state.data)  # noqa: S301 - this run wrote it
-        return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
+        return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it returned a position
 
     def _pickled(self, part: Any, partition: Any) -> Any:
         """Return a pickle with which another process can continue a reader that has no position.

@@ -1,4 +1,4 @@
-"""Join of each left record with the newest right record of its key up to its time."""
+"""As-of join: each left record with the newest right record of its key up to its time."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _Rows = list[list[Any]]
 class AsofJoin(JoinOperator):
     """Emit each left record with the newest right one of its key that is not later, once no other can arrive.
 
-    So a left record is kept until the epoch reaches its timestamp: all right records up to it have arrived then. Of the
-    right records of a key, the newest one up to the epoch is kept, and the later ones; with a tolerance, none that is
-    too old for the next left record. Of right records with equal timestamps, the one with the greatest tie counts, and
-    of several the last to arrive.
+    A left record waits until the epoch reaches its timestamp, when all right records up to it have arrived. The right
+    records of a key are kept from the newest one up to the epoch; with a tolerance, only those still in reach of the
+    next left record. Of right records with equal timestamps, the one with the greatest tie counts; with equal ties, the
+    last to arrive.
 
-    A key has two states, so that each changes by itself: one for its left records, in their order of arrival, and one
-    for its right records, in the order of their timestamps. A key has a timer for when either changes next.
+    A key has two states, which change independently: one for its left records, in order of arrival, and one for its
+    right records, in the order of their timestamps. A timer per key marks the next change of either.
 
     Args:
         context: what every operator gets.
         tolerance: how much older the right record may be; None if there is no limit.
-        keeps_left: whether left records without a right one are emitted.
-        tie: returns of a value what orders right records with equal timestamps; None for their order of arrival.
+        keeps_left: whether to emit left records without a partner.
+        tie: returns the tie of a value, which orders right records with equal timestamps; None for order of arrival.
     """
 
     state: KeyedState
@@ -57,10 +57,10 @@ class AsofJoin(JoinOperator):
         self._tolerance = tolerance
         self._keeps_left = keeps_left
         self._admit = admission_of(context)
-        self._timers: Timers | None = None  # None: to be made from the state
+        self._timers: Timers | None = None  # None: not yet built from the state
 
     def take(self, edge: int, run: Batch, results: Results) -> None:
-        """Keep the records until an epoch reaches them."""
+        """Store the records until an epoch reaches them."""
         self.check_timestamp(run.timestamps[0])
         state, timers, ties = self.state, self._planned(), self.callback
         deadlines = timers.at
@@ -84,7 +84,7 @@ class AsofJoin(JoinOperator):
             state.touch({(edge, key) for key in run.key_column()})
 
     def advance(self, epoch: Any, results: Results) -> None:
-        """Add the results of the left records up to an epoch, and drop the right ones that are no longer needed."""
+        """Add the results of the left records up to an epoch, and drop right records that are no longer needed."""
         timers = self._planned()
         for key in timers.due(epoch):
             self._answer(key, epoch, results)
@@ -92,7 +92,7 @@ class AsofJoin(JoinOperator):
             self._plan(timers, key)
 
     def held(self) -> Waiting | None:
-        """Return how many left records have no result yet."""
+        """Return the number of left records without a result."""
         count = sum(len(rows[0]) for (edge, _), rows in self.state.items() if edge == LEFT)
         return Waiting("left records", count) if count else None
 
@@ -119,10 +119,10 @@ class AsofJoin(JoinOperator):
         return rows
 
     def _place(self, times: list[Any], values: list[Any], key: Any, value: Any, timestamp: Any) -> int:
-        """Return where a right record belongs among those of its key: after those whose tie is not greater.
+        """Return the place of a right record among those of its key: after those whose tie is not greater.
 
         Raises:
-            OperatorError: if the ties can't be found, or not be compared.
+            OperatorError: if ties can't be determined or compared.
         """
         at = bisect_right(times, timestamp)
         try:
@@ -150,7 +150,7 @@ class AsofJoin(JoinOperator):
                 results.add((key,), (make((value, rights[1][at] if is_near else None)),), timestamp)
 
     def _prune(self, key: Any, epoch: Any) -> None:
-        """Drop the right records of a key that no left record after an epoch can meet."""
+        """Drop the right records of a key that no left record after an epoch can match."""
         rows = self.state.get((RIGHT, key))
         if rows is None:
             return

@@ -1,4 +1,4 @@
-"""Windows of several streams: the records of each are collected in a list of their own."""
+"""Windows of several streams, with one list of records per stream."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _Groups = list[list[Any]]
 
 
 class _Collect(Aggregator[Any, _Groups, tuple[list[Any], ...]]):
-    """Collects the values of several streams; an operator has one of its own.
+    """An aggregator that collects the values of several streams; each operator has its own.
 
     Attributes:
         streams: the number of streams.
-        stream: the one whose records are added next.
+        stream: the stream whose records are added next.
     """
 
     def __init__(self, streams: int) -> None:
@@ -51,16 +51,16 @@ class _Collect(Aggregator[Any, _Groups, tuple[list[Any], ...]]):
 
 
 class _Cogroup(WindowOperator):
-    """Collect the records of several streams by window and key, driven by the merged epoch of the streams.
+    """Collect the records of several streams by window and key, controlled by the merged epoch.
 
-    With late records, each stream has an output for those that are too late, after that of the results.
+    With late records, each stream has an output for records that are too late, after the output of results.
 
     Args:
         context: what every operator gets.
         windows: the windows.
         streams: the number of streams.
-        late: by the edges after those of the streams, the number of the stream whose late records come along them.
-        options: those of the windows.
+        late: for each edge after those of the streams, the number of the stream whose late records it carries.
+        options: the options of the windows.
     """
 
     takes_pieces = False
@@ -76,12 +76,12 @@ class _Cogroup(WindowOperator):
         self.hidden = {**self.hidden, INPUTS: self.inputs}
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set which streams count for the epoch."""
+        """Set which streams are idle."""
         super().set_idle_inputs(edges)
         self.inputs.set_idle(edges)
 
     def edges_reached(self) -> Mapping[int, Any]:
-        """Return the epochs of the streams that count."""
+        """Return the epochs of the active streams."""
         return self.inputs.reached()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
@@ -92,23 +92,23 @@ class _Cogroup(WindowOperator):
             yield self._by_stream(stream, *outputs) if self.allows_late else outputs
 
     def _by_stream(self, stream: int, results: Batch, _revised: Batch, too_late: Batch) -> Sequence[Batch]:
-        """Return the results, and for each stream those of its records that were too late."""
+        """Return the results, and for each stream the records that were too late."""
         passed = Batch([], [], [], [(0, epoch) for _, epoch in results.epochs])
         return results, *[too_late if it == stream else passed for it in range(self._collect.streams)]
 
 
 class WindowCogroup(_Cogroup, WindowAggregate):
-    """Collect records in windows of time."""
+    """Collect records in time windows."""
 
 
 class SlidingCogroup(_Cogroup, SlidingAggregate):
-    """Collect records in windows of time that overlap; each has the values pane by pane."""
+    """Collect records in overlapping time windows; a window has its values pane by pane."""
 
 
 class SessionCogroup(_Cogroup, SessionAggregate):
-    """Collect records in sessions, to which the records of all streams belong alike."""
+    """Collect records in sessions over the records of all streams."""
 
 
 def migrated_groups(groups: _Groups, version: int, *, migrate: Callable[[Any, int], Any]) -> _Groups:
-    """Return the values of each stream, migrated."""
+    """Return the migrated values of each stream."""
     return [[migrate(value, version) for value in group] for group in groups]

@@ -1,9 +1,9 @@
-"""Join of two streams by key, where timestamps differ by a bounded amount.
+"""Interval join: pairs records of two streams with equal keys and timestamps within bounds.
 
-Both sides keep their records in panes, spans of time as long as the interval, and in them by key, sorted by timestamp.
-So the partners of a record are in two neighbouring panes of the other side, and are found there by bisection. A pair is
-emitted when its second record arrives. Panes are dropped whole, once the epoch shows that none of their records can
-have a partner any more; only records to be emitted without a partner are tracked one by one, in a heap.
+Both sides keep their records in panes, spans of time as long as the interval; within a pane, by key, sorted by
+timestamp. So all partners of a record are in two neighbouring panes of the other side, where bisection finds them. A
+pair is emitted when its second record arrives. Panes are dropped whole, once the epoch shows that none of their records
+can have a partner any more; only records to be emitted without a partner are tracked one by one, in a heap.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ __all__ = ["Interval", "IntervalJoin"]
 _DAY = timedelta(days=1)
 
 _Pane = dict[Any, list[list[Any]]]
-"""The records of one side and pane: for each key, the lists of their timestamps, of their values, and of whether they
-need no emission of their own; the last one is empty where the side's records without a partner are not emitted."""
+"""The records of one side and pane: for each key, lists of timestamps, of values, and of whether the record has had a
+partner; the last is empty if the side does not emit records without a partner.
+"""
 
 _Row = tuple[Any, Any, Any, Any, Any, Any]
-"""The key, value and timestamp of a record; what chooses its pane; and the first and last timestamps of partners."""
+"""The key, value and timestamp of a record; the timestamp that selects its pane; its partners' first and last
+timestamps.
+"""
 
 _Place = tuple[int, Any, Any, _Pane, list[tuple[int, _Pane]], Callable[[Any], object] | None]
-"""The number, start and end of a pane, the pane, the panes with partners, and the function that marks keys as dirty."""
+"""A pane's number, start and end; the pane; the panes with partners; the function that marks keys as dirty."""
 
 _NOWHERE: _Place = (0, MAX, MAX, {}, [], None)
 
 _Single = tuple[Any, int, int, Any, int]
-"""A record that had no partner yet: when it will have none; its number; its pane, key and index there."""
+"""A record without a partner so far: the epoch that rules one out; its number; its pane, key and index there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Interval:
     Attributes:
         before: how much earlier the right record may be; at least ``-after``.
         after: how much later it may be.
-        keeps: whether records without a partner are emitted, of the left and of the right side.
+        keeps: whether records without a partner are emitted, for the left and the right side.
     """
 
     before: Any
@@ -61,7 +64,7 @@ class Interval:
     keeps: tuple[bool, bool] = (False, False)
 
     def fit(self, timestamp: Any) -> Panes:
-        """Return panes as long as the interval for timestamps of this one's type.
+        """Return panes as long as the interval, for timestamps of this type.
 
         Raises:
             TypeError: if the bounds don't fit it.
@@ -89,7 +92,7 @@ class Interval:
 
 
 def _unit_of(length: Any) -> Any:
-    """Return the length of panes for a join of equal timestamps, where any will do."""
+    """Return the length of panes for a join of equal timestamps, for which any length works."""
     return _DAY if isinstance(length, timedelta) else 1
 
 
@@ -98,14 +101,14 @@ class _Side:
     """One side of a join.
 
     Attributes:
-        edge: the edge along which its records come.
-        low: the first timestamp of a record's partners, from its own.
-        high: the last one.
-        near: the first pane in which they are, from its own; they are in this one and the next one.
-        reach: when a record is dropped, from its timestamp.
-        shift: a record's timestamp, from what chooses its pane.
-        keeps: whether its records without a partner are emitted.
-        others_keep: whether those of the other side are.
+        edge: the edge of its records.
+        low: the first timestamp of a record's partners, relative to its own.
+        high: the last one, likewise.
+        near: the first pane with partners, relative to the record's; the only other one is the next.
+        reach: when a record is dropped, relative to its timestamp.
+        shift: a record's timestamp, relative to the one that selects its pane.
+        keeps: whether it emits records without a partner.
+        others_keep: whether the other side does.
     """
 
     edge: int
@@ -119,11 +122,11 @@ class _Side:
 
 
 class IntervalJoin(JoinOperator):
-    """Emit each pair of a left and a right record of one key whose timestamps fulfil the condition.
+    """Emit each pair of a left and a right record with equal keys whose timestamps satisfy the condition.
 
     A pair is emitted when the second of the two records arrives. A record is kept as long as a partner may arrive:
-    until the epoch reaches the end of its interval, or its own timestamp if that is later. If it had no partner by
-    then, and such records of its side are to be emitted, it is emitted with that timestamp, and None for the partner.
+    until the epoch reaches the end of its interval, or its own timestamp if that is later. If it has had no partner by
+    then, and its side emits such records, it is emitted with that timestamp and None for the partner.
 
     Records are kept in panes of the interval's length; those of the left side have even numbers, those of the right
     side odd ones. The pane of a left record is the one that contains the start of its interval, so its partners are in
@@ -142,12 +145,12 @@ class IntervalJoin(JoinOperator):
         self._interval = interval
         self._sides = interval.sides()
         self._fitted: Panes | None = None
-        self._slack = 0  # how many more panes are looked at, and kept longer: sums of floats are rounded
+        self._slack = 0  # additional panes to search, and to keep longer, since sums of floats are rounded
         self._admit = admission_of(context)
-        self._single: list[_Single] | None = None  # a heap; None: to be made from the state
+        self._single: list[_Single] | None = None  # a heap; None: not yet built from the state
         self._arrived = 0
-        self._places: dict[int, _Place] = {}  # of the present run of records, by the number of the pane on its side
-        self._next_drop: Any = None  # the least epoch at which a pane is over; None: to be found
+        self._places: dict[int, _Place] = {}  # of the current run of records, by the number of the pane on its side
+        self._next_drop: Any = None  # the least epoch at which a pane is over; None: unknown
 
     def take(self, edge: int, run: Batch, results: Results) -> None:
         """Add records to their side, and add their pairs with those of the other side."""
@@ -163,7 +166,7 @@ class IntervalJoin(JoinOperator):
             self._pair(side, rows, results)
 
     def advance(self, epoch: Any, results: Results) -> None:
-        """Add the records that had no partner until the epoch, and drop the panes that are over."""
+        """Add the records without a partner up to the epoch, and drop the panes that are over."""
         if not self.state.panes:
             return
         single = self._listed()
@@ -178,7 +181,7 @@ class IntervalJoin(JoinOperator):
             self._drop(epoch)
 
     def held(self) -> Waiting | None:
-        """Return how many records had no partner yet, and would be emitted without one."""
+        """Return the number of records that would be emitted without a partner."""
         count = sum(not is_settled for _, _, settled in self.state.values() for is_settled in settled)
         return Waiting("unpaired records", count) if count else None
 
@@ -186,13 +189,12 @@ class IntervalJoin(JoinOperator):
         """Check that the bounds fit a timestamp.
 
         Raises:
-            TypeError: if they don't, or did not fit the timestamps before.
+            TypeError: if they don't, or did not fit earlier timestamps.
         """
         if self._interval.fit(timestamp) != self._fit(timestamp):
             raise TypeError(
-                f"its timestamp {short_repr(timestamp)} is of type {type(timestamp).__name__}, and those before are "
-                "not; "
-                "set timestamps of one type by .assign_timestamps()"
+                f"its timestamp {short_repr(timestamp)} is of type {type(timestamp).__name__}, and earlier ones are "
+                "not; set timestamps of one type by .assign_timestamps()"
             )
 
     def apply(self, delta: Delta) -> None:
@@ -204,7 +206,7 @@ class IntervalJoin(JoinOperator):
         """Add records to a side, and add their pairs."""
         add_key, add_value, add_timestamp = results.keys.append, results.values.append, results.timestamps.append
         is_left = side.edge == LEFT
-        here = before = _NOWHERE  # out of order, records mostly go back and forth between two panes
+        here = before = _NOWHERE  # records out of order mostly alternate between two panes
         _, first, last, pane, near, touch = here
         for key, value, timestamp, start, low, high in rows:
             if not first <= start < last:
@@ -258,7 +260,7 @@ class IntervalJoin(JoinOperator):
                 touch(key)
 
     def _enter(self, side: _Side, start: Any) -> _Place:
-        """Return the place of records that choose a pane by a timestamp."""
+        """Return the pane that a timestamp selects, with its context."""
         panes = self._fit(start)
         at = panes.number(start)
         place = self._places.get(at)
@@ -278,7 +280,7 @@ class IntervalJoin(JoinOperator):
         return place
 
     def _near(self, side: _Side, number: int) -> list[tuple[int, _Pane]]:
-        """Return the panes in which partners of a pane's records are, with their numbers."""
+        """Return the panes with partners of a pane's records, and their numbers."""
         at, other, held = number // 2 + side.near, 1 - side.edge, self.state.panes
         numbers = (2 * it + other for it in range(at - self._slack, at + 2 + self._slack))
         return [(it, held[it]) for it in numbers if it in held]
@@ -291,7 +293,7 @@ class IntervalJoin(JoinOperator):
         return rows
 
     def _settle(self, number: int, key: Any, index: int) -> None:
-        """Note that a record needs no emission of its own any more."""
+        """Note that a record has had a partner, so it is not emitted alone."""
         settled = self.state.panes[number][key][2]
         if not settled[index]:
             settled[index] = True
@@ -304,7 +306,7 @@ class IntervalJoin(JoinOperator):
         return self._fitted
 
     def _listed(self) -> list[_Single]:
-        """Return the records that had no partner yet, as a heap by the epoch at which they will have none."""
+        """Return the records without a partner so far, as a heap by the epoch that rules one out."""
         if self._single is None:
             self._single = []
             for number, key in self.state:

@@ -1,4 +1,4 @@
-"""What joins of two streams have in common."""
+"""The common base of joins of two streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEFT, RIGHT = 0, 1
 
 
 class EndPair(tuple[Any, Any]):
-    """A pair that the end of the input made: a partner, or a newer one, might have come."""
+    """A pair emitted at the end of the input: a partner, or a newer one, might still have arrived."""
 
     __slots__ = ()
 
@@ -48,11 +48,11 @@ class JoinOperator(Operator):
         self._reached: Any = MIN
 
     def take(self, edge: int, run: Batch, results: Results) -> None:
-        """Take records of one edge, and add the results that they complete."""
+        """Process records of one edge, and add the results that they complete."""
         raise NotImplementedError
 
     def advance(self, epoch: Any, results: Results) -> None:
-        """Add the results that are complete at an epoch, which may be `MAX`, and drop what is no longer needed."""
+        """Add the results complete at an epoch, which may be `MAX`, and drop records that are no longer needed."""
         raise NotImplementedError
 
     def check_timestamp(self, timestamp: Any) -> None:
@@ -64,11 +64,11 @@ class JoinOperator(Operator):
         raise NotImplementedError
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set which edges count for the epoch."""
+        """Set which edges are idle."""
         self.inputs.set_idle(edges)
 
     def waiting(self) -> Waiting | None:
-        """Return how many lists of records are kept until no partner can come."""
+        """Return the number of lists of records kept until no partner can arrive."""
         held = self.state
         return Waiting("entries", len(held)) if held else None
 
@@ -126,12 +126,12 @@ class JoinOperator(Operator):
                 self.check_timestamp(record[2])
                 if epoch is not MIN:
                     bool(record[2] > epoch)
-            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+            except Exception as own:  # noqa: BLE001 - any error is about the record
                 return self.error(own, record)
         return self.error(error, records[0])
 
 
 def migrated_values(rows: Sequence[Sequence[Any]], version: int, *, migrate: Callable[[Any, int], Any]) -> Any:
-    """Return the records of a key, timestamps and values and what else there is, with migrated values."""
+    """Return the records of a key, as lists of timestamps, values and further data, with migrated values."""
     timestamps, values, *rest = rows
     return [timestamps, [migrate(value, version) for value in values], *rest]
