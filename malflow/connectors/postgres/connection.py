@@ -13,7 +13,7 @@ from psycopg import conninfo
 from malflow.connectors.attention import Attention, ServerSilent
 from malflow.connectors.background import Background
 from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.remote_system import RemoteSystem
 from malflow.errors import GraphError
 from malflow.stopping import is_stopping
 

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.background import Background
-from malflow.connectors.postgres.background import close_after
+from malflow.connectors.postgres.closing_connections import close_after
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from malflow.connectors.background import Background
 from malflow.connectors.options import names_of, require_count, require_duration, require_function, require_name
-from malflow.connectors.postgres.background import close_after
+from malflow.connectors.postgres.closing_connections import close_after
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched

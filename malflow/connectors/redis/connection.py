@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.errors import RedisFailed
-from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.remote_system import RemoteSystem
 from malflow.errors import GraphError
 
 __all__ = ["RedisServer"]

@@ -15,7 +15,7 @@ from sqlalchemy import exc
 
 from malflow.connectors.attention import Attention, ServerSilent, attended
 from malflow.connectors.options import require_mapping
-from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.sql.errors import SqlError
 from malflow.errors import GraphError, MissingDependency
 from malflow.store.redaction import is_secret_name, secrets_in

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
-from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
