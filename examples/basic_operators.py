@@ -1,6 +1,6 @@
-"""Transform records one by one: a source, a `map`, and an `inspect` that looks at what comes by.
+"""Transform records one by one: a source, a `map`, and an `inspect` that prints each record.
 
-A stream needs no sink: what nobody takes is dropped.
+A stream needs no sink: without one, its records are dropped.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider

@@ -37,7 +37,7 @@ brute_force = failed.times(3, without=succeeded).then(succeeded).within(timedelt
 
 
 def alert(match: Match[str, Login, datetime]) -> str:
-    """Return what to tell the people on duty."""
+    """Return the text of an alert."""
     return f"{match.key}: {len(match['failed'])} failures from {match.start:%H:%M} on, success at {match.end:%H:%M}"
 
 

@@ -1,7 +1,7 @@
-"""One stream becomes two: `cloned` gives every record to each of its outputs.
+"""One stream becomes two: `cloned` sends every record to each of its outputs.
 
-Nothing is copied: both branches get the same objects, so a value that one branch changes in place is
-changed for the other, too. Make new values instead.
+Nothing is copied: both branches get the same objects, so if one branch changes a value in place, the other
+sees the change. Create new values instead.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider

@@ -1,7 +1,7 @@
-"""Write a stateful operator of your own: here one that emits values in batches of five.
+"""Write your own stateful operator: here one that emits values in batches of five.
 
-What `on_data` returns is the key's new state; None forgets the key. `on_epoch` sees the states of all keys:
-at the end of the stream, at the epoch `MAX`, it emits the batches that are not full.
+`on_data` returns the key's new state; None forgets the key. `on_epoch` sees the states of all keys: at the
+end of the stream, at the epoch `MAX`, it emits the batches that are not full.
 """
 
 from collections.abc import MutableMapping

@@ -1,7 +1,7 @@
-"""Write an operator of your own: here `flatten`, which emits the items of a list one by one.
+"""Write your own operator: here `flatten`, which emits the items of a list one by one.
 
-A logic is any object with `on_data`. It may send any number of messages for each that it gets; whoever
-sends one chooses its key and timestamp, here those of the list.
+A logic is any object with `on_data`. It may send any number of messages for each one that it receives, and
+chooses their keys and timestamps: here, those of the list.
 """
 
 from malflow import DataMessage, Output, SingleThreadRuntime, StatelessLogic, StreamProvider

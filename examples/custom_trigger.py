@@ -1,4 +1,4 @@
-"""A trigger of your own: the total of a shop's orders as soon as it is 100, or half an hour after the first of them."""
+"""A custom trigger: the total of a shop's orders once it reaches 100, or half an hour after the first order."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ ORDERS: list[Order] = [
 
 
 class TotalOrTime(StatefulLogic):
-    """Sends the total when it is large enough, or when time is up; then it begins anew."""
+    """Send the total when it is large enough, or when time is up; then start over."""
 
     def on_data(self, msg: DataMessage, total: int | None, output: Output) -> int | None:
         """Set a timer with the first order; a key that is dropped loses its timer."""

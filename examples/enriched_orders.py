@@ -9,9 +9,9 @@ and run (``pip install 'malflow[kafka,postgres]'``)
 
     python examples/enriched_orders.py --servers localhost:9092 --postgres "host=localhost user=postgres"
 
-The first run makes two topics, a table and some records. Kill it whenever you like, and run it again: each order comes
-out once, with its customer as the table had it then. An order whose customer is not there yet waits for it. Readers of
-the topic see it if they read committed records only, as librdkafka does by default:
+The first run creates two topics, a table and some records. Kill it whenever you like, and run it again: each order is
+written once, with its customer as of that moment. An order waits if its customer does not exist yet. Readers of the
+topic see it once if they read only committed records, as librdkafka does by default:
 
     kcat -b localhost:9092 -t shop_enriched -C
 """
@@ -34,14 +34,14 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 Order = dict[str, Any]
 Waiting = tuple[Any, tuple[Order, ...]]
-"""A customer's row, None if it is not there, and the orders that wait for it."""
+"""A customer's row, or None if it does not exist, and the orders that wait for it."""
 
 CUSTOMERS = [(1, "Ada", "London"), (2, "Grace", "New York")]
 ORDERS = [{"order": 100 + n, "customer": 1 + n % 3, "amount": 5 * n} for n in range(30)]
 
 
 def customer_of(record: Order | Change) -> int:
-    """Return the customer that an order, or a change of the table, is about."""
+    """Return the customer of an order, or of a change of the table."""
     if isinstance(record, Change):
         number: int = (record.new or record.old or {})["id"]
         return number
@@ -61,7 +61,7 @@ def enrich(_customer: int, record: Order | Change, state: Waiting) -> tuple[list
 
 
 def run(servers: str, postgres: str, name: str, state: str, *, once: bool) -> None:
-    """Run the dataflow, until it is stopped or, with `once`, to the end of what is there now."""
+    """Run the dataflow until it is stopped or, with `once`, to the current end of the input."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         orders = KafkaSource(
@@ -87,7 +87,7 @@ def by_customer(message: Any) -> int:
 
 
 def prepare(servers: str, postgres: str, name: str) -> None:
-    """Make the topics and the table with some records in them, unless they are there."""
+    """Create the topics and the table with some records in them, unless they exist."""
     with psycopg.connect(postgres, autocommit=True) as connection:
         table = psycopg.sql.Identifier(f"{name}_customers")
         make = "create table if not exists {} (id int primary key, name text, town text)"
@@ -114,9 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Orders from Kafka, enriched from Postgres, into Kafka.")
     parser.add_argument("--servers", default="localhost:9092")
     parser.add_argument("--postgres", default="host=localhost user=postgres")
-    parser.add_argument("--name", default="shop", help="of the job, and the beginning of all names")
-    parser.add_argument("--state", default="enriched_orders_state", help="where snapshots are kept")
-    parser.add_argument("--once", action="store_true", help="end when all is read that is there now")
+    parser.add_argument("--name", default="shop", help="the name of the job, and the prefix of all names")
+    parser.add_argument("--state", default="enriched_orders_state", help="the folder of the snapshots")
+    parser.add_argument("--once", action="store_true", help="end at the current end of the input")
     options = parser.parse_args()
     prepare(options.servers, options.postgres, options.name)
     run(options.servers, options.postgres, options.name, options.state, once=options.once)

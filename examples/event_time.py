@@ -1,7 +1,7 @@
-"""Balances by the month, in event time: months pass as the transactions' dates say, whatever a clock says.
+"""Monthly balances in event time: the dates of the transactions determine the month, not the clock.
 
-With a month's first transaction `generate_epochs` promises that the month before is complete; the operator
-then emits that month's balance and forgets it. At the end of the stream `MAX` completes the rest.
+With a month's first transaction, `generate_epochs` promises that the month before is complete; the operator
+then emits that month's balance and forgets it. At the end of the stream, `MAX` completes the rest.
 """
 
 from collections.abc import MutableMapping

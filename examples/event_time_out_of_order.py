@@ -1,6 +1,6 @@
-"""As `event_time`, but out of order: a month stays open until a transaction 15 days after its end is seen.
+"""Like `event_time`, but out of order: a month stays open until a transaction 15 days after its end arrives.
 
-What comes even later is late. It is not lost: it leaves `generate_epochs` on the second stream.
+Transactions that arrive even later are late. They are not lost: `generate_epochs` emits them on its second stream.
 """
 
 from collections.abc import MutableMapping

@@ -1,4 +1,4 @@
-"""A test for exactly-once: two dataflows give the same totals, until one of them is stopped and starts again.
+"""A test for exactly-once: two dataflows compute the same totals, until one of them is stopped and restarted.
 
 Needs `pip install 'malflow[testing]'`.
 """

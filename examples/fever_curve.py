@@ -17,7 +17,7 @@ READINGS: list[Reading] = [
     ("ann", 10, 38.2),
     ("bob", 11, 38.4),
     ("ann", 20, 38.6),
-    ("bob", 21, 38.3),  # falls: bob's curve begins anew
+    ("bob", 21, 38.3),  # falls: bob's curve starts over
     ("bob", 41, 38.7),
     ("ann", 30, 39.1),  # out of order
     ("bob", 51, 39.0),

@@ -1,8 +1,7 @@
-"""Write a sink with state: one file per key, its lines numbered.
+"""Write a sink with state: one file per key, with numbered lines.
 
-`assign_part` names the part a record belongs to, here a file; all records of a part go to one worker, which
-builds its writer at the first of them. The writer's state, the number of its next line, is saved with each
-snapshot.
+`assign_part` returns the part of a record, here a file; all records of a part go to one worker, which builds
+the writer at the first of them. The writer's state, the number of its next line, is saved with each snapshot.
 """
 
 import tempfile

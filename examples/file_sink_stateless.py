@@ -1,7 +1,7 @@
-"""Write a sink of your own: one file per key, one line per record.
+"""Write your own sink: one file per key, one line per record.
 
-A stateless sink is any object with `sink(msg)`; the base class is for type checkers. After a restart the
-records since the last snapshot come again.
+A stateless sink is any object with `sink(msg)`; the base class is for type checkers. After a restart, it
+receives the records since the last snapshot again.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
-"""Write a source that resumes where it was: it reads the lines of files; without arguments, its own.
+"""Write a source that resumes from its position: it reads the lines of files; without arguments, its own.
 
-`snapshot` gives the position, which is saved with the state of all operators; after a restart, or when the
-part moves to another worker, `build_part` gets it back and goes on from there.
+`snapshot` returns the position, which is saved with the state of all operators; after a restart, or when the
+part moves to another worker, `build_part` receives it and continues from there.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Write a source of your own: it reads the lines of files; without arguments, its own.
+"""Write your own source: it reads the lines of files; without arguments, its own.
 
-Each file is a part, and its part is the key of a record. A stateless source begins all parts anew after a
-restart.
+Each file is a part, and the key of a record is its part. A stateless source reads all parts from the
+beginning after a restart.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """A month of flights as a stream: departure delays in New York, January 2013.
 
-One pass over 27,004 flights keeps running statistics per carrier and, in event time, per origin and hour:
-the hour in which a flight really left. Flights that come too late for their hour are counted, not lost.
+One pass over 27,004 flights computes running statistics per carrier and, in event time, per origin and hour:
+the hour in which a flight really left. Flights that arrive too late for their hour are counted, not lost.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ EST = timezone(timedelta(hours=-5), "EST")  # New York's time in winter
 HOUR = timedelta(hours=1)
 
 # The file is sorted by the day on which a flight was due and the clock time at which it left: 52 flights
-# left after midnight, on the next day, and stand up to 24 hours too early; the others are in order. With a
-# bound of 23 hours, 78 of 26,483 flights come too late, because of three that were delayed 14 to 22 hours.
+# left after midnight, on the next day, and are listed up to 24 hours too early; the others are in order. With a
+# bound of 23 hours, 78 of 26,483 flights are too late, because of three that were delayed 14 to 22 hours.
 BOUND = timedelta(hours=23)
 
 
@@ -52,7 +52,7 @@ DELAYS = agg.into(Delays, flights=agg.count(), total=agg.sum("delay"), longest=a
 
 
 def parse(row: dict[str, str]) -> Flight:
-    """Read a row. `dep_time` has no date: only with the delay is it known on which day the flight left."""
+    """Parse a row. `dep_time` has no date: the delay tells on which day the flight left."""
     numbers = (int(row[name]) for name in ("year", "month", "day", "hour", "minute", "dep_delay"))
     year, month, day, hour, minute, delay = numbers
     due = datetime(year, month, day, hour, minute, tzinfo=EST)

@@ -1,7 +1,7 @@
 """The month of flights once more, killed in the middle and resumed.
 
-A first process is killed, as by a power cut, at its 15,000th flight. A second run goes on from the last snapshot. The
-flights since then are done again, and what they write is written again; the state, and so each last total, is exact.
+A first process is killed, as by a power cut, at its 15,000th flight. A second run continues from the last snapshot. It
+processes the flights since then again, and writes their totals again; the state, and so each last total, is exact.
 """
 
 import json
@@ -24,7 +24,7 @@ CRASH_AT = 15_000
 
 
 def stream(folder: Path, crash_at: int | None = None) -> int:
-    """Go on from where the last run was, append each new total of a carrier to a file, and tell how many those are."""
+    """Continue the last run, append each new total of a carrier to a file, and return their number."""
     flights = count(1)
 
     def to_line(msg: DataMessage) -> object:

@@ -1,4 +1,4 @@
-"""Heartbeats that stop: a match of absence comes by time alone, whatever the device does."""
+"""Heartbeats that stop: the absence of an event matches as time passes, without a record of the device."""
 
 from collections.abc import Iterable
 

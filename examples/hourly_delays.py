@@ -1,12 +1,12 @@
-"""Delays of flights by airport and hour into a table of Postgres, exactly once; late records correct their rows.
+"""Flight delays by airport and hour in a Postgres table, exactly once; late records correct their rows.
 
 Needs `pip install 'malflow[postgres]'` and a Postgres. Append lines to a file with the header ``airport,landed,delay``,
 such as ``JFK,2026-01-02T10:15:00+00:00,12``, and run
 
     python examples/hourly_delays.py "host=localhost dbname=shop" flights.csv state
 
-as often as you like, while the file grows. An hour has its row once it is over; a flight that is late for its hour, by
-up to a day, corrects the row.
+as often as you like, while the file grows. The row of an hour is written once the hour is over; a flight that is late
+by up to a day corrects the row.
 """
 
 from __future__ import annotations

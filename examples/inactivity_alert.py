@@ -24,12 +24,12 @@ PINGS: list[Ping] = [
 
 
 class Inactivity(StatefulLogic[str, Ping, datetime, Alert, datetime]):
-    """Sends an alert when a device has been silent; the state is the time of its last ping."""
+    """Send an alert when a device has been silent; the state is the time of its last ping."""
 
     def on_data(
         self, msg: DataMessage[str, Ping, datetime], last: datetime | None, output: Output[str, Alert, datetime]
     ) -> datetime:
-        """Set the timer of the device, in place of the one it has."""
+        """Set the timer of the device, replacing the previous one."""
         if last is not None and msg.timestamp - last >= SILENCE:  # no epoch was between the two pings
             self.send_alert(msg.key, last, output)
         output.wake(msg.timestamp + SILENCE)

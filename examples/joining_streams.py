@@ -1,4 +1,4 @@
-"""Two streams become one: `union` passes on the records of all its inputs. In which order is not promised."""
+"""Two streams become one: `union` emits the records of all its inputs, in no particular order."""
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StdOutSink

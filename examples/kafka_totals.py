@@ -1,4 +1,4 @@
-"""Totals of orders from topic to topic of Kafka, exactly once.
+"""Totals of orders, from one Kafka topic to another, exactly once.
 
 Needs `pip install 'malflow[kafka]'` and a Kafka.
 
@@ -28,7 +28,7 @@ def add(town: str, order: dict[str, Any], total: int) -> tuple[dict[str, Any], i
 
 
 def main(servers: str, state: str = "state", stop: Literal["latest"] | None = None) -> None:
-    """Run until it is stopped, or to the present end of the input."""
+    """Run until stopped, or to the current end of the input."""
     orders = KafkaSource("orders", servers=servers, decode="json", stop=stop, group="totals")
     totals = KafkaSink("totals", servers=servers, encode="json", delivery="exactly-once")
 

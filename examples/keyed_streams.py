@@ -1,6 +1,6 @@
-"""Spread a stream over two workers by key: all records of a key are at one worker, in their order.
+"""Distribute a stream over two workers by key: all records of a key go to one worker, in order.
 
-Which worker that is depends on the key's hash alone; two keys may well share a worker.
+Only the key's hash determines the worker; two keys may well share one.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider, rendezvous_select

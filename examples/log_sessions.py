@@ -1,4 +1,4 @@
-"""Visits to a web site, from the lines of its log: a visit ends when a visitor asks for nothing for half an hour.
+"""Visits to a web site, from the lines of its log: a visit ends after half an hour without a request.
 
 The log is not in order: some lines are up to five minutes late. A line may even join two visits into one.
 """
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What a visitor did in one visit."""
+    """The actions of a visitor in one visit."""
 
     pages: int
     first: str

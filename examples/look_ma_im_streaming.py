@@ -1,4 +1,4 @@
-"""The whole way of a record: from a source over a `map` into a sink, which prints key, value and timestamp.
+"""The whole path of a record: from a source through a `map` to a sink, which prints key, value and timestamp.
 
 The records have no key yet; their timestamps are their positions in the list.
 """

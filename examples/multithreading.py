@@ -1,8 +1,8 @@
-"""Four workers share the work: every value is its own key, and goes to the worker that its hash names.
+"""Four workers share the work: every value is its own key, and its hash determines the worker.
 
-The name is that of Malstrom's example, where each worker is a thread. malflow hosts the four workers in one
-thread, step by step and always in the same order: how a dataflow spreads over workers can be seen and
-tested anywhere.
+In Malstrom's example of this name, each worker is a thread. malflow hosts the four workers in one thread,
+step by step and always in the same order, so the distribution over workers can be observed and tested
+anywhere.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider, rendezvous_select

@@ -1,7 +1,7 @@
-"""The month of flights on Spark, on all cores of this machine, beside the same dataflow on one thread.
+"""The month of flights on Spark, on all cores of this machine, compared with the same dataflow on one thread.
 
-Needs Java 17 or later and `pip install 'malflow[spark]'`. On a cluster, give `SparkRuntime` your session, and places
-for snapshots and scratch files that all machines reach.
+Needs Java 17 or later and `pip install 'malflow[spark]'`. On a cluster, pass `SparkRuntime` your session, and folders
+for snapshots and scratch files that all machines can reach.
 """
 
 import sys

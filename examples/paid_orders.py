@@ -1,6 +1,6 @@
-"""Two streams are joined by key and time: each order finds its payment, if that comes within ten minutes.
+"""Join two streams by key and time: each order finds its payment, if that arrives within ten minutes.
 
-A left join emits an order without a payment as well, as soon as event time says that none can come any more.
+A left join also emits an order without a payment, as soon as event time shows that none can arrive any more.
 """
 
 from malflow import KeyedStream, SingleThreadRuntime, StreamProvider, limit_out_of_orderness

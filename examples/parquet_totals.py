@@ -1,4 +1,4 @@
-"""Read Parquet files as columns, and write totals exactly once: a crash in the middle changes nothing.
+"""Read Parquet files as columns, and write totals exactly once, despite a crash in the middle.
 
 Needs `pip install 'malflow[parquet]'`. The first run fails on purpose; the second continues from its last snapshot.
 """

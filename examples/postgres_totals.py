@@ -1,11 +1,11 @@
-"""Changes of a table of orders into a table of totals by customer, exactly once.
+"""Turn changes of a table of orders into a table of totals by customer, exactly once.
 
 Needs `pip install 'malflow[postgres]'`. Start a Postgres with ``wal_level = logical``, then run
 
     python examples/postgres_totals.py "host=localhost dbname=shop" state
 
-Interrupt it, kill it, change the orders meanwhile, and run it again: each total is that of the orders. When the job is
-retired, drop its slot: ``select pg_drop_replication_slot('order_totals')``.
+Interrupt it, kill it, change the orders meanwhile, and run it again: each total still matches the orders. When the job
+is retired, drop its slot: ``select pg_drop_replication_slot('order_totals')``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import psycopg
 TABLES = """
 create table if not exists orders (id int primary key, customer text not null, amount int not null);
 create table if not exists totals (customer text primary key, total int not null);
-alter table orders replica identity full;  -- old rows come with their amounts
+alter table orders replica identity full;  -- changes include the old amounts
 """
 
 
 def amounts(change: Change) -> Iterator[tuple[str, int]]:
-    """Yield what a change takes from a customer's total, and what it adds to one."""
+    """Yield the amounts that a change subtracts from a customer's total and adds to one."""
     if change.kind == "truncate":
         raise ValueError("delete orders, so that their amounts are known")
     if change.old is not None:

@@ -1,4 +1,4 @@
-"""Orders from a stream of Redis into a table of totals, exactly once.
+"""Sum orders from a Redis stream in a table of totals, exactly once.
 
 Needs `pip install 'malflow[redis]'`. Start a Redis (``redis-server --appendonly yes --appendfsync always``), then run
 
@@ -35,7 +35,7 @@ def add(town: str, order: dict[str, Any], total: int) -> tuple[int, int]:
 
 
 def main(url: str, state: str) -> None:
-    """Add a few orders, and sum all that are there."""
+    """Add a few orders, and sum all orders in the stream."""
     add_orders(url)
 
     def build_dataflow(provider: StreamProvider) -> None:

@@ -1,4 +1,4 @@
-"""Change the number of workers while records flow: keys move to other workers, and their sums with them."""
+"""Change the number of workers while records flow: keys move to other workers, together with their sums."""
 
 import threading
 import time

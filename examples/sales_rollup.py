@@ -1,6 +1,6 @@
-"""Sales by hour, day and month at once: each order is added once, and the hours make up the days, the days the month.
+"""Sales by hour, day and month at once: each order is added once; hours add up to days, and days to the month.
 
-Days are those of Prague. On 29 March its clocks are set forward, so that day has 23 hours.
+Days follow the time zone of Prague. On 29 March its clocks are set forward, so that day has 23 hours.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ class Order(NamedTuple):
 
 
 class Sales(NamedTuple):
-    """What a shop sold in an hour, a day or a month."""
+    """The sales of a shop in an hour, a day or a month."""
 
     orders: int
     total: int

@@ -1,7 +1,7 @@
-"""Something to do on a schedule: a source of instants by a clock, and one of the instants of a cron expression.
+"""Work on a schedule: a source of instants at a fixed interval, and one of the instants of a cron expression.
 
-A source of instants is a trigger: it emits each instant when the clock has reached it, and continues after the last one
-when a job with snapshots is started again. In earnest the distance is a minute or a day, and there is no `until`.
+A source of instants is a trigger: it emits each instant when the clock reaches it, and continues after the last one
+when a job with snapshots is restarted. In practice the interval is a minute or a day, and there is no `until`.
 
 Cron expressions need `pip install 'malflow[cron]'`.
 """
@@ -15,9 +15,9 @@ from malflow.sources import CronSource, PeriodicSource
 
 EVERY = timedelta(milliseconds=100)
 NIGHTLY = CronSource("30 2 * * *", zone="Europe/Prague", missed="latest")
-"""Half past two each night; after a pause of several nights, only the last of them.
+"""Half past two each night; after a downtime of several nights, only the last of them.
 
-On 29 March there is no such time, since clocks go from two to three.
+On 29 March this time does not exist, since clocks go from two to three.
 """
 
 

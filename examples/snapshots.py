@@ -1,7 +1,7 @@
-"""Keep state between runs: a counter goes on where the last run stopped. Run it twice.
+"""Keep state between runs: a counter continues from the last run. Run it twice.
 
-Snapshots go to a folder, or to whatever URL is given, such as s3://bucket/prefix. Malstrom's example of this is
-`slatedb_backend`.
+Snapshots go to a folder, or to a URL passed as argument, such as s3://bucket/prefix. The corresponding example of
+Malstrom is `slatedb_backend`.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """A program that dies again and again, and still counts every number once.
 
-Numbers come from a source that resumes, and are summed by parity. The process is killed at random moments, as by a
-power cut, and started again; the sums are those of a run that never failed. Malstrom's example of this is
+A source that resumes emits numbers, which are summed by parity. The process is killed at random moments, as by a power
+cut, and restarted; the sums equal those of a run that never failed. The corresponding example of Malstrom is
 `slatedb_backend_failing`.
 """
 

@@ -1,7 +1,7 @@
-"""One stream becomes two by the look of each record: the even numbers, and all numbers.
+"""One stream becomes two, by a property of each record: the even numbers, and all numbers.
 
-`split` hands over a list of flags, all False; the record goes to each output whose flag is set. A record
-for which no flag is set is dropped.
+`split` passes a list of flags, all False, to the function; the record goes to each output whose flag is set.
+A record without a flag is dropped.
 """
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider

@@ -1,4 +1,4 @@
-"""A running sum for each key: one of the even numbers, one of the odd ones."""
+"""A running sum for each key: one for even numbers, one for odd numbers."""
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StdOutSink

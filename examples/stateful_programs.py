@@ -1,7 +1,7 @@
 """Remember something between records: a running sum.
 
-State belongs to a key, so the stream is keyed first; here all records share one key. `stateful_map` gets
-the key's state with each value, and gives back what to emit and the new state.
+State belongs to a key, so the stream is keyed first; here all records share one key. The function of
+`stateful_map` receives the key's state with each value, and returns the output and the new state.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider

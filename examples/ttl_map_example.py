@@ -1,8 +1,8 @@
-"""State that expires: a `ttl_map` keeps a map per key, whose entries each have a time to live.
+"""State that expires: a `ttl_map` keeps a map per key; each entry has a time to live.
 
-The first dataflow is a running total whose entry would expire 15 after its last change; as no epoch passes
-before the end, none does. The second joins each word with the one before it, and lets older words expire as
-the epochs pass.
+The first dataflow is a running total whose entry would expire 15 after its last change, but there is no
+epoch before the end. The second joins each word with the previous one, and older words expire as epochs
+pass.
 """
 
 from malflow import ExpireMap, SingleThreadRuntime, StreamProvider

@@ -1,4 +1,4 @@
-"""Which tests make which fault happen: the marks `@pytest.mark.fault("C8")`, read without importing the tests."""
+"""The tests of each fault: the marks `@pytest.mark.fault("C8")`, read without importing the tests."""
 
 from __future__ import annotations
 

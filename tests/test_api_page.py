@@ -1,4 +1,4 @@
-"""The page of all names is that of the code."""
+"""The page of all names matches the code."""
 
 from __future__ import annotations
 

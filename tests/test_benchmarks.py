@@ -1,4 +1,4 @@
-"""The benchmarks run, at a scale at which their figures mean nothing."""
+"""The benchmarks run, at a scale at which their figures are meaningless."""
 
 from __future__ import annotations
 

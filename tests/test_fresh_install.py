@@ -1,4 +1,4 @@
-"""README and examples as a stranger runs them: after `pip install .` in an empty environment, in an empty folder."""
+"""README and examples as a new user runs them: after `pip install .` in an empty environment, in an empty folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door: what `import malflow` gives, and what it costs."""
+"""The public package: the names of `import malflow`, and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash that routes keys: equal keys agree, everywhere and for ever."""
+"""The hash that routes keys: equal keys have equal hashes, everywhere and for ever."""
 
 from __future__ import annotations
 

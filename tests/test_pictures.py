@@ -1,4 +1,4 @@
-"""The pictures of the documentation exist, are those of the script that draws them, and are shown."""
+"""The pictures of the documentation exist, match the script that draws them, and are shown."""
 
 from __future__ import annotations
 

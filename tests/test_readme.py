@@ -1,4 +1,4 @@
-"""The programs in the README and in docs/ run, and print what the page says; links lead somewhere.
+"""The programs in the README and in docs/ run, and print the documented output; links have targets.
 
 Those of the README run by themselves, those of a page of docs/ in order.
 """

@@ -1,4 +1,4 @@
-"""Functions that forget to return something, and those that only look like it."""
+"""Functions that forget to return a value, and functions that only look like it."""
 
 import linecache
 import operator

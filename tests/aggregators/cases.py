@@ -1,4 +1,4 @@
-"""Aggregators with a model each: what they are of the list of all records."""
+"""Aggregators, each with a model that computes its result from the list of all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels do what their aggregators do one by one, and what a model makes of the list of all records."""
+"""Kernels agree with their aggregators one by one, and with a model over the list of all records."""
 
 from __future__ import annotations
 

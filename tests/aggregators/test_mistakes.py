@@ -1,4 +1,4 @@
-"""Mistakes that are refused, and their error messages."""
+"""Rejected mistakes, and their error messages."""
 
 from __future__ import annotations
 

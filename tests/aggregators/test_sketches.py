@@ -1,4 +1,4 @@
-"""What sketches promise: bounds of their errors, and the same result for every order and grouping."""
+"""Guarantees of sketches: bounds of their errors, and the same result for every order and grouping."""
 
 from __future__ import annotations
 

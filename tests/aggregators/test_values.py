@@ -1,4 +1,4 @@
-"""Values that need care: truth values, signed zeros, durations, large squares, and those that equal others."""
+"""Special values: truth values, signed zeros, durations, large squares, and values that equal others."""
 
 from __future__ import annotations
 

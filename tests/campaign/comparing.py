@@ -1,4 +1,4 @@
-"""Runs of several dataflows at once on either runtime, and whether they came to what the interpreter says."""
+"""Runs of several dataflows at once on either runtime, compared with the interpreter."""
 
 from __future__ import annotations
 

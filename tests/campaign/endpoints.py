@@ -1,4 +1,4 @@
-"""Sources that pause, and sinks of parts: both know where they were."""
+"""Sources that pause, and sinks with parts; both resume from their positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random dataflows that live long: several parts, exchanges in a row, operators that idle, hooks that read all states.
+"""Random long-running dataflows: several parts, exchanges in a row, idle operators, hooks that read all states.
 
 They are those of the property tests, with more records; what is specified of each is known in the same way.
 """

@@ -1,4 +1,4 @@
-"""Hundreds of short runs in one session: what they take must not grow."""
+"""Hundreds of short runs in one session: their use of resources must not grow."""
 
 from __future__ import annotations
 

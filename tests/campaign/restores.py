@@ -1,4 +1,4 @@
-"""Jobs that go from one runtime to the other, stopped, attacked and rescaled on the way: the states stay exact."""
+"""Jobs that move between the runtimes, stopped, attacked and rescaled on the way: the states stay exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that others have set up: whatever they chose, a run comes to the same, or is refused."""
+"""Sessions set up by users: whatever their settings, a run has the same results, or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many keys, and many workers: a job goes from one runtime to the other with two million keys, or with 32 workers."""
+"""Many keys, and many workers: a job moves between the runtimes with two million keys, or with 32 workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The campaign itself: its cases pass on one thread, and it tells what differs."""
+"""The campaign itself: its cases pass on one thread, and it reports differences."""
 
 from __future__ import annotations
 

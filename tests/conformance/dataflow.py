@@ -1,4 +1,4 @@
-"""The shortest way to run one stream and to see what came out."""
+"""The shortest way to run one stream and see its output."""
 
 from __future__ import annotations
 

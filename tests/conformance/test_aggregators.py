@@ -1,4 +1,4 @@
-"""Each aggregator has the result of its model on every runtime: running, in windows, in windows that share panes."""
+"""Each aggregator agrees with its model on every runtime: running, in windows, in windows that share panes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer comes when what it announces is so: in the progress, in the events, in the sinks and in the next tick.
+"""A request is answered once its effect is visible: in the progress, events, sinks and the next tick.
 
 The callback of a future runs on the thread that gives the answer, before anything else happens there: what it sees is
 what a program may see, on a machine of any speed.

@@ -1,4 +1,4 @@
-"""Positions confirmed to the readers of a source once their snapshot is durable, and the lag that readers tell."""
+"""Positions confirmed to the readers of a source once their snapshot is durable, and the lag of readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that report numbers of their own, of which no runtime knows."""
+"""Operators that report their own counters, unknown to the runtimes."""
 
 from __future__ import annotations
 

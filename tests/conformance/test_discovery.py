@@ -1,4 +1,4 @@
-"""Parts of a source that appear, and disappear, while a run goes on."""
+"""Parts of a source that appear, and disappear, during a run."""
 
 from __future__ import annotations
 

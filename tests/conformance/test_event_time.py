@@ -1,4 +1,4 @@
-"""Event time in one step, beside the two that it replaces."""
+"""Event time in one step, compared with the two steps that it replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that go on beside their caller."""
+"""Runs in the background of their caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of instants: what they emit, when, and how they continue."""
+"""Sources of instants: their output, its times, and how they continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins mean the same on every runtime, in snapshots too."""
+"""Joins behave the same on every runtime, in snapshots too."""
 
 from __future__ import annotations
 

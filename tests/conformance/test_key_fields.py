@@ -1,4 +1,4 @@
-"""Keys that are fields of the values, beside functions that read the same."""
+"""Keys that are fields of the values, compared with functions that read the same."""
 
 from __future__ import annotations
 

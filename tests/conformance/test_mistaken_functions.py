@@ -1,4 +1,4 @@
-"""Functions that take a message for its value, or a value for the message, and fields that values lack."""
+"""Functions that mistake a message for its value, or a value for the message; missing fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A persistence that implements the published contract, and nothing else."""
+"""A persistence that implements only the published contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a source keep times of their own up to the generator of epochs, or the dataflow is refused."""
+"""Parts of a source keep their own times up to the epoch generator, or the dataflow is refused."""
 
 from __future__ import annotations
 

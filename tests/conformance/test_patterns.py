@@ -1,4 +1,4 @@
-"""Patterns mean the same on every runtime, in snapshots too."""
+"""Patterns behave the same on every runtime, in snapshots too."""
 
 from __future__ import annotations
 

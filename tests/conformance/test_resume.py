@@ -1,4 +1,4 @@
-"""Runs of a job that end, fail and go on with more input make one whole run: on every runtime."""
+"""Runs of a job that end, fail and continue with more input equal one whole run: on every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a run: the same words on every runtime, made of its events."""
+"""The log of a run: the same texts on every runtime, built from its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that drop, hold back or reorder records do the same on every runtime."""
+"""Operators that drop, hold back or reorder records behave the same on every runtime."""
 
 from __future__ import annotations
 

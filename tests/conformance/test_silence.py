@@ -1,4 +1,4 @@
-"""Time without input, and explanations of what waits, on every runtime."""
+"""Time without input, and explanations of the operators that wait, on every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of a job, and where its next run resumes: on every runtime."""
+"""Snapshots of a job, and the start of its next run: on every runtime."""
 
 from __future__ import annotations
 

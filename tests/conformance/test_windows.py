@@ -1,4 +1,4 @@
-"""Windows and aggregates mean the same on every runtime, in snapshots too."""
+"""Windows and aggregates behave the same on every runtime, in snapshots too."""
 
 from __future__ import annotations
 

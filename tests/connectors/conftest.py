@@ -1,4 +1,4 @@
-"""What tests of two systems at once share."""
+"""Fixtures of tests of two systems at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source with numbers, a job that writes them elsewhere, and a reader of what is committed there."""
+"""A source of numbers, a job that writes them to another system, and a reader of the committed output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataflows from and to files of columns: files that appear while the run goes on, and Spark."""
+"""Dataflows from and to columnar files: files that appear during the run, and Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is confirmed to Kafka and Postgres never runs ahead of the durable snapshot, whenever the program ends."""
+"""Positions confirmed to Kafka and Postgres are never ahead of the durable snapshot, whenever the program ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one system into another on a cluster whose executors are killed while the sink writes."""
+"""From one system to another on a cluster whose executors are killed while the sink writes."""
 
 from __future__ import annotations
 

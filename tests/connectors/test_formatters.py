@@ -1,4 +1,4 @@
-"""`formatter=`, which every sink that writes to the outside has."""
+"""`formatter=`, which every sink of an external system has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that are frozen: a run waits for them as long as it was told, ends with an error then, and heeds signals."""
+"""Frozen servers: a run waits for them up to its limit, then ends with an error, and responds to signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one system into another, exactly once: jobs that are killed or sleep while records are added."""
+"""From one system to another, exactly once: jobs that are killed or sleep while records are added."""
 
 from __future__ import annotations
 

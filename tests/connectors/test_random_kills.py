@@ -1,4 +1,4 @@
-"""From one system into another, exactly once: jobs killed at any moment, also while a second run of them starts."""
+"""From one system to another, exactly once: jobs killed at any moment, even while a second run of them starts."""
 
 from __future__ import annotations
 

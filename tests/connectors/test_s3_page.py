@@ -1,4 +1,4 @@
-"""The program of docs/s3.md against a server that speaks S3, by arguments and by the environment."""
+"""The program of docs/s3.md against an S3-compatible server, with arguments and with the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that is missing, and a server that refuses: each source, sink and backend tells what to check."""
+"""A missing bucket, and a server that refuses: the error of each source, sink and backend names a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that want TLS and a password: jobs through them, and errors where one of the two is wrong."""
+"""Servers that require TLS and a password: jobs that use them, and errors if one of the two is wrong."""
 
 from __future__ import annotations
 

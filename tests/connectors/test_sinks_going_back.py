@@ -1,4 +1,4 @@
-"""An older copy of what a sink has written is put back at each point of a snapshot: that is an error, and stays one."""
+"""An older copy of a sink's output is restored at each point of a snapshot: an error, which persists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An older copy of a source's server, or folder, is put back at each point of a snapshot; other records follow."""
+"""An older copy of a source's server, or folder, is restored at each point of a snapshot; other records follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of a transaction, applied as a database does, against the table whose changes they come from."""
+"""The batches of a transaction, applied as by a database, compared with the table of the original changes."""
 
 import random
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Parts that have another name than in the snapshot: their positions follow, whatever a part looks like."""
+"""Parts whose name differs from the snapshot: their positions follow, whatever the type of a part."""
 
 from __future__ import annotations
 

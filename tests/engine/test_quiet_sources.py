@@ -1,4 +1,4 @@
-"""Which sources emitted nothing in a tick, and how much time passed between ticks."""
+"""The sources that emitted nothing in a tick, and the time that passed between ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sinks of a run: what a snapshot has to hold of their positions."""
+"""The sinks of a run: the positions that a snapshot must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of older versions, and what their migration makes of them."""
+"""States of older versions, and the results of their migration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers, hosted by hand: what a runtime on another machine does with a program that was sent to it."""
+"""Workers hosted by hand: a runtime on another machine runs a program that was sent to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers fire as a list of deadlines that is looked through says."""
+"""Timers fire like a list of deadlines that is searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example on a real server, beside sums over the whole file."""
+"""The example on a real server, compared with sums over the whole file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dataflow of the golden files with sliding limits, a kind of state that came after its format.
+"""The dataflow of the golden files with sliding limits, a kind of state that is newer than its format.
 
 It has to stay as it is: what it did is in the golden files.
 """

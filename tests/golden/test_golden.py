@@ -1,4 +1,4 @@
-"""Snapshots of every format that was ever written are read, and gone on from.
+"""Snapshots of every format that was ever written are read, and runs continue from them.
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The

@@ -1,4 +1,4 @@
-"""What joins mean: nested loops over all records of both sides."""
+"""The meaning of joins: nested loops over all records of both sides."""
 
 from __future__ import annotations
 

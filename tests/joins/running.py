@@ -1,4 +1,4 @@
-"""Run a join of two streams over records that come in ticks."""
+"""Run a join of two streams over records that arrive in ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are equal meet, whatever their classes, on any number of workers and after a restart."""
+"""Equal keys meet, whatever their classes, on any number of workers and after a restart."""
 
 from __future__ import annotations
 

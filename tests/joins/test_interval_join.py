@@ -1,4 +1,4 @@
-"""Interval joins give the pairs of a nested loop over all records."""
+"""Interval joins find the same pairs as a nested loop over all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late records of several streams are added to the groups of windows that are open, or are too late."""
+"""Late records of several streams are added to the groups of open windows, or are too late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places to keep state in, and what a job's snapshots hold."""
+"""Backends for the state of jobs, and the content of a job's snapshots."""
 
 from __future__ import annotations
 

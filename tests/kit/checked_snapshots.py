@@ -1,4 +1,4 @@
-"""Every snapshot that a test wrote, on this machine, is checked when the test has passed: by `fsck`, and by a start."""
+"""Check every snapshot that a test wrote on this machine, once the test has passed: by `fsck`, and by a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk of little room, which gets full."""
+"""A small disk that fills up."""
 
 from __future__ import annotations
 

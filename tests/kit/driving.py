@@ -1,4 +1,4 @@
-"""A run driven by hand: ticks, snapshots and rescales where a test wants them."""
+"""A run driven by hand: ticks, snapshots and rescales at any point of a test."""
 
 from __future__ import annotations
 

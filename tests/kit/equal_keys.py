@@ -1,4 +1,4 @@
-"""Values of many classes that Python takes for equal, as keys."""
+"""Values of many classes that are equal in Python, as keys."""
 
 from __future__ import annotations
 

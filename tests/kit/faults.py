@@ -1,4 +1,4 @@
-"""The faults that stores and servers of the tests inject, in the words of `malflow.testing`."""
+"""The faults that stores and servers of the tests inject, by their names in `malflow.testing`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that go back in time: an older copy of their data is put back, as from a backup."""
+"""Servers that return to an older state: an older copy of their data is restored, as from a backup."""
 
 from __future__ import annotations
 

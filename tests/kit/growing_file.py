@@ -1,4 +1,4 @@
-"""A source whose input comes when a test writes it."""
+"""A source that reads the input which a test writes."""
 
 from __future__ import annotations
 

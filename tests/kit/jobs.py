@@ -1,4 +1,4 @@
-"""Runs of a job on a store with hooks, and a clock that nobody waits for."""
+"""Runs of a job on a store with hooks, and a clock that needs no waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transactional sink into an SQLite file, with everything that an outside system can see of it."""
+"""A transactional sink with an SQLite file, which has everything that an external system can see of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried by ``HYPOTHESIS_PROFILE=nightly`` only."""
+"""Cases that only ``HYPOTHESIS_PROFILE=nightly`` tries."""
 
 from __future__ import annotations
 

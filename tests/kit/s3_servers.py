@@ -1,4 +1,4 @@
-"""The S3 servers that tests run on: moto, which everybody has, and versitygw, which checks signatures."""
+"""The S3 servers of the tests: moto, which is always installed, and versitygw, which checks signatures."""
 
 from __future__ import annotations
 

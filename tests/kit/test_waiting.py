@@ -1,4 +1,4 @@
-"""Waiting ends, one way or the other."""
+"""Waiting ends, with success or with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host and a runtime for tests: each worker lives in a thread of its own, and all that leaves it is pickled.
+"""A host and a runtime for tests: each worker lives in its own thread, and everything that leaves it is pickled.
 
 That it passes the conformance suite shows that a runtime is a host, and that everything else is the coordinator's. It
 tells neither times nor open results between ticks, as Spark does not.

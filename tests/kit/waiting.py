@@ -1,4 +1,4 @@
-"""Waiting for a condition, without counting on the machine being fast."""
+"""Wait for a condition, without assumptions about the speed of the machine."""
 
 from __future__ import annotations
 

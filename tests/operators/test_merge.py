@@ -1,4 +1,4 @@
-"""The joining of edges: which epochs come out, when edges fall idle and after a restart."""
+"""The merging of edges: the epochs that it issues, when edges become idle and after a restart."""
 
 from __future__ import annotations
 

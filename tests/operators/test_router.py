@@ -1,4 +1,4 @@
-"""The sending side of an exchange: whom it asks, how often, and what it remembers."""
+"""The sending side of an exchange: its calls of the partitioner, and its cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which an `ExpireMap` expires, and what a `ttl_map` knows of keys that another worker changed."""
+"""The order in which an `ExpireMap` expires, and keys of a `ttl_map` that another worker has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of other engines in the words of this project's API; those that can't be said in it have none."""
+"""Patterns of other engines in malflow's API; None for those that it can't express."""
 
 from __future__ import annotations
 

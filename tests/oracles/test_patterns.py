@@ -1,4 +1,4 @@
-"""Patterns give what Flink or Siddhi gives, apart from the differences that the docs list."""
+"""Patterns agree with Flink or Siddhi, apart from the differences listed in the docs."""
 
 from __future__ import annotations
 

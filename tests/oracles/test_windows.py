@@ -1,4 +1,4 @@
-"""Windows give what Apache Flink gives, apart from the differences that the docs list."""
+"""Windows agree with Apache Flink, apart from the differences listed in the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a pattern over records that come in ticks."""
+"""Run a pattern over records that arrive in ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns as values: what they print, and which mistakes are refused while they are built."""
+"""Patterns as values: their repr, and mistakes that are rejected when they are built."""
 
 from __future__ import annotations
 

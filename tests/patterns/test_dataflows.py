@@ -1,4 +1,4 @@
-"""Random patterns in dataflows: the matches and timeouts are those of the reference, whatever happens to the run."""
+"""Random patterns in dataflows: matches and timeouts agree with the reference, whatever happens to the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations: how far each first event came, and how it ended."""
+"""Explanations: the progress of each first event, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples of what patterns match, found in records at hand."""
+"""Examples of matches of patterns, found in given records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes and kinds find what predicates find."""
+"""Classes and kinds find the same events as predicates."""
 
 from __future__ import annotations
 

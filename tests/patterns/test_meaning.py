@@ -1,4 +1,4 @@
-"""What `find` gives is what the reference gives, and what each way of telling matches promises."""
+"""`find` agrees with the reference, and each way of emitting matches keeps its guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns in a dataflow: when their results come, what is late, and which mistakes are refused."""
+"""Patterns in a dataflow: the times of their results, late records, and mistakes that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference says what the examples of the design say, so that agreement with it means something."""
+"""The reference agrees with the examples of the design, so that agreement with it is meaningful."""
 
 from __future__ import annotations
 

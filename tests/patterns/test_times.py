@@ -1,4 +1,4 @@
-"""Timestamps at the edge of what their types can say: the right matches, or an error that names the record."""
+"""Timestamps at the limits of their types: correct matches, or an error that names the record."""
 
 from __future__ import annotations
 

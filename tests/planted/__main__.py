@@ -1,4 +1,4 @@
-"""Plant bugs in copies of the package, and see that the tests find them: ``python -m tests.planted``.
+"""Plant bugs in copies of the package, and check that the tests find them: ``python -m tests.planted``.
 
 Exit code 1 tells of a bug that no test found.
 """

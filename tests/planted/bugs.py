@@ -1,4 +1,4 @@
-"""The planted bugs: mistakes that are easily made with time, aggregation and patterns.
+"""The planted bugs: typical mistakes with time, aggregation and patterns.
 
 Each stands for a trap of the kind that other stream processors fell into. ``python -m tests.planted`` plants them.
 """

@@ -1,4 +1,4 @@
-"""A bug in a copy of the package, and the tests that are to find it."""
+"""A bug in a copy of the package, and the tests that must find it."""
 
 from __future__ import annotations
 

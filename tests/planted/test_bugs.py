@@ -1,4 +1,4 @@
-"""The planted bugs can still be planted, and the tests that are to find them exist."""
+"""The planted bugs can still be planted, and the tests that must find them exist."""
 
 from __future__ import annotations
 

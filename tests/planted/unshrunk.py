@@ -1,4 +1,4 @@
-"""A plugin of pytest: failing examples are not made smaller, since it matters only that there is one."""
+"""A plugin of pytest that does not shrink failing examples, since only their existence matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process killed at each place of the commit protocol that has a name, and one that goes on after it."""
+"""A process killed at each named point of the commit protocol, and one that continues after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes whose hashes differ agree on which worker has which key, and go on from each other's states (E8)."""
+"""Processes with different hash seeds agree on the worker of each key, and resume each other's states (E8)."""
 
 from __future__ import annotations
 

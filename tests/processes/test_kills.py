@@ -1,4 +1,4 @@
-"""A process killed wherever it happens to be, again and again (A1, A2, A10)."""
+"""A process killed at random moments, again and again (A1, A2, A10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program whose output nobody reads any more."""
+"""A program whose output is no longer read."""
 
 from __future__ import annotations
 

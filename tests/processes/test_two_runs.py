@@ -1,4 +1,4 @@
-"""Two processes that work on one job: the one that started last has it, and the other leaves nothing (D1 to D4, H7)."""
+"""Two processes with one job: the last one to start owns it, and the other leaves nothing (D1 to D4, H7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User code that ends the process: as a crash does, with the last snapshot whole (E21, H5, H6)."""
+"""User code that ends the process: the same as a crash, with the last snapshot intact (E21, H5, H6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether malflow gave what the interpreter says, as far as that is specified."""
+"""Whether malflow agrees with the interpreter, as far as its results are specified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random small dataflows, made so that what they give is specified."""
+"""Random small dataflows whose results are specified."""
 
 from __future__ import annotations
 

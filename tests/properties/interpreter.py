@@ -1,4 +1,4 @@
-"""A naive interpreter of dataflows: one record at a time through the whole graph, values owned by whoever has them."""
+"""A naive interpreter of dataflows: one record at a time through the whole graph; values have one owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataflows as plain data: what the strategies make, and what malflow and the interpreter are built from."""
+"""Dataflows as plain data, from which malflow and the interpreter are built."""
 
 from __future__ import annotations
 

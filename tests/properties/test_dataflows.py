@@ -1,4 +1,4 @@
-"""Random dataflows give what a naive interpreter gives, at every parallelism and however the records are batched."""
+"""Random dataflows agree with a naive interpreter, for every parallelism and batching of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With the checks on, a value that changes after it was emitted is found, and its emitter named."""
+"""With debug checks, a value that changes after it was emitted is found, and its emitter named."""
 
 from __future__ import annotations
 

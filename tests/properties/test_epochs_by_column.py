@@ -1,4 +1,4 @@
-"""Epochs made from a column of timestamps are those made record by record, to the last bit."""
+"""Epochs generated from a column of timestamps equal those generated record by record, to the last bit."""
 
 from __future__ import annotations
 

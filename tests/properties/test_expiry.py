@@ -1,4 +1,4 @@
-"""A `ttl_map` holds the entries that no epoch has passed, and no key without any."""
+"""A `ttl_map` holds the entries that no epoch has passed, and no key without an entry."""
 
 from __future__ import annotations
 

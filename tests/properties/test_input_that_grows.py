@@ -1,4 +1,4 @@
-"""A job whose input ends, grows and ends again gives what one run over all of the input gives."""
+"""A job whose input ends, grows and ends again has the results of one run over all of the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late records stay late, and no window comes twice, when keys move between workers with epochs of their own."""
+"""Late records stay late, and no window is emitted twice, when keys move between workers with different epochs."""
 
 from __future__ import annotations
 

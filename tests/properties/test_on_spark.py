@@ -1,4 +1,4 @@
-"""Random dataflows give on Spark what the interpreter gives."""
+"""Random dataflows on Spark agree with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataflow with everything that is kept, in several versions of itself, and the fold that says what it must hold."""
+"""A dataflow with every kind of state, in several versions, and the fold that computes its expected state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs, each of which a layer of the tests must find: who changes the tests, or the code, sees whether they still do.
+"""Bugs that a layer of the tests must find, to check after changes of the tests or the code.
 
 A bug is a change of the source of a function, as small as it can be.
 """

@@ -1,4 +1,4 @@
-"""Two runs of one job, and their collections, interleaved at every call of the store as a test wants it."""
+"""Two runs of one job, and their collections, interleaved by a test at every call of the store."""
 
 from __future__ import annotations
 

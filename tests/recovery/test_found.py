@@ -1,4 +1,4 @@
-"""Bugs that the tests of recovery have found, each with the shortest way to it."""
+"""Bugs that the tests of recovery have found, each with the shortest reproduction."""
 
 from __future__ import annotations
 

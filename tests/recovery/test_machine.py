@@ -1,4 +1,4 @@
-"""A job through whatever can happen to it."""
+"""A job through random faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests find the bugs they are there for."""
+"""The tests find the bugs for which they exist."""
 
 from __future__ import annotations
 

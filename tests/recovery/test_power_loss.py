@@ -1,4 +1,4 @@
-"""Power may fail before any call of the store: what was not synced is gone then, and nothing of it counts."""
+"""Power may fail before any call of the store: unsynced data is then lost, and none of it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places that keep."""
+"""Backends of snapshots for the tests of runs."""
 
 from __future__ import annotations
 

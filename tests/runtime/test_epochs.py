@@ -1,4 +1,4 @@
-"""The epochs of generators, when the number of workers changes and when runs go on from snapshots."""
+"""The epochs of generators when the number of workers changes, and when runs resume from snapshots."""
 
 from __future__ import annotations
 

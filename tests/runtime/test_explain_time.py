@@ -1,4 +1,4 @@
-"""Explanations of why no results come: what waits, and for which source."""
+"""Explanations of missing results: the operators that wait, and the sources for which they wait."""
 
 from __future__ import annotations
 

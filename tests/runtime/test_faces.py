@@ -1,4 +1,4 @@
-"""All runtimes, their handles and their builders look the same from outside."""
+"""All runtimes, their handles and their builders have the same public interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places, names and signing keys of snapshots, and the secrets that are never shown."""
+"""Locations, names and signing keys of snapshots, and secrets that are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests at random between ticks, on two hosts: each is answered, in order, and the results are as without them."""
+"""Random requests between ticks, on two hosts: each is answered, in order, and results do not change."""
 
 from __future__ import annotations
 

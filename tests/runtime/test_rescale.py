@@ -1,4 +1,4 @@
-"""A run whose number of workers changes while records flow, and one that goes on with another number of workers."""
+"""A run whose number of workers changes while records flow, and one that resumes with another number."""
 
 from __future__ import annotations
 

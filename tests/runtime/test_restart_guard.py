@@ -1,4 +1,4 @@
-"""A restart is refused where a source would emit again what the restored state has."""
+"""A restart is refused if a source would emit records again that the restored state has."""
 
 from __future__ import annotations
 

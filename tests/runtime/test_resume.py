@@ -1,4 +1,4 @@
-"""Runs stopped anywhere, each going on from what the last one kept, on any number of workers, make one whole run."""
+"""Runs stopped anywhere, each resuming from the last one's state, on any number of workers, equal one whole run."""
 
 from __future__ import annotations
 

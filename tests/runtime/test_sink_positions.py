@@ -1,4 +1,4 @@
-"""A file sink after any number of crashes: its file is that of a run to which nothing happened."""
+"""A file sink after any number of crashes: its file equals that of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever user code raises, wherever it is called: it is told, and nothing is lost."""
+"""Any error of user code, wherever it is called, is reported, and nothing is lost."""
 
 from __future__ import annotations
 

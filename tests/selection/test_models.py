@@ -1,4 +1,4 @@
-"""Operators that drop, hold back or reorder records do what models do that keep all records in lists."""
+"""Operators that drop, hold back or reorder records agree with models that keep all records in lists."""
 
 from __future__ import annotations
 

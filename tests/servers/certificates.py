@@ -1,4 +1,4 @@
-"""Certificates of servers on loopback, by an authority of their own."""
+"""Certificates of servers on loopback, signed by a private authority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of Debian, installed when somebody may."""
+"""Packages of Debian, installed if permissions allow."""
 
 from __future__ import annotations
 

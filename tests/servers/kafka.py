@@ -1,4 +1,4 @@
-"""Apache Kafka: one node by KRaft, of Maven's jars."""
+"""Apache Kafka: one node in KRaft mode, from Maven's jars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MariaDB, of Debian's package without its service."""
+"""MariaDB, from Debian's package without its service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of real servers: an address for a session of tests, or a server of one's own that can be killed.
+"""Fixtures of real servers: an address for a session of tests, or a private server that can be killed.
 
 A test that asks for one is marked `servers` and `slow`; one that asks at run time, by `getfixturevalue`, marks itself
 by `SERVER`. Where the server is missing the test is skipped, and the last

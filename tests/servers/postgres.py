@@ -1,4 +1,4 @@
-"""Postgres, of Debian's package, with logical replication and prepared transactions."""
+"""Postgres, from Debian's package, with logical replication and prepared transactions."""
 
 from __future__ import annotations
 

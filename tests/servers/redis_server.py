@@ -1,4 +1,4 @@
-"""Redis, of Debian's package, which has every acknowledged write on disk."""
+"""Redis, from Debian's package, with every acknowledged write on disk."""
 
 from __future__ import annotations
 

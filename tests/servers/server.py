@@ -1,4 +1,4 @@
-"""A server of one process on loopback, with a folder of its own."""
+"""A server of one process on loopback, with its own folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever lies where snapshots should be takes no time and no memory that its size does not explain."""
+"""Reading arbitrary bytes takes time and memory only in proportion to their size."""
 
 from __future__ import annotations
 

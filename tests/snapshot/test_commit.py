@@ -1,4 +1,4 @@
-"""The commit protocol: one run at a time, one snapshot a number, nothing guessed and nothing deleted that is needed."""
+"""The commit protocol: one run at a time, one snapshot per number, no guesses, and no deletion of needed data."""
 
 from __future__ import annotations
 

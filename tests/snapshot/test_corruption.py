@@ -1,4 +1,4 @@
-"""Damaged files: found and named before anything is made of them; never wrong state, never silently from nothing."""
+"""Damaged files are detected and named before they are used; never a wrong state, never a silent empty start."""
 
 from __future__ import annotations
 

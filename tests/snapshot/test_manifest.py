@@ -1,4 +1,4 @@
-"""Manifests: whatever was changed in one is found, and nothing in one is believed before it was checked."""
+"""Manifests: every change to one is detected, and no field is trusted before that check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs whose snapshots go over the S3 protocol to a server that fails."""
+"""Whole runs with snapshots over the S3 protocol on a server that fails."""
 
 from __future__ import annotations
 

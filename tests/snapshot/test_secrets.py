@@ -1,4 +1,4 @@
-"""No secret is told: not in errors, logs, texts of objects, pickles, nor in anything that is stored."""
+"""No secret is revealed: not in errors, logs, reprs, pickles, or stored data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which positions a worker on Spark confirms, when it hears that the snapshot of a tick is durable."""
+"""The positions that a worker on Spark confirms when it learns that the snapshot of a tick is durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are tried again send what their state holds, whatever their functions answer the second time."""
+"""Tasks that are tried again send output that matches their state, whatever their functions return the second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts: how often, after which pause, from which snapshot; and runs that are not restarted."""
+"""Restarts: their number, pauses and snapshots; and runs that are not restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed state and what it says has changed, against a plain dict."""
+"""Keyed state and the changes that it reports, against a plain dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of states: what manifests call them, and what may be done with them."""
+"""The kinds of states: their names in manifests, and the operations that they allow."""
 
 from __future__ import annotations
 

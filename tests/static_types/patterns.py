@@ -1,4 +1,4 @@
-"""What the type checker makes of patterns; checked by mypy, not run."""
+"""The inferred types of patterns; checked by mypy, not run."""
 
 from __future__ import annotations
 

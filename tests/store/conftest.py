@@ -1,4 +1,4 @@
-"""The stores that every contract test runs on."""
+"""The stores of the contract tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local folders: permissions, symbolic links, and what crashes and failing disks leave behind."""
+"""Local folders: permissions, symbolic links, and the remains of crashes and failing disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which store a path or URL means, and which it can't mean."""
+"""The store that a path or URL names, and URLs that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3: lost and differing answers, and one request for each operation."""
+"""S3: lost and varying replies, and one request for each operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that return several streams: unpacked as ever, by name, and with an error where one is meant."""
+"""Methods that return several streams: unpacked, by name, and with an error if one is expected."""
 
 from __future__ import annotations
 

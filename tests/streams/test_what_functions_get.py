@@ -1,4 +1,4 @@
-"""The table of the guide that says what each function is called with, and where the name of a field will do."""
+"""The guide's table of the arguments of each function, and of places that accept a field's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which difference between two runs is told, and what is none."""
+"""The difference between two runs that is reported, and what does not count as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check passes what is right, and finds what is not, with a schedule that can be read."""
+"""The check accepts correct dataflows, and finds wrong ones, with a readable schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of fault happens where it is told to, and does what it says."""
+"""Each kind of fault occurs at its place, and has its documented effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose file system fails comes to the right totals all the same, or says what is wrong."""
+"""A job with a failing file system still computes the right totals, or names the problem."""
 
 from __future__ import annotations
 

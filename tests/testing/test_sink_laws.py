@@ -1,4 +1,4 @@
-"""The suite for sinks: it passes a good one, and names the law that a bad one breaks."""
+"""The suite for sinks: it accepts a good one, and names the law that a bad one breaks."""
 
 from __future__ import annotations
 

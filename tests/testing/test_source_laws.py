@@ -1,4 +1,4 @@
-"""The suite for sources: it passes good ones, and names the law that a bad one breaks."""
+"""The suite for sources: it accepts good ones, and names the law that a bad one breaks."""
 
 from __future__ import annotations
 

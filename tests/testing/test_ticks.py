@@ -1,4 +1,4 @@
-"""Scripts of the clock of ticks: silence and timers without sleeping."""
+"""Scripts of the tick clock: silence and timers without sleeping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule is carried out as it is told, and told as it is carried out."""
+"""A schedule is executed as described, and described as it is executed."""
 
 from __future__ import annotations
 

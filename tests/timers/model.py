@@ -1,4 +1,4 @@
-"""The meaning of timers: a model that looks at a list of all of them for each that fires."""
+"""The meaning of timers: a model that searches a list of all of them for each that fires."""
 
 from __future__ import annotations
 

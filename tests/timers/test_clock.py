@@ -1,4 +1,4 @@
-"""Timers of the clock fire at the start of the tick whose time has come."""
+"""Timers in tick time fire at the start of the first tick at or after their time."""
 
 from __future__ import annotations
 

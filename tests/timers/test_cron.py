@@ -1,4 +1,4 @@
-"""Cron expressions where clocks change: a model goes through the minutes, of every change of every zone."""
+"""Cron expressions where clocks change: a model that steps through the minutes, at every change of every zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of logics fire as those of a model that keeps them in a list."""
+"""Timers of logics fire like those of a model that keeps them in a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word for a sink's numbered unit of output is transaction; epoch is a mark of time, and the name that it had."""
+"""A sink's numbered unit of output is called transaction; epoch is a mark of time, and its former name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactional sinks in one process: what is visible when, restarts, errors, other runs."""
+"""Transactional sinks in one process: visibility, restarts, errors, other runs."""
 
 from __future__ import annotations
 

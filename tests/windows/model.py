@@ -1,4 +1,4 @@
-"""What windows mean: an interpreter that keeps all records, and looks at all of them for each window."""
+"""The meaning of windows: an interpreter that keeps all records, and searches all of them for each window."""
 
 from __future__ import annotations
 

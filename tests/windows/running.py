@@ -1,4 +1,4 @@
-"""Run a windowed dataflow over records that come in ticks."""
+"""Run a windowed dataflow over records that arrive in ticks."""
 
 from __future__ import annotations
 

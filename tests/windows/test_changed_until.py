@@ -1,4 +1,4 @@
-"""Programs in which closed windows are kept for longer, or shorter, than they were when the snapshot was taken."""
+"""Programs in which closed windows are kept for longer, or shorter, than at the time of the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of a number of records give what an interpreter gives that keeps all records."""
+"""Count windows agree with an interpreter that keeps all records."""
 
 from __future__ import annotations
 

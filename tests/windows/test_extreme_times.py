@@ -1,4 +1,4 @@
-"""Timestamps and epochs at the ends of what their types can hold, and windows of fractions."""
+"""Timestamps and epochs at the limits of their types, and windows of fractions."""
 
 from __future__ import annotations
 

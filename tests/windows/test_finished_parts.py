@@ -1,4 +1,4 @@
-"""A worker whose parts of a source have finished holds nobody back."""
+"""A worker whose parts of a source have finished does not hold back the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows while workers change: no window comes twice, and no record is lost or added twice."""
+"""Windows while workers change: no window is emitted twice, and no record is lost or added twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each level of a rollup gives what windows of its unit give, and what an interpreter gives that keeps all records."""
+"""Each level of a rollup agrees with windows of its unit, and with an interpreter that keeps all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions give what an interpreter gives that keeps all records."""
+"""Sessions agree with an interpreter that keeps all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that goes on without input, against a model that looks at the whole past of each part."""
+"""Time that advances without input, against a model that uses the whole past of each part."""
 
 from __future__ import annotations
 

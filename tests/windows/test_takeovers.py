@@ -1,4 +1,4 @@
-"""Workers that are live in two processes: each catches up by the deltas of ticks that the other one did."""
+"""Workers that are live in two processes: each catches up through the deltas of the other's ticks."""
 
 from __future__ import annotations
 

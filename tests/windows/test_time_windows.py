@@ -1,4 +1,4 @@
-"""Windows of event time give what an interpreter gives that keeps all records."""
+"""Windows of event time agree with an interpreter that keeps all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema registry in a thread, of the few requests that codecs make."""
+"""A schema registry in a thread, with the few requests that codecs make."""
 
 from __future__ import annotations
 

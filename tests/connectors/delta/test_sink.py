@@ -1,4 +1,4 @@
-"""A Delta table that transactions are appended to, each once."""
+"""A Delta table to which transactions are appended, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of sources, kept by files that go back in time: some are new, others have grown."""
+"""The laws of sources, kept by files that return to an older state: some are new, others have grown."""
 
 from __future__ import annotations
 

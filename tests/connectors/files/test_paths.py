@@ -1,4 +1,4 @@
-"""A file whose path is spelt in another way is not read again."""
+"""A file whose path is spelled differently is not read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file sink that goes back to where it stood, and what may have become of its file meanwhile."""
+"""A file sink that returns to its position, whatever has happened to its file meanwhile."""
 
 from __future__ import annotations
 

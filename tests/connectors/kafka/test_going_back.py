@@ -1,4 +1,4 @@
-"""A log that lost its end, or was restored from an older copy, and has grown past the position since."""
+"""A log that lost its end, or was restored from an older copy, and has since grown past the position."""
 
 from __future__ import annotations
 

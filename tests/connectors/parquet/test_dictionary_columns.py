@@ -1,4 +1,4 @@
-"""Columns of texts that are read by their dictionaries."""
+"""Text columns that are read through their dictionaries."""
 
 from __future__ import annotations
 

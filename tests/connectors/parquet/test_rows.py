@@ -1,4 +1,4 @@
-"""Rows that stay columns until somebody looks at them, beside the dicts that they stand for."""
+"""Rows that stay columns until they are read, compared with the equal dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database of its own for each test, on the server of the session."""
+"""A new database for each test, on the server of the session."""
 
 from collections.abc import Iterator
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""A server that was restored from an older copy, or a promoted copy, and has written past the position since."""
+"""A server restored from an older copy, or a promoted standby, that has since written past the position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the ledger: its default name, the one that older versions made, and one that sinks of SQL share."""
+"""The ledger's table: its default name, the name in older versions, and a table shared with SQL sinks."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Changes of a table into another on Spark, in two runs of a job."""
+"""Changes of a table copied to another on Spark, in two runs of a job."""
 
 from datetime import timedelta
 from pathlib import Path

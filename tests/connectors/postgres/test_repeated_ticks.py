@@ -1,4 +1,4 @@
-"""Rows that change while Spark repeats a task that it lost: what was read at first is sent again."""
+"""Rows that change while Spark repeats a lost task: the first read is sent again."""
 
 import pickle
 from collections.abc import Callable

@@ -191,7 +191,7 @@ def test_unchanged_value_of_a_row_that_is_missing(table: Database, sinks: Any) -
     sink = sinks()
     sink.fence(owner())
     write(sink, change("update", None, {"id": 1, "a": 10, "note": UNCHANGED}))
-    with pytest.raises(PostgresError, match="1 rows that were to be updated are not there"):
+    with pytest.raises(PostgresError, match="1 rows to be updated are missing"):
         sink.commit([sink.prepare(1)])
 
 

@@ -1,4 +1,4 @@
-"""What the tests of Redis share."""
+"""Fixtures of the tests of Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream that is filled, trimmed and read in any order: every entry is read once, or its loss is told."""
+"""A stream that is filled, trimmed and read in any order: every entry is read once, or reported lost."""
 
 from __future__ import annotations
 

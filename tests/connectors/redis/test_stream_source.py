@@ -1,4 +1,4 @@
-"""Streams of Redis as sources: positions, losses, bad entries, and a server that is away."""
+"""Redis streams as sources: positions, losses, bad entries, and an unreachable server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database for a test: its URL, and what is in it as another client sees it."""
+"""A database for a test: its URL, and its content as seen by another client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that counts and sums numbers by key, keeps its state in a folder, and does what else its options say.
+"""A program that counts and sums numbers by key, keeps its state in a folder, and follows further options.
 
 ``python -m tests.processes.programs.counting FOLDER [OPTIONS]`` with the options of `Options`, as JSON. It says
 ``started`` when the first record flows, and writes every running total that it emits into a file.

@@ -1,4 +1,4 @@
-"""A program whose keys are of every kind that hashes differently in every process; it says where each one is.
+"""A program with keys of every kind that hashes differently in every process; it prints the worker of each.
 
 ``main(FOLDER, STOP)`` goes on from the last snapshot until a number of records, and prints the worker of each key that
 it met, as JSON.

@@ -1,4 +1,4 @@
-"""Keys and states of every shape and size come back as they were, or are refused by name."""
+"""Keys and states of every shape and size are restored unchanged, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver of a cluster of Spark on this machine: it does what it is asked to, a line of JSON for each thing.
+"""A driver of a Spark cluster on this machine: it executes requests, a line of JSON for each.
 
 ``python -m tests.spark.programs.cluster FOLDER MASTER``; see `tests.spark.clusters` for the other side.
 """

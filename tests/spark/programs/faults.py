@@ -1,4 +1,4 @@
-"""The dataflow that sums numbers by key while something goes wrong in its user functions, once or each time."""
+"""A dataflow that sums numbers by key while its user functions fail, once or each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose Java is going to die: it tells what came of that, as JSON.
+"""A run whose Java is going to die; it prints the outcome as JSON.
 
 ``python -m tests.spark.programs.java FOLDER WHOSE WHEN``: the session is "ours" or the "users"; Java dies when the run
 "goes on", which is for the test to see to, or when it "starts". See `tests.spark.test_java`.

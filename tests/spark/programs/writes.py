@@ -1,4 +1,4 @@
-"""Kills in the very middle of a write: of this process, or of the executor that it works for.
+"""Kills in the middle of a write: of this process, or of the executor that it works for.
 
 A file is written under a temporary name, and then linked to its place. So who is killed there leaves it ``torn``,
 ``written`` but not linked, or ``linked`` with nobody told.
