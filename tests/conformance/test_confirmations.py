@@ -185,6 +185,7 @@ def test_confirmation_before_readers_are_suspended(runtime: Any, store: Any, log
     assert whats.index("committed") < len(whats) - 1 - whats[::-1].index("suspended")
 
 
+@pytest.mark.slow
 def test_confirmations_while_the_run_goes_on(any_parallelism: Any, store: Any, log: Log) -> None:
     heard = Heard()
     with Started(any_parallelism(reading(Tracked(log, last=10**9)), store, OFTEN, listeners=[heard])) as started:
@@ -233,6 +234,7 @@ def test_no_confirmation_of_failed_snapshots(runtime: Any, store: Any, log: Log,
 
 
 @pytest.mark.fault("F16")
+@pytest.mark.slow
 def test_confirmed_positions_are_those_of_durable_snapshots(any_parallelism: Any, log: Log) -> None:
     job = any_parallelism(reading(Tracked(log, last=10**9)), Delayed(log), timedelta(milliseconds=1))
     with Started(job):

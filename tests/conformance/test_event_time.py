@@ -137,6 +137,7 @@ def test_one_step_and_two_go_on_from_the_same_epochs(tmp_path: Path, first: Any)
 
 
 @pytest.mark.parametrize("bound", [0, 3])
+@pytest.mark.slow
 def test_results_are_exactly_once(bound: int) -> None:
     items = [Timed({"at": n * 7 % 23 + n}, 0) for n in range(20)]
 

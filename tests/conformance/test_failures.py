@@ -184,12 +184,14 @@ def test_a_partitioner_answers_one_of_the_workers(any_parallelism: Any, answer: 
     assert "test_failures.py" in str(error)
 
 
+@pytest.mark.slow
 def test_debug_finds_a_message_that_is_kept_by_a_key_function() -> None:
     kept: list[Any] = []
     error = failure(lambda s: s.key_local("by", lambda m: kept.append(m) or 1), debug=True)
     assert "kept its message" in str(error)
 
 
+@pytest.mark.slow
 def test_debug_finds_a_message_that_is_kept_by_an_epoch_generator() -> None:
     kept: list[Any] = []
     error = failure(lambda s: s.generate_epochs("op", lambda m, _: kept.append(m)), debug=True)

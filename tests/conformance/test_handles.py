@@ -39,6 +39,7 @@ def test_a_started_run_ends_with_its_sources(runtime: Any, log: Log) -> None:
         handle.rescale(2)
 
 
+@pytest.mark.slow
 def test_a_started_run_serves_requests(runtime: Any, store: FsspecBackend) -> None:
     handle = runtime(endless, store).start()
     try:
@@ -73,6 +74,7 @@ def test_a_malformed_dataflow_is_refused_at_the_start(runtime: Any) -> None:
             made.start()
 
 
+@pytest.mark.slow
 def test_a_runtime_has_one_run_at_a_time(runtime: Any) -> None:
     made = runtime(endless)
     first = made.start()

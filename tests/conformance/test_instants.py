@@ -46,6 +46,7 @@ def run_once(runtime: Any, source: Any, store: FsspecBackend | None = None) -> l
     return [(it.value, it.timestamp) for it in sink]
 
 
+@pytest.mark.slow
 def test_a_periodic_source_runs_until_its_end(runtime: Any) -> None:
     every = timedelta(milliseconds=50)
     until = datetime.now(UTC) + timedelta(seconds=8 if "Spark" in repr(runtime) else 1)

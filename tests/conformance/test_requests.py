@@ -72,6 +72,7 @@ def test_snapshot_requested_after_a_rescale_is_of_the_new_workers(
 
 
 @pytest.mark.fault("C6")
+@pytest.mark.slow
 def test_failed_snapshot_is_reported_and_tried_again(runtime: Any, tmp_path: Path, lines: GrowingFile) -> None:
     backend = FsspecBackend(str(tmp_path / "kept"), retry_for=timedelta(milliseconds=1))
     data = tmp_path / "kept" / "default" / "d"

@@ -76,6 +76,7 @@ def test_an_example_runs_as_a_script_without_a_warning(name: str, tmp_path: Path
 @pytest.mark.parametrize(
     "name", [name for name, source in SOURCES.items() if "\ndef build_" in source and name != "first"]
 )
+@pytest.mark.slow
 def test_an_example_prints_the_same_on_three_workers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = importlib.import_module(f"examples.{name}")
     builds = [getattr(module, function) for function in dir(module) if function.startswith("build_")]
@@ -230,6 +231,7 @@ def test_log_sessions(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_scheduled_reports(run: Run) -> None:
     assert run("scheduled_reports") == [
         *("a run at 28 March 02:30", "a run at 29 March 03:00", "a run at 30 March 02:30"),

@@ -92,6 +92,7 @@ def test_keys_of_a_job_that_failed_are_not_compared_with_those_of_the_next() -> 
     assert kept.value is not None, "its traceback holds the operators of the first job"
 
 
+@pytest.mark.slow
 def test_cache_of_routes_is_bounded_and_belongs_to_its_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "_CACHED_ROUTES", 3)
     asked: list[Any] = []

@@ -152,6 +152,7 @@ def test_mistakes_are_refused_while_a_pattern_is_built(build: Callable[[], objec
     assert __file__ in caught.value.location
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_in_a_row_are_a_pattern() -> None:
     pattern = a
     for _ in range(999):

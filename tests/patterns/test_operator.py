@@ -138,6 +138,7 @@ def test_results_are_not_behind_epochs_nor_ahead_of_the_next(
 
 
 @given(pattern=patterns, items=histories)
+@pytest.mark.slow
 def test_checks_do_not_change_matches(pattern: Pattern[Any], items: list[Any]) -> None:
     plain, checked = outputs_of(items, 2, pattern), outputs_of(items, 2, pattern, runtime={"debug": True})
     assert [events_of(sink) for sink in checked] == [events_of(sink) for sink in plain]

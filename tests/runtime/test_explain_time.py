@@ -240,6 +240,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, script: Any, **options: Any) -
     return [record.getMessage() for record in caplog.records if "no epoch and no output" in record.getMessage()]
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     (warning,) = warnings_of(caplog, [Timed(1, 1), *[PAUSE(50)] * 8])
     assert warning.startswith("no epoch and no output for 60 s, while operators wait:\noperator 'hourly' has 1 window")
@@ -255,6 +256,7 @@ def test_a_run_that_waits_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     ],
     ids=["soon over", "epochs", "nothing open"],
 )
+@pytest.mark.slow
 def test_a_run_that_goes_on_does_not_warn(caplog: pytest.LogCaptureFixture, script: Any) -> None:
     assert warnings_of(caplog, script) == []
 

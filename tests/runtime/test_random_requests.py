@@ -84,6 +84,7 @@ def last(sums: VecSink[Any, Any, Any], before: dict[int, int]) -> dict[int, int]
     workers=st.integers(1, 3),
     periodic=st.booleans(),
 )
+@pytest.mark.slow
 def test_each_request_is_answered_in_order_and_changes_nothing(
     kind: Any, plan: dict[int, list[Any]], stops: list[int], workers: int, periodic: bool
 ) -> None:
@@ -107,6 +108,7 @@ def test_each_request_is_answered_in_order_and_changes_nothing(
 
 @pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime])
 @given(plan=st.dictionaries(st.integers(1, 8), st.lists(ASKED, min_size=1, max_size=3), max_size=5))
+@pytest.mark.slow
 def test_without_a_persistence_rescales_are_answered(kind: Any, plan: dict[int, list[Any]]) -> None:
     wanted = {tick: [what for what in asked if what != "snapshot"] for tick, asked in plan.items()}
     asking = Asking(wanted, None)

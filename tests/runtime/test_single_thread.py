@@ -96,6 +96,7 @@ def start(block: str = "") -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_signal_stops_at_the_end_of_the_tick(number: signal.Signals) -> None:
     process = start()
     process.send_signal(number)
@@ -156,6 +157,7 @@ def test_stop_may_come_from_user_code() -> None:
     assert collected.values[:6] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_an_idle_dataflow_rests_and_wakes_for_new_data() -> None:
     source = Idle()
     collected: VecSink[Any, Any, Any] = VecSink()

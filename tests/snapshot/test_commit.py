@@ -492,6 +492,7 @@ ROUNDS, RUNNERS = 50, 8
 
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("kind", ["memory", "local"])
+@pytest.mark.slow
 def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str) -> None:
     store: Store = HookedStore() if kind == "memory" else LocalStore(tmp_path)
     backend = StoreBackend(store)

@@ -334,6 +334,7 @@ def test_a_frame_that_is_not_one_frame_of_the_size_told_is_refused(frame: bytes)
 
 @pytest.mark.parametrize("told", [1000, 1 << 40, 1 << 60])
 @pytest.mark.parametrize("lies", [False, True])
+@pytest.mark.slow
 def test_no_more_is_made_of_a_frame_than_it_may_be(told: int, lies: bool) -> None:
     program = f"""
 import resource

@@ -114,6 +114,7 @@ def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.Mon
         job.session.check()
 
 
+@pytest.mark.slow
 def test_a_thread_whose_session_nobody_closed_ends_with_it() -> None:
     background = ThreadExecutor()
     assert background.submit(lambda: 7).result(60) == 7

@@ -114,6 +114,7 @@ def server() -> Iterator[FaultyS3]:
         yield started
 
 
+@pytest.mark.slow
 def test_remote_changes_are_signed_and_passing_failures_retried(
     server: FaultyS3, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -168,6 +168,7 @@ plans = st.lists(
     small=st.sampled_from([0, 200, 64 << 10]),
     piece=st.sampled_from([1, 500, 4 << 20]),
 )
+@pytest.mark.slow
 def test_repeated_tasks_send_only_what_their_state_holds(
     name: str, plans: list[Plan], fails: frozenset[int], small: int, piece: int
 ) -> None:

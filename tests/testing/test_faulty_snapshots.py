@@ -55,6 +55,7 @@ def test_without_a_fault_the_second_run_goes_on_where_the_first_ended() -> None:
 @pytest.mark.parametrize("folder", ["/m/", "/d/"])
 @pytest.mark.parametrize("nth", [0, 1])
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after", "error_before", "error_after", "throttled", "late"])
+@pytest.mark.slow
 def test_a_fault_in_any_write_leaves_the_total_right(kind: str, folder: str, nth: int) -> None:
     job = RunningSum([Fault(kind, "write", folder, nth)])
 

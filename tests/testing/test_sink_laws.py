@@ -421,6 +421,7 @@ def test_the_law_that_a_sink_breaks(law: str, kind: type[Good]) -> None:
         assert_sink(lambda: kind(table), lambda: table.rows, copy_output=table.copied, secrets=["hush"])
 
 
+@pytest.mark.slow
 def test_a_good_sink() -> None:
     table = Table()
     assert_sink(
@@ -435,6 +436,7 @@ def test_a_good_sink() -> None:
 
 
 @pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.slow
 def test_a_sink_into_a_database(staged: bool, tmp_path: Path) -> None:
     path = tmp_path / "outside.db"
     assert_sink(lambda: LedgerSink(path, staged=staged), lambda: rows_of(path), copy_output=lambda: copied_folder(path))
@@ -452,6 +454,7 @@ def test_every_law_in_the_docstring() -> None:
     assert all(f"- ``{law}``:" in text for law in SINK_LAWS)
 
 
+@pytest.mark.slow
 def test_sink_that_does_not_notice_a_frozen_system() -> None:
     table = Table()
     with pytest.raises(AssertionError, match=r"'frozen' is broken: commit\(\) raised no error in 1 s"):

@@ -9,6 +9,7 @@ from functools import cache
 from itertools import takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def cases(draw: st.DrawFn) -> tuple[Expression, str, datetime]:
 
 @settings(max_examples=settings().max_examples // 4)  # each goes through days of minutes
 @given(cases(), st.integers(-2 * 3600, 2 * 3600) | st.integers(-48 * 3600, 48 * 3600))
+@pytest.mark.slow
 def test_instants_are_those_of_the_clock_forward_backward_and_resumed(
     case: tuple[Expression, str, datetime], seconds: int
 ) -> None:

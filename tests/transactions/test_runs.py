@@ -186,6 +186,7 @@ def test_a_run_waits_for_a_snapshot_when_too_many_transactions_are_pending(job: 
 
 @pytest.mark.usefixtures("full_disk")  # failed snapshots are tried again at once
 @pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime])
+@pytest.mark.slow
 def test_a_run_that_waits_for_a_snapshot_is_explained(job: Job, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     freed, put_new = threading.Event(), LocalStore.put_new
 

@@ -131,6 +131,7 @@ def test_a_snapshot_of_a_span_that_stays_keeps_what_it_had(tmp_path: Path) -> No
         max_size=4,
     )
 )
+@pytest.mark.slow
 def test_windows_are_kept_that_every_run_has_kept(legs: list[Leg]) -> None:
     backend, records, found = in_memory(), [], []
     for more, until in legs:

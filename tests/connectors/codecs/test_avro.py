@@ -108,6 +108,7 @@ def test_schema_of_another_kind(server: FakeRegistry) -> None:
         AvroDecoder(registry=registry_at(server)).decode(frame(number) + b"\x0e\x00")
 
 
+@pytest.mark.slow
 def test_registry_that_is_away_for_a_while(server: FakeRegistry) -> None:
     number = server.add(SALE)
     server.failures = [503, 404, 429]  # 404 is what a proxy says

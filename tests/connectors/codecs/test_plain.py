@@ -18,6 +18,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=3))
+@pytest.mark.slow
 def test_json_there_and_back(values: list[object]) -> None:
     assert JsonDecoder().decode_column(JsonEncoder().encode_column(values)) == values
 

@@ -132,6 +132,7 @@ def test_formatter_gets_the_message(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 0])
+@pytest.mark.slow
 def test_request_repeated_with_its_key(server: Server, status: int) -> None:
     server.answers += [(status, {}, b"later")] * 3
     sink: HttpSink[Any, Any, Any] = HttpSink(server.url)
@@ -267,6 +268,7 @@ def test_status_of_an_answer_whose_body_never_ends(server: Server) -> None:
     assert server.bodies == [[1], [2]]
 
 
+@pytest.mark.slow
 def test_head_of_an_answer_that_drips(server: Server) -> None:
     server.answers += [(-100, {}, b"")] * 2
     sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=1, timeout=0.5, retries=1)

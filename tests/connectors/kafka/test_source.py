@@ -441,6 +441,7 @@ def test_secrets_are_not_shown(settings: dict[str, Any]) -> None:
     assert "hunter2" not in f"{caught.value!r} {source!r} {vars(source)!r} {caught.value.__context__!r}"
 
 
+@pytest.mark.slow
 def test_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("malflow.connectors.kafka.topics.REQUEST_SECONDS", 1.0)
     source = KafkaSource("t", servers="127.0.0.1:1", settings={"sasl.password": "hunter2"})

@@ -41,6 +41,7 @@ def drain(reader: Any) -> None:
         reader.poll_batch(300)
 
 
+@pytest.mark.slow
 def test_glob_resume_and_columns_that_are_not_fetched(s3: FaultyS3) -> None:
     put(s3, 20_000)
     source = ParquetSource(f"s3://{s3.bucket}/in/*.parquet", row="n", storage_options=s3.options)

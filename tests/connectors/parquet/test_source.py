@@ -321,6 +321,7 @@ def test_finished_file_that_was_removed_or_replaced(tmp_path: Path) -> None:
     assert not source.build_part(path, None).is_finished()
 
 
+@pytest.mark.slow
 def test_large_rows_in_small_batches(tmp_path: Path) -> None:
     path = write(tmp_path, group=100, n=list(range(100)), blob=[os.urandom(1 << 20)] * 100)
     partition = ParquetSource(path).build_part(path, None)

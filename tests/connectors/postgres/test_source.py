@@ -187,6 +187,7 @@ def test_value_that_python_lacks_in_a_row(database: Database) -> None:
         read_all(PostgresSource(database.dsn, "t").build_part("t", None))
 
 
+@pytest.mark.slow
 def test_log_of_a_server_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
     source = PostgresSource("host=127.0.0.1 port=1 dbname=x", "t", retry_for=timedelta(seconds=60))
     reader = source.build_part("t", None)

@@ -317,6 +317,7 @@ def nested(depth: int, wrap: Any) -> Any:
         (lambda inner: ([[[[[[[[[inner]]]]]]]]],), 36, 60),
     ],
 )
+@pytest.mark.slow
 def test_nesting_is_bounded_and_what_can_be_written_can_be_read(wrap: Any, fits: int, exceeds: int) -> None:
     deep = nested(fits, wrap)
     outcome: list[bool] = []

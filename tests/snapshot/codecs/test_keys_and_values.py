@@ -93,6 +93,7 @@ def test_key_that_does_not_equal_its_copy_is_refused(key: Any) -> None:
 
 
 @pytest.mark.fault("E15")
+@pytest.mark.slow
 def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
     store = HookedStore()
@@ -106,6 +107,7 @@ def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.Mon
 
 @pytest.mark.fault("E16")
 @CODECS
+@pytest.mark.slow
 def test_too_deeply_nested_state_is_refused_by_name(codec: str) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
