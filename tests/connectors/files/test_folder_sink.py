@@ -50,6 +50,12 @@ class Folder:
     def files(self) -> list[str]:
         return sorted(self.filesystem.glob(f"{self.url}part-*"))
 
+    def lines(self) -> list[Any]:
+        """Return the values in the folder's files, read by nothing of malflow and with few requests."""
+        files = self.files
+        contents = self.filesystem.cat(files) if files else {}
+        return [json.loads(line) for file in sorted(contents) for line in contents[file].splitlines()]
+
     def values(self, source: Any = JsonLinesSource, glob: str = "") -> list[Any]:
         """Return what a source reads from the folder."""
         read = source(f"{self.url}{glob}", storage_options=self.options)
@@ -106,7 +112,7 @@ def test_laws_of_lines_in_a_folder(folder: Folder) -> None:
 
     assert_sink(
         folder.sink,
-        folder.values,
+        folder.lines,
         copy_output=copied if "://" not in folder.url else None,
         secrets=[text for name, text in folder.options.items() if name == "secret"],
     )
