@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,6 +25,11 @@ settings.register_profile("dev", _anyhow, max_examples=25)
 settings.register_profile("ci", _anyhow, max_examples=100, derandomize=True)
 settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes for ``-n auto``: three for two processors, as tests wait for servers and Java."""
+    return math.ceil((os.cpu_count() or 1) * 1.5)
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:
