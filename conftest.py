@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -25,6 +26,15 @@ settings.register_profile("dev", _anyhow, max_examples=25)
 settings.register_profile("ci", _anyhow, max_examples=100, derandomize=True)
 settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+gc.disable()  # until all tests are collected: nothing of them is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests and all imported modules out of later collections of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
