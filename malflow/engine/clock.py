@@ -1,4 +1,4 @@
-"""The clock of a run, which its ticks take their time from."""
+"""The clock of a run, which sets the time of its ticks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["RunClock"]
 
 
 class RunClock:
-    """The system's clock, except that it never goes back, not even to before the snapshot that a run continues from.
+    """The system's clock, but never going back, not even before the snapshot that a run continues from.
 
     Attributes:
         now: the time of the last reading, in UTC.
-        started: the time of the first one.
+        started: the time of the first reading.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class RunClock:
         self._ahead = timedelta(0)
 
     def advance_to(self, time: datetime | None) -> None:
-        """Set the earliest time that may be read; None if it is not known."""
+        """Set the earliest time that may be read; None if unknown."""
         if time is not None:
             self.now = max(self.now, time)
 
@@ -32,7 +32,7 @@ class RunClock:
         return self.now, self.started
 
     def skip(self, time: timedelta) -> None:
-        """Advance by some time at once, as scripts of tests say."""
+        """Advance by some time at once, for test scripts."""
         if time:
             self.read()
             self.now += time

@@ -1,4 +1,4 @@
-"""Parts of sources that appear during a run, where a source lists them again and again."""
+"""Discovery of new parts during a run, from sources that list their parts repeatedly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Change", "Discovery", "discovering", "refuse_unfinished", "with_wait
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How the parts of a source have changed.
+    """A change in the parts of a source.
 
     Attributes:
         new: the parts that were not listed before.
-        gone: those that are listed no more.
+        gone: the parts that are no longer listed.
     """
 
     new: Sequence[Any]
@@ -31,10 +31,10 @@ class Change:
 
 
 def discovering(program: Program) -> dict[str, timedelta]:
-    """Return how often the parts are listed again, of the sources that want it.
+    """Return the interval between listings, for each source with discovery.
 
     Raises:
-        GraphError: if that is not a time.
+        GraphError: if an interval is not a positive timedelta.
     """
     found: dict[str, timedelta] = {}
     for vertex in program.vertices:
@@ -54,14 +54,14 @@ def discovering(program: Program) -> dict[str, timedelta]:
 
 
 class Discovery:
-    """Lists the parts of sources again when it is time; used between ticks.
+    """Lists the parts of sources again when due; used between ticks.
 
     Args:
         program: the program.
-        listed: the parts of each source as they are known.
+        listed: the known parts of each source.
 
     Raises:
-        GraphError: if a source has a ``discover_every`` that is not a time.
+        GraphError: if a source has a ``discover_every`` that is not a positive timedelta.
     """
 
     def __init__(self, program: Program, listed: Mapping[str, Sequence[Any]]) -> None:
@@ -73,9 +73,9 @@ class Discovery:
         self._due = {name: now + every.total_seconds() for name, every in self._every.items()}
 
     def find(self) -> Iterator[tuple[str, Change | OperatorError]]:
-        """List the parts of the sources that are due, and yield how they have changed, or why they can't be listed.
+        """List the parts of the sources that are due; yield each source's change, or its error.
 
-        Each change is reported once. A source whose parts can't be listed is asked again when it is due the next time.
+        Each change is reported once. A source that fails is tried again when it is next due.
         """
         now = time.monotonic()
         for name in [name for name, due in self._due.items() if now >= due]:
@@ -99,15 +99,15 @@ class Discovery:
 
 
 def with_waiting(live: Collection[Place], places: Iterable[Place], names: Collection[str]) -> set[Place]:
-    """Return the places at which a source is not finished.
+    """Return the places at which a source may still emit records.
 
-    A source that discovers parts is finished where its parts are, as long as it has unfinished ones elsewhere. If it
-    has none, it is finished nowhere, since the next one may come to any worker.
+    A source with discovery may finish on a worker as long as it has unfinished parts elsewhere. If all its parts are
+    finished, it counts as unfinished everywhere, since any worker may receive the next part.
 
     Args:
         live: the places with unfinished parts.
         places: all places.
-        names: the sources that discover parts.
+        names: the sources with discovery.
     """
     waiting = set(names).difference(name for name, _ in live)
     return {*live, *(place for place in places if place[0] in waiting)}
@@ -116,7 +116,7 @@ def with_waiting(live: Collection[Place], places: Iterable[Place], names: Collec
 def refuse_unfinished(
     program: Program, name: str, gone: Iterable[Any], states: Mapping[int, Mapping[Any, Any]]
 ) -> None:
-    """Refuse to continue without parts that are listed no more, unless their readers say that they are finished.
+    """Raise if parts that are no longer listed are unfinished, judging by their readers.
 
     Args:
         program: the program.

@@ -1,7 +1,7 @@
-"""Edges along which no records come, which hold no epoch back.
+"""Idle edges, on which no records can arrive and which hold no epoch back.
 
-Where epochs (watermarks) of several generators meet, the edge of one whose source has ended counts until the others
-have ended as well: its generator follows them, so that what is kept for an epoch on its way comes out in time.
+Where epochs (watermarks) of several generators meet, the edge of one whose source has ended counts until all have
+ended: its generator follows the others, so that records held upstream for an epoch are released on time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Feed", "Idle", "feeds_of", "idleness", "places_near"]
 
 
 class Idle(IntEnum):
-    """Whether records may come along an edge; an edge from which none come holds no epoch back."""
+    """Whether records may arrive on an edge; an idle edge holds no epoch back."""
 
     BUSY = 0
     ENDED = 1
@@ -30,10 +30,10 @@ class Feed:
     """The sources upstream of an edge.
 
     Attributes:
-        local: those whose records come from the same worker.
-        remote: those whose records may come from any worker, for there is an exchange between.
-        met: those of all generators of epochs (watermarks) that its own ones meet downstream, and follow once their
-            sources have ended.
+        local: the sources whose records come from the same worker.
+        remote: the sources whose records may come from any worker, through an exchange.
+        met: the sources of all epoch (watermark) generators that the edge's own ones meet downstream, and follow once
+            their sources have ended.
     """
 
     local: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Feed:
 
     @property
     def all(self) -> frozenset[str]:
-        """The sources upstream, wherever they are."""
+        """All sources upstream, local and remote."""
         return self.local | self.remote
 
 
@@ -82,11 +82,11 @@ def _sources_met(program: Program) -> dict[str, frozenset[str]]:
 
 
 def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> Idle:
-    """Return how idle an edge is.
+    """Return the idleness of an edge.
 
     Args:
         feed: the sources upstream of it.
-        worker: the worker that it begins at.
+        worker: the worker at which it begins.
         parts: the parts of each source on each worker.
         ended: the sources that have no unfinished part on any worker.
     """
@@ -97,11 +97,11 @@ def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> I
 
 
 def places_near(feed: Feed, worker: int, parts: Parts) -> list[Place]:
-    """Return the sources and workers that have parts and from which records come to an edge.
+    """Return the sources and workers with parts whose records reach an edge.
 
     Args:
         feed: the sources upstream of it.
-        worker: the worker that it begins at.
+        worker: the worker at which it begins.
         parts: the parts of each source on each worker.
     """
     near = [(name, worker) for name in sorted(feed.local) if parts[name][worker]]

@@ -1,15 +1,15 @@
 """Advance the epochs (watermarks) of idle or finished generators, so that they do not hold back the others.
 
-Such a generator would hold back the operators after an exchange, a union or a join. Three kinds are lifted to the least
-epoch of those that are active:
+Such a generator would hold back the operators after an exchange, a union or a join. Three kinds advance ("are lifted")
+to the least epoch of the active ones:
 
-- on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
-  more records in a later run, those that it has passed are late;
-- one whose source has finished on all workers. It follows the generators that its stream meets downstream, so that
-  windows that it feeds close before the windows that take their results. It waits while an upstream operator, which
-  has the epochs of another generator, still holds records for it;
-- with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
-  downstream. If all of them are silent, their time advances by the clock, from the greatest epoch.
+- a generator on a worker whose parts of the source have finished. The lift is part of its state: if the source has more
+  records in a later run, those at or before the epoch are late;
+- a generator whose source has finished on all workers. It follows the generators that its stream meets downstream, so
+  that the windows that it feeds close before downstream windows do. It waits while an upstream operator, with the
+  epochs of another generator, still holds records for it;
+- with ``idle_after``, a generator that has been silent for that long. It follows the active generators that its stream
+  meets downstream. If all of them are silent, their time advances from the greatest epoch with the clock.
 
 The runtime finds the lifts between ticks from the reports of all workers, and makes them part of the next tick.
 """
@@ -39,7 +39,7 @@ class Member(NamedTuple):
     Attributes:
         name: the operator's name.
         epoch, is_finished: as in `Reached`.
-        over: its silence beyond ``idle_after``; None if it is not silent for so long.
+        over: its silence beyond ``idle_after``; None if it has not been silent for that long.
         is_timed: whether silent members wait for it while it is not silent.
     """
 
@@ -51,11 +51,11 @@ class Member(NamedTuple):
 
 
 Reports = Sequence[tuple[int, Mapping[str, Sequence[Reached]]]]
-"""Workers, and how far the generators of a stage have come on them: see `malflow.engine.worker.Worker.reached`."""
+"""Workers, with the progress of a stage's generators: see `malflow.engine.worker.Worker.reached`."""
 
 
 class Lifts:
-    """Finds the epochs to which generators are to be lifted.
+    """Determines the epochs to which generators are lifted.
 
     Args:
         program: the program.
@@ -80,12 +80,12 @@ class Lifts:
         self.wants_all = program.lifts_silent
 
     def after(self, reports: Reports, quiet: frozenset[Place], quiet_time: timedelta) -> dict[str, Any]:
-        """Return the epochs, by generator.
+        """Return the lifts after a tick, by generator.
 
         Args:
             reports: the reports of the workers at the end of a tick.
             quiet: the sources and workers that emitted nothing in that tick.
-            quiet_time: by how much their silence has grown.
+            quiet_time: the growth of their silence.
         """
         coming = Tick(quiet=quiet, quiet_time=quiet_time)
         waited_for = {name for _, report in reports for name, them in report.items() if any(it.holds for it in them)}
@@ -98,7 +98,9 @@ class Lifts:
                 for reached in report.get(name, ())
                 if not reached.holds
             ]
-            is_ending = all(reached.is_finished for _, _, reached in known)  # then nobody is left to wait for
+            is_ending = all(
+                reached.is_finished for _, _, reached in known
+            )  # then there is no generator left to wait for
             waits = () if is_ending else waited_for
             members = [
                 self._member(name, worker, reached, coming, goes_on=name in waits) for name, worker, reached in known
@@ -107,7 +109,7 @@ class Lifts:
         return lifts
 
     def waiting(self, lifts: Mapping[str, Any], reports: Reports) -> frozenset[str]:
-        """Return the sources that have not ended yet: a finished generator that they feed is still to be lifted."""
+        """Return the sources that have not ended, since a finished generator that they feed still needs a lift."""
         finished = {
             name for _, report in reports for name, them in report.items() if any(it.is_finished for it in them)
         }
@@ -123,7 +125,7 @@ class Lifts:
         return Member(name, reached.epoch, reached.is_finished and not goes_on, over, is_timed)
 
     def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
-        """Return the epoch to which the silent members of a group are lifted; None if they are not."""
+        """Return the epoch to which the silent members of a group are lifted, or None."""
         members = [it for it in members if it.is_timed]
         going = [it for it in members if not it.is_finished]
         busy = [it.epoch for it in going if it.over is None]
@@ -138,12 +140,12 @@ class Lifts:
 
 
 def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection[str]] = ()) -> dict[str, Any]:
-    """Return the lifts within a group, by generator: of finished members to the least epoch of those that are active.
+    """Return the lifts within a group, by generator: finished members to the least epoch of the active ones.
 
     Args:
         members: the members of the group.
-        time: the epoch to which silent members are lifted; None if they are not.
-        meetings: the generators whose streams meet, for each place where some do.
+        time: the epoch to which silent members are lifted, or None.
+        meetings: the generators whose streams meet, for each place where streams meet.
     """
     lifts: dict[str, Any] = {}
     going: dict[str, list[Any]] = {it.name: [] for it in members}
@@ -162,14 +164,14 @@ def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection
 
 
 def followed(meetings: Sequence[Collection[str]], going: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the epochs which the generators follow that have finished everywhere.
+    """Return the epochs for generators that have finished everywhere, by generator.
 
-    Where its stream meets others, one follows the least of them; where it meets several in turn, the greatest of these,
-    so that it holds nobody back. Those that have finished too count by what they follow themselves.
+    At a place where its stream meets others, a generator follows the least of them; with several places, the greatest
+    of these, so that it holds none back. Other finished generators count with the epoch that they follow themselves.
 
     Args:
-        meetings: the generators whose streams meet, for each place where some do.
-        going: the epochs of the active members, by generator; None for one without.
+        meetings: the generators whose streams meet, for each place where streams meet.
+        going: the epochs of the active members, by generator; None for a generator without one.
 
     >>> followed([{"a", "b"}, {"b", "c"}], {"a": [], "b": [], "c": [7, 5, None]})
     {'b': 5, 'a': 5}

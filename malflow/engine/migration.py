@@ -1,4 +1,4 @@
-"""States of older versions, brought to the form that the program has now."""
+"""Migration of states from older versions to the program's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["migrate_states"]
 def migrate_states(
     program: Program, states: OldStates, versions: Mapping[str, int]
 ) -> dict[str, dict[int, Mapping[Any, Any]]]:
-    """Bring states of older versions to those of the program; leave out the others.
+    """Migrate states of older versions to the program's; omit states that the program does not have.
 
     Args:
         program: the program.
@@ -26,8 +26,8 @@ def migrate_states(
         versions: the version of each state in it.
 
     Raises:
-        SnapshotError: if a state is of a newer version, or there is no migration.
-        OperatorError: if a migration fails, or returns something other than a state.
+        SnapshotError: if a state has a newer version, or has no migration.
+        OperatorError: if a migration fails, or does not return a state.
     """
     found: dict[str, dict[int, Mapping[Any, Any]]] = {}
     for vertex in program.vertices:
@@ -36,8 +36,8 @@ def migrate_states(
             version = versions.get(node.name, 1)
             if version > node.version:
                 raise SnapshotError(
-                    f"operator '{node.name}' has states of version {version} in the snapshot and knows version "
-                    f"{node.version} only; run a program of that version, or restore an older snapshot"
+                    f"operator '{node.name}' has states of version {version} in the snapshot, but supports only "
+                    f"version {node.version}; run a program of version {version}, or restore an older snapshot"
                 )
             if version < node.version:
                 found[node.name] = {
@@ -49,11 +49,11 @@ def migrate_states(
 
 
 def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
-    """Refuse a state that a migration returned unchanged, since its class no longer exists."""
+    """Reject a state that a migration returned with an object whose class no longer exists."""
     if old_kind(states.values()) is None:
         return
     key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
-    reason = f"it must return a state of its own; got {short_repr(state)}, with an old {old_kind((state,))} in it"
+    reason = f"it must return a new state; got {short_repr(state)}, with an old {old_kind((state,))} in it"
     raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
 
 
@@ -65,8 +65,8 @@ def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Ite
     migrate = node.migrate
     if migrate is None:
         raise SnapshotError(
-            f"operator '{node.name}' has version {node.version} and its states in the snapshot have version {version}; "
-            "give it migrate=, a function (old_state, old_version) -> state"
+            f"operator '{node.name}' has version {node.version}, but its states in the snapshot have version "
+            f"{version}; pass migrate=, a function (old_state, old_version) -> state"
         )
     for key, state in states.items():
         about = _migration(key, state, version)

@@ -1,4 +1,4 @@
-"""Parts of sources that a snapshot names otherwise than the program does now."""
+"""Parts of sources whose names in a snapshot differ from their current names."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _log = logging.getLogger("malflow.runtime")
 def with_present_names(
     program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates, parallelism: int
 ) -> OldStates:
-    """Rename the positions and epochs of parts whose names have changed, and move them to the workers of the new names.
+    """Rename the positions and epochs of renamed parts, and move them to the workers of the new names.
 
-    A source whose parts may have had other names has a method ``present_part(part)``. A warning is logged if a source
-    that was read before has only new parts.
+    A source with renamed parts has a method ``present_part(part)``. A warning is logged if a source that was read
+    before has only new parts.
 
     Args:
         program: the program.
         listed: the parts of each source.
         states: the states in the snapshot.
-        parallelism: how many workers had them.
+        parallelism: the number of workers that had them.
     """
     names: dict[Any, Any] = {}
     present = dict(states)
@@ -53,7 +53,7 @@ def with_present_names(
 
 
 def _names(impl: Any, known: list[Any]) -> dict[Any, Any]:
-    """Return the new names by the old ones; a part that has its present name already is the one that counts."""
+    """Return the new names by the old ones; a part with its current name takes precedence."""
     if not hasattr(impl, "present_part"):
         return {}
     taken, names = set(known), {}
@@ -73,7 +73,7 @@ def _moved(
     Args:
         by_worker: the state by worker.
         names: the new key and its part, by the old key.
-        parallelism: how many workers there were.
+        parallelism: the former number of workers.
     """
     moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
     got: set[int] = set()
@@ -88,7 +88,7 @@ def _moved(
             if target != worker:
                 got.add(target)
     for worker in got:
-        if moved[worker].get("idle") == Idle.EMPTY:  # of epochs: it has a part now
+        if moved[worker].get("idle") == Idle.EMPTY:  # of epochs: the worker has a part now
             moved[worker]["idle"] = int(Idle.ENDED)
     return moved
 
@@ -97,7 +97,8 @@ def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None
     if listed and known and listed.isdisjoint(known):
         _log.warning(
             "source '%s' has %d parts, all of them new, and none of the %d that were read before: they are read from "
-            "their beginning; if they are the same under other names, such as after a mount was moved, put these back",
+            "their beginning; if they are the same under other names, such as after a mount was moved, restore the old "
+            "names",
             source,
             len(listed),
             len(known),

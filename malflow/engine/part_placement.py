@@ -1,4 +1,4 @@
-"""Which worker holds which parts of the sources."""
+"""The assignment of the sources' parts to workers."""
 
 from __future__ import annotations
 

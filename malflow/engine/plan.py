@@ -1,4 +1,4 @@
-"""From a graph to a program: stages, and the channels between them."""
+"""Compiles a graph to a program: stages, and the channels between them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Channel:
 
     Attributes:
         number: its index in the `channels` of the program, by which runtimes address it.
-        source: the output it begins at.
-        target: the vertex it leads to.
+        source: the output where it begins.
+        target: the vertex where it ends.
         edge: which input of that vertex it is.
-        partitioner: chooses the worker of each record; None where records stay on their worker.
-        name: the operator it belongs to, for errors.
+        partitioner: chooses the worker of each record; None if records stay on their worker.
+        name: its operator, for errors.
     """
 
     number: int
@@ -65,8 +65,8 @@ class Step:
 
     Attributes:
         vertex: its index in the graph.
-        edges: how many inputs it has; 1 for a source.
-        timed: whether epochs are generated downstream, so that the order in which it merges can make records late.
+        edges: the number of inputs; 1 for a source.
+        timed: whether epochs are generated downstream, so that the merge order can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the numbers of the channels that begin there.
     """
@@ -89,7 +89,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A dataflow that is ready to run: checked, ordered, and picklable as far as the user's functions are."""
+    """A dataflow that is ready to run: checked, ordered, and picklable if the user's functions are."""
 
     vertices: tuple[Vertex, ...]
     stages: tuple[Stage, ...]
@@ -134,12 +134,12 @@ class Program:
 
     @property
     def without_positions(self) -> list[str]:
-        """The sources whose readers have no positions, and which begin anew in each run."""
+        """The sources whose readers have no positions, so that they start over in each run."""
         return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]
 
     @property
     def lifts_silent(self) -> bool:
-        """Whether a generator of epochs advances without input, by ``idle_after``."""
+        """Whether any epoch generator advances without input, by ``idle_after``."""
         return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
 
 
@@ -149,7 +149,7 @@ def key_of_count(name: str, it: str) -> str:
 
 
 def epochs_along(program: Program) -> list[frozenset[str]]:
-    """Return, for each vertex, the generators of epochs (watermarks) whose epochs its output carries.
+    """Return, for each vertex, the epoch (watermark) generators whose epochs its output carries.
 
     Epochs do not pass another generator, nor new timestamps.
     """
@@ -165,7 +165,7 @@ def epochs_along(program: Program) -> list[frozenset[str]]:
 
 
 def generators_behind(program: Program) -> list[frozenset[str]]:
-    """Return, for each vertex, the generators of epochs (watermarks) to which its output comes."""
+    """Return, for each vertex, the epoch (watermark) generators downstream of it."""
     behind: list[frozenset[str]] = [frozenset()] * len(program.vertices)
     for index, vertex in reversed([*enumerate(program.vertices)]):
         issued = frozenset({vertex.node.name}) if vertex.node.issues_epochs else frozenset[str]()
@@ -175,7 +175,7 @@ def generators_behind(program: Program) -> list[frozenset[str]]:
 
 
 def meetings(program: Program) -> list[frozenset[str]]:
-    """Return, for each vertex with several inputs, the generators of epochs whose streams meet there."""
+    """Return, for each vertex with several inputs, the epoch generators whose streams meet there."""
     carried = epochs_along(program)
     met = [
         frozenset[str]().union(*(carried[port.vertex] for port in vertex.inputs))
@@ -186,7 +186,7 @@ def meetings(program: Program) -> list[frozenset[str]]:
 
 
 def epoch_groups(program: Program) -> list[frozenset[str]]:
-    """Return the generators of epochs (watermarks) in groups of those whose streams meet downstream."""
+    """Return the epoch (watermark) generators, grouped by whether their streams meet downstream."""
     groups = {name: {name} for name in program.generators}
     for met in meetings(program):
         together = set().union(*(groups[name] for name in met))
@@ -195,12 +195,12 @@ def epoch_groups(program: Program) -> list[frozenset[str]]:
 
 
 def compile_graph(graph: Graph) -> Program:
-    """Finish a graph and cut it into stages.
+    """Complete a graph and cut it into stages.
 
     A vertex runs in the latest stage of its inputs, an exchange one stage later than its input.
 
     Raises:
-        GraphError: if the graph is not complete.
+        GraphError: if the graph can't be completed.
     """
     graph.close()
     vertices = tuple(graph.vertices)
@@ -233,7 +233,7 @@ def _partitioner(node: Node) -> Partitioner | None:
 
 
 def _check_targets(vertices: tuple[Vertex, ...]) -> None:
-    """Refuse two sinks that would write into each other's output.
+    """Check that no two sinks write to the same file.
 
     Raises:
         GraphError: naming both.
@@ -244,15 +244,15 @@ def _check_targets(vertices: tuple[Vertex, ...]) -> None:
         other, holder = taken.setdefault(target, (name, impl))
         if holder is not impl:
             raise GraphError(
-                f"sinks '{other}' and '{name}' both write to '{target}'; give each a file of its own, or join "
-                "their streams by .union() and write them with one sink",
+                f"sinks '{other}' and '{name}' both write to '{target}'; use a separate file for each, or merge their "
+                "streams by .union() and write them with one sink",
                 operator=name,
                 location=vertex.location,
             )
 
 
 def refuse_to_write_input(program: Program, parts: Mapping[str, Iterable[object]]) -> None:
-    """Refuse a sink that would write to a file which a source reads.
+    """Check that no sink writes to a file that a source reads.
 
     Args:
         program: the program.
@@ -274,7 +274,7 @@ def refuse_to_write_input(program: Program, parts: Mapping[str, Iterable[object]
 
 
 def _targets(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]:
-    """Yield the sinks that can go back in a file, and the file of each."""
+    """Yield the resumable sinks that write to a file, with the file."""
     for vertex in vertices:
         impl = vertex.node.sink.impl if isinstance(vertex.node, SinkNode) else None
         target = getattr(impl, "target", None)

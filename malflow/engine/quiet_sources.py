@@ -1,4 +1,4 @@
-"""The silence of sources: how much tick time has passed while they emitted nothing."""
+"""The silence of sources: the tick time in which they emitted nothing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _NONE = timedelta(0)
 
 
 class QuietSources:
-    """Which sources emitted nothing in the last tick of a run, and the time between its ticks.
+    """The sources that emitted nothing in the last tick of a run, and the time between its ticks.
 
-    Before the first tick, all of them: nothing is known, and no time has passed.
+    Before the first tick, these are all sources, but no time has passed.
 
     Args:
         parts: the parts of each source that each worker holds.
 
     Attributes:
         places: all sources and workers that have parts.
-        quiet: those that emitted nothing in the last tick.
-        passed: how much later than the tick before the present tick began.
-        quiet_time: the same of the tick before.
-        heard: when the last tick began in which a source emitted records.
+        quiet: the sources and workers that emitted nothing in the last tick.
+        passed: the time from the start of the previous tick to that of the current one.
+        quiet_time: the same for the previous tick.
+        heard: the start of the last tick in which a source emitted records, by source and worker.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -35,11 +35,11 @@ class QuietSources:
         self._now: datetime | None = None
 
     def add(self, parts: Parts, new: Iterable[Place]) -> None:
-        """Add parts between two ticks; where they come to, the silence begins anew.
+        """Add parts between two ticks; on their workers, the silence starts over.
 
         Args:
             parts: the parts of each source that each worker holds.
-            new: the sources and workers that have new ones.
+            new: the sources and workers with new parts.
         """
         self.places = places_of(parts)
         self.quiet = self.quiet.intersection(self.places).difference(new)
@@ -50,21 +50,21 @@ class QuietSources:
         return self._now is not None
 
     def begin_tick(self, now: datetime) -> None:
-        """Note when a tick begins."""
+        """Record the start of a tick."""
         self.quiet_time, self.passed = self.passed, _NONE if self._now is None else now - self._now
         self._now = now
 
     def end_tick(self, emitting: Iterable[Place]) -> None:
-        """Note which sources emitted records in the tick."""
+        """Record which sources emitted records in the tick."""
         emitting = set(emitting)
         self.quiet = self.places - emitting
         if self._now is not None:
             self.heard.update(dict.fromkeys(emitting, self._now))
 
     def skip_tick(self) -> None:
-        """Note that sources were not polled in the tick, whose time does not count."""
+        """Exclude a tick in which sources were not polled."""
         self.quiet, self.passed, self._now = self.places, _NONE, None
 
     def finished(self, live: Container[Place]) -> frozenset[Place]:
-        """Return the places at which no part is unfinished."""
+        """Return the places without unfinished parts."""
         return frozenset(place for place in self.places if place not in live)

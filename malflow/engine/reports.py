@@ -1,4 +1,4 @@
-"""What a worker tells, after a tick, of one stage."""
+"""A worker's report after a tick."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ __all__ = ["Report", "held_in"]
 
 @dataclass(slots=True)
 class Report:
-    """A worker's report of one stage of a tick: all that the run needs to know to decide about the next tick.
+    """A worker's report of one stage of a tick, from which the run decides about the next tick.
 
     Attributes:
         worker: the worker.
-        counts: how many records each operator took, and each source emitted, and the other counters of the worker.
-        gauges: what operators measured.
-        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
+        counts: the number of records that each operator received, and each source emitted, and the other counters of
+            the worker.
+        gauges: the gauges of operators.
+        lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         polled: the number of records polled from sources.
         live: the sources that have an unfinished part on this worker.
         emitting: the sources that emitted records on this worker.
-        skipped: how much time the scripts of tests skip.
-        lags: the lag of each unfinished part, of the sources on this worker whose readers tell it.
-        reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator
-            advances without input.
-        times: how far each operator has come in event time, by vertex, before the tick; if that was asked for.
-        held: the open results of operators, if they were asked for.
+        skipped: the time that test scripts skip.
+        lags: the lag of each unfinished part on this worker whose reader reports it.
+        reached: the progress of the epoch generators, if a source has finished on a worker, or a generator advances
+            without input.
+        times: the progress of each operator in event time, by vertex, before the tick, if requested.
+        held: the open results of operators, if requested.
     """
 
     worker: int

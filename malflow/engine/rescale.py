@@ -1,4 +1,4 @@
-"""Redistribution of states when the number of workers or the partitioner of their keys changes."""
+"""Redistribution of states when the number of workers or their partitioner changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["refuse_local", "reroute"]
 
 _OURS: Sequence[Partitioner] = (rendezvous_select, index_select)
 _SECOND = itemgetter(1)
-"""The key of a slot, and the part of an entry of epochs."""
+"""The functions that return the key of a slot, and the part of an entry of epochs."""
 
 
 def _key_of_entry(slot: tuple[int, tuple[Any, Any]]) -> Any:
@@ -29,7 +29,7 @@ def _key_of_entry(slot: tuple[int, tuple[Any, Any]]) -> Any:
 
 
 def refuse_local(program: Program) -> None:
-    """Refuse to move the state of a program in which nothing tells where a key belongs.
+    """Check that the program determines the worker of every key with state.
 
     Raises:
         SnapshotError: naming an operator whose keys were set by ``key_local``.
@@ -42,9 +42,9 @@ def refuse_local(program: Program) -> None:
 
 def _local(name: str) -> SnapshotError:
     return SnapshotError(
-        f"operator '{name}' keeps the state of a key where the key comes up, by .key_local(), so nothing tells to "
-        "which of the workers its state belongs now; keep the number of workers and the way it is keyed, or key the "
-        "stream with .key_distribute()"
+        f"operator '{name}' keeps the state of a key on the worker where the key appears, by .key_local(), so the "
+        "state can't be assigned to a new worker; keep the number of workers and the keys, or key the stream with "
+        ".key_distribute()"
     )
 
 
@@ -56,24 +56,24 @@ def reroute(
     *,
     placements: Mapping[str, str | None] | None = None,
 ) -> dict[str, list[States]]:
-    """Bring states from `before` workers to `after` workers: for each name, the states of each new worker.
+    """Redistribute states from `before` workers to `after` workers; return the states of each new worker by name.
 
-    Keys go where their partitioner sends them, parts where the parts of sources and sinks go. All new workers begin
-    at the least epoch that the old ones had reached, apart from those that received no records; so the epochs of a
-    whole stream never go back, while those of one worker may. If an old worker had a later epoch, it moves with that
-    worker's keys, so that a record that was late there remains late.
+    Keys move to the worker that their partitioner selects, parts to the worker of the source's or sink's part. All new
+    workers begin at the least epoch of the old ones, except for those that received no records; so the epochs of a
+    whole stream never go back, though those of one worker may. If an old worker had a later epoch, this moves with the
+    worker's keys, so that records that were late there remain late.
 
     Args:
-        program: the program that continues; states that it does not have are left out.
+        program: the program that continues; states that it does not have are dropped.
         states: the states of the old workers.
-        before: how many old workers there were.
-        after: how many new ones there are.
+        before: the number of old workers.
+        after: the number of new workers.
         placements: the partitioner of each state's keys on the old workers, as in `states_of`; by default that of
             `program`.
 
     Raises:
-        SnapshotError: if a key has no owner, or two workers hold a state for one key.
-        OperatorError: if a partitioner fails, or returns something other than a worker.
+        SnapshotError: if a key has no owner, or two workers have a state for one key.
+        OperatorError: if a partitioner fails, or does not return a worker.
     """
     moved: dict[str, list[States]] = {}
     for vertex in program.vertices:
@@ -86,7 +86,7 @@ def reroute(
 
 
 def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: str | None) -> list[States]:
-    """Return one state of each new worker; `was` is the name of the former partitioner."""
+    """Return a state, by new worker; `was` is the name of the former partitioner."""
     placement, same = placement_of(vertex.node), len(old) == after
     match spec.kind.movement:
         case Movement.BY_KEY:
@@ -135,17 +135,17 @@ def _by_key(
     partitioner: Partitioner,
     key_of: Callable[[Any], Any] | None = None,
 ) -> list[States]:
-    """Distribute states over the new workers; `key_of` returns the key of what a state is stored under."""
+    """Distribute states over the new workers; `key_of` returns the key of an entry's name."""
     new: list[dict[Any, Any]] = [{} for _ in range(after)]
     for states in old:
         for key, state in states.items():
             held = new[_worker_of(name, key if key_of is None else key_of(key), after, partitioner)]
             if key in held:
                 raise SnapshotError(
-                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers, which can't be made "
-                    "one: they were kept under .key_local(), or by a version of malflow that took equal keys of pandas "
-                    "or numpy and of Python for different ones; leave the operator and malflow as they were, or give "
-                    "the operator another name, so that it begins anew"
+                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers, which can't be "
+                    "merged: they were kept under .key_local(), or by a version of malflow in which keys of pandas or "
+                    "numpy differed from equal keys of Python; keep the operator and the version of malflow, or rename "
+                    "the operator to start it without state"
                 )
             held[key] = state
     return list(new)
@@ -164,11 +164,11 @@ def _worker_of(name: str, key: Any, after: int, partitioner: Partitioner) -> int
 
 
 _Reached = tuple[int, Any]
-"""How idle an edge or a worker was, and the epoch it had reached; None where it had reached none."""
+"""The idleness of an edge or a worker, and its epoch or None."""
 
 
 def _least(reached: Iterable[_Reached]) -> Any:
-    """Return the least epoch among the least idle ones, or None if one of them has not reached any."""
+    """Return the least epoch among the least idle ones, or None if one of them has no epoch."""
     known = list(reached)
     busiest = min(idle for idle, _ in known)
     epochs = [epoch for idle, epoch in known if idle == busiest]
@@ -176,10 +176,10 @@ def _least(reached: Iterable[_Reached]) -> Any:
 
 
 def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool) -> list[States]:
-    """Begin all workers at the least epoch; if their number is the same, only those that never had a part.
+    """Set all workers to the least epoch; if their number is unchanged, only those that never had a part.
 
     If the former worker of a key is not `known`, because another partitioner had placed it, the greatest epoch of any
-    worker counts for each key: some records are then late that would not be, but no late record is on time.
+    worker counts for each key: this may make records late, but no late record becomes on time.
     """
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
     least = _least(reached)
@@ -203,14 +203,14 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
 
 
 def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
-    """Return the least epoch that the generators answered, or None if they issued all that they answered."""
+    """Return the least epoch that the generators returned, or None if they issued all that they returned."""
     if not any(ANSWERED in states for states in old):
         return None
     return _least((idle, states.get(ANSWERED, epoch)) for states, (idle, epoch) in zip(old, reached, strict=True))
 
 
 def _past(old: list[States], least: Any) -> Any:
-    """Collect the epochs of the old workers, and of those before them, beyond the least epoch: see `Floors`."""
+    """Collect the epochs of old workers, and of workers before them, that were ahead of the least one: see `Floors`."""
     epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
     past = [(len(old), epochs)]
     for states in old:
@@ -219,7 +219,7 @@ def _past(old: list[States], least: Any) -> Any:
 
 
 def _exchange(old: list[States], after: int) -> list[States]:
-    """Start each new upstream worker at the frontier of the whole stream."""
+    """Set each new upstream worker to the frontier of the whole stream."""
     merged = _least((Idle.BUSY, states.get("merged")) for states in old)
     return [_state({**dict.fromkeys(range(after), merged), "merged": merged})] * after
 

@@ -1,4 +1,4 @@
-"""The transactions of one sink: what it has prepared and not committed."""
+"""The transactions of one sink: those prepared and not yet committed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class SinkTransactions:
 
     Attributes:
         name: the sink's name.
-        owner: the name of its ledger: the sink's own when it first ran.
-        last: the number of the last transaction that it has prepared; 0 before the first.
-        has_ended: whether that has the output of the end of the input.
+        owner: the name of its ledger, the sink's name when it first ran.
+        last: the number of the last prepared transaction; 0 before the first.
+        has_ended: whether that transaction has the output at the end of the input.
     """
 
     def __init__(self, name: str, impl: Any) -> None:
@@ -43,7 +43,7 @@ class SinkTransactions:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many transactions are uncommitted as the sink allows."""
+        """Whether the number of uncommitted transactions has reached the sink's limit."""
         return len(self._pending) >= self._most
 
     @property
@@ -53,21 +53,21 @@ class SinkTransactions:
 
     @property
     def committed(self) -> int:
-        """The last transaction that is known to be committed."""
+        """The last transaction known to be committed."""
         return self._pending[0][0] - 1 if self._pending else self.last
 
     @property
     def position(self) -> tuple[Any, ...]:
-        """What a snapshot holds: the ledger, the last transaction, the uncommitted ones, and whether it has ended."""
+        """The data for a snapshot: the ledger, the last transaction, the uncommitted ones, and whether it has ended."""
         return (self.owner, self.last, tuple(self._pending), self.has_ended)
 
     def load(self, position: tuple[Any, ...]) -> None:
-        """Load what a snapshot holds."""
+        """Load a position from a snapshot."""
         self.owner, self.last, pending, self.has_ended = position
         self._pending = [(number, handle) for number, handle in pending]
 
     def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
-        """Take the output over; see `RunSinks.begin`.
+        """Take over the output; see `RunSinks.begin`.
 
         Raises:
             SnapshotError: if the run starts before the last commit of the sink.
@@ -83,13 +83,14 @@ class SinkTransactions:
         if not accept_duplicates:
             raise SnapshotError(
                 f"sink '{self.name}' has committed transaction {committed}, but {origin}, which has transaction "
-                f"{self.last}: what was written since then can't be unwritten, and would be written again. Start from "
+                f"{self.last}: later transactions can't be undone, and their records would be written again. Start "
+                "from "
                 "the newest snapshot, or pass sinks='accept_duplicates'"
             )
         self.last, self._pending, self.has_ended = committed, [], False
 
     def prepare(self) -> None:
-        """End the transaction, if anything was written in it.
+        """End the transaction, if it has any records.
 
         Raises:
             OperatorError: if the sink fails.
@@ -100,10 +101,10 @@ class SinkTransactions:
             self._pending.append((self.last, handle))
 
     def commit(self, position: tuple[Any, ...]) -> None:
-        """Commit the transactions in a position that a durable snapshot holds.
+        """Commit the transactions in a position of a durable snapshot.
 
         Raises:
-            FencedError: if another run has taken the output over.
+            FencedError: if another run has taken over the output.
             OperatorError: if the sink fails.
         """
         _, last, *_ = position
@@ -115,10 +116,10 @@ class SinkTransactions:
             self._pending = [(number, handle) for number, handle in self._pending if number > last]
 
     def abort(self) -> None:
-        """Drop everything that is in no uncommitted transaction.
+        """Drop everything that is not part of an uncommitted transaction.
 
         Raises:
-            FencedError: if another run has taken the output over.
+            FencedError: if another run has taken over the output.
             OperatorError: if the sink fails.
         """
         self._call("abort", [handle for _, handle in self._pending])
@@ -146,17 +147,17 @@ class SinkTransactions:
 
 
 def check_owners(sinks: Iterable[SinkTransactions]) -> None:
-    """Check that no two sinks have one ledger.
+    """Check that no two sinks share a ledger.
 
     Raises:
-        GraphError: naming them.
+        GraphError: naming two that do.
     """
     by_owner: dict[str, str] = {}
     for it in sinks:
         other = by_owner.setdefault(it.owner, it.name)
         if other != it.name:
             raise GraphError(
-                f"sink '{it.name}' and sink '{other}' have one ledger: one of them was renamed from '{it.owner}'; "
+                f"sink '{it.name}' and sink '{other}' share a ledger: one of them was renamed from '{it.owner}'; "
                 "choose another name for the new one",
                 operator=it.name,
             )
@@ -170,7 +171,7 @@ def check_deliveries(program: Program, *, keeps: bool) -> None:
         keeps: whether the run takes snapshots.
 
     Raises:
-        GraphError: if it takes none, or one object is several sinks.
+        GraphError: if the run takes no snapshots, or one object is used for several sinks.
     """
     seen: dict[int, str] = {}
     for vertex in program.vertices:
@@ -187,15 +188,15 @@ def check_deliveries(program: Program, *, keeps: bool) -> None:
         if not keeps:
             raise GraphError(
                 f"sink '{node.name}' delivers exactly once, with snapshots, but the run takes none: pass "
-                "persistence=FsspecBackend(...), or make the sink with delivery='at-least-once'",
+                "persistence=FsspecBackend(...), or create the sink with delivery='at-least-once'",
                 operator=node.name,
                 location=vertex.location,
             )
         other = seen.setdefault(id(node.sink.impl), node.name)
         if other != node.name:
             raise GraphError(
-                f"sink '{node.name}' and sink '{other}' are one object, which can't end the transactions of "
-                "both: make two",
+                f"sink '{node.name}' and sink '{other}' are the same object, which can't end the transactions of both: "
+                "create two",
                 operator=node.name,
                 location=vertex.location,
             )

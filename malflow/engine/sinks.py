@@ -21,20 +21,20 @@ from malflow.store.failpoint import failpoint
 __all__ = ["RunSinks"]
 
 _POSITION = "position"
-"""The one key of the state of a stateless sink that is resumable or transactional; worker 0 has it."""
+"""The only key in the state of a resumable or transactional stateless sink, on worker 0."""
 
 
 class RunSinks:
-    """The stateless sinks of a run that are in this process, each one object for all workers.
+    """The stateless sinks of a run in this process, each one object for all workers.
 
-    A resumable sink has a position; that of a transactional sink is which transactions it has prepared.
+    A resumable sink has a position; the position of a transactional sink is its prepared transactions.
 
     Args:
-        nodes: the sinks; stateful ones, whose state is that of the workers, are left out.
+        nodes: the sinks; stateful ones, whose state belongs to the workers, are ignored.
 
     Attributes:
         writers: the operator of each sink, in the order of `nodes`.
-        captured: the position of each sink in the last snapshot that was taken; replaced by the next, never changed.
+        captured: the position of each sink in the last snapshot taken; replaced by the next, never mutated.
     """
 
     def __init__(self, nodes: Iterable[SinkNode]) -> None:
@@ -53,7 +53,7 @@ class RunSinks:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output of one of the sinks has no reader any more (a broken pipe)."""
+        """Whether the output of a sink has lost its reader (a broken pipe)."""
         return any(writer.reader_is_gone for writer in self.writers)
 
     # Positions
@@ -76,9 +76,9 @@ class RunSinks:
                 it.load(self.captured[name])
 
     def has_unkept(self) -> bool:
-        """End the transactions, and return whether a sink's position is not in the last snapshot.
+        """End the transactions, and return whether the last snapshot lacks the position of a sink.
 
-        A resumed run could not return to it then.
+        If so, a resumed run could not return to it.
 
         Raises:
             OperatorError: if a sink fails.
@@ -86,7 +86,7 @@ class RunSinks:
         return bool(self._changed(self._positions()))
 
     def deltas(self, *, whole: bool = False) -> list[StateDelta]:
-        """End the transactions, and return the positions that have changed since the last snapshot, for the next.
+        """End the transactions, and return the positions that have changed since the last snapshot.
 
         Args:
             whole: whether to return all positions.
@@ -100,13 +100,13 @@ class RunSinks:
         return _deltas_of(changed)
 
     def transaction_deltas(self) -> list[StateDelta]:
-        """Return the transactions that have changed since the last snapshot, to be added to it."""
+        """Return the transactions that have changed since the last snapshot, as an amendment to it."""
         changed = self._changed(self._prepared)
         self.captured = {**self.captured, **changed}
         return _deltas_of(changed)
 
     def note_lost(self) -> None:
-        """Note that the last snapshot failed, and that the next must repeat what was in it: all positions, then."""
+        """Record that the last snapshot failed, so that the next one has all positions."""
         self.captured = {}
 
     def _positions(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class RunSinks:
 
     @property
     def _prepared(self) -> dict[str, Any]:
-        """The transactions that a snapshot has to hold, by sink; nothing of sinks that have never written."""
+        """The transactions for a snapshot, by sink, without sinks that have never written."""
         return {name: it.position for name, it in self._transactions.items() if it.has_begun}
 
     def _changed(self, positions: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,21 +130,21 @@ class RunSinks:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether one of the sinks is transactional."""
+        """Whether any of the sinks is transactional."""
         return bool(self._transactions)
 
     @property
     def is_full(self) -> bool:
-        """Whether a sink has as many uncommitted transactions as it allows: the run must wait for a snapshot."""
+        """Whether a sink has reached its limit of uncommitted transactions: the run must wait for a snapshot."""
         return any(it.is_full for it in self._transactions.values())
 
     def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
-        """Take the outputs over, commit the pending transactions of the snapshot, and drop everything else.
+        """Take over the outputs, commit the pending transactions of the snapshot, and abort all others.
 
         Args:
             job: the job's name, different from that of any other job.
             claim: the number of the run's claim.
-            origin: where the run starts from, for an error.
+            origin: the start of the run, for an error.
             accept_duplicates: whether the run may start before the last commit of a sink.
 
         Raises:
@@ -162,13 +162,13 @@ class RunSinks:
             it.abort()
 
     def commit(self, positions: Mapping[str, Any]) -> None:
-        """Commit the transactions in a snapshot that is durable now.
+        """Commit the transactions in a snapshot that is now durable.
 
         Args:
             positions: the positions in it, as `captured` was when it was taken.
 
         Raises:
-            FencedError: if another run has taken an output over.
+            FencedError: if another run has taken over an output.
             OperatorError: if a sink fails.
         """
         for name, it in self._transactions.items():
@@ -176,14 +176,14 @@ class RunSinks:
                 it.commit(positions[name])
 
     def note_records(self) -> None:
-        """Note that the run has read records: the output at its end has not been delivered before."""
+        """Record that the run has read records, so that the output at its end is new."""
         for it in self._transactions.values():
             it.has_ended = False
 
     def end(self) -> None:
         """End the last transaction of each sink, after the last tick of a run whose sources have all ended.
 
-        If an earlier run has ended with the same records, its output is there already: this run's is dropped.
+        If an earlier run has ended with the same records, their output already exists, and this run's is dropped.
 
         Raises:
             OperatorError: if a sink fails.
@@ -197,7 +197,7 @@ def _known(positions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _position_in(states: OldStates, sink: str) -> Any:
-    """Return the position of a sink in a snapshot; None if it has none."""
+    """Return the position of a sink in a snapshot, or None."""
     held = [by_key[_POSITION] for by_key in states.get(sink, {}).values() if _POSITION in by_key]
     return held[0] if held else None
 

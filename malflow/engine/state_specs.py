@@ -26,28 +26,28 @@ from malflow.states.kinds import StateKind, StateSpec
 __all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
 
 States = Mapping[Any, Any]
-"""What one worker holds of one state: by key, or, of an operator's own, by the name of the thing."""
+"""One worker's part of a state, by key or, for an operator's own data, by name."""
 
 OldStates = Mapping[str, Mapping[int, States]]
-"""The states by key, for each worker that held any, by the state's name."""
+"""The states by key, for each worker that had any, by the state's name."""
 
 
 def state_id(node: Node) -> str:
-    """Return the name of a node's state: the operator's, or ``operator/role`` for a state hidden in it.
+    """Return the name of a node's state: the operator's name, or ``operator/role`` for a hidden state.
 
-    No operator's name has a ``/``, so a program has no two states with one name.
+    No operator's name contains ``/``, so the names of states are unique.
     """
     return node.name if node.role is None else hidden_id(node, node.role)
 
 
 def states_of(program: Program) -> tuple[StateSpec, ...]:
-    """List the states of a program, each once, in the order of its operators."""
+    """List the states of a program without duplicates, in the order of its operators."""
     specs = {spec.name: spec for vertex in program.vertices for spec in specs_of(vertex.node)}
     return tuple(specs.values())
 
 
 def specs_of(node: Node) -> tuple[StateSpec, ...]:
-    """Return the declarations of a node's states: its own, and then the hidden ones."""
+    """Return the declarations of a node's states: its own, then the hidden ones."""
     own = _own_spec(node)
     hidden = node.hidden if isinstance(node, StatefulNode) else ()
     others = (StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden)
@@ -82,12 +82,12 @@ def _own_spec(node: Node) -> StateSpec | None:
 
 
 def placement_of(node: Node) -> Partitioner | None:
-    """Return the partitioner of the keys of a node's state; None if there is none, or the state has no keys."""
+    """Return the partitioner of the keys of a node's state; None without one, or if the state has no keys."""
     return node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None
 
 
 def name_of(partitioner: Partitioner) -> str:
-    """Return a partitioner's name for a snapshot: its module and name, without its line, so that it may move.
+    """Return a partitioner's name for a snapshot: its module and name, but not its line, so that it may move.
 
     >>> name_of(rendezvous_select)
     'malflow.partitioners.rendezvous_select@3'

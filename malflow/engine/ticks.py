@@ -1,7 +1,7 @@
-"""The ticks of a run: the reports of the last one come in, the next one goes out.
+"""The ticks of a run: builds each tick from the reports of the previous one.
 
-All that a tick may know of other workers, of other ticks and of the clock is found here, from the reports of all
-workers, so that every runtime finds the same.
+All that a tick depends on beyond its worker (other workers, other ticks, the clock) is determined here, from the
+reports of all workers, so that it is the same on every runtime.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_TIME = timedelta(0)
 
 
 class Ticks:
-    """Makes the ticks of a run, and adds up the reports of its workers.
+    """Builds the ticks of a run, and adds up the reports of its workers.
 
     Args:
         program: the program.
@@ -38,12 +38,12 @@ class Ticks:
     Attributes:
         number: the number of the last tick.
         clock: the clock of the ticks.
-        polled: how many records came in the last tick.
+        polled: the number of records polled in the last tick.
         counts: the counters of the workers: see `malflow.engine.worker.Worker`.
-        gauges: what operators measured in the last tick.
-        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
-        lags: the lag of each part, of the sources whose readers tell it.
-        unfinished: the sources with unfinished parts, and those that discover parts.
+        gauges: the gauges of operators in the last tick.
+        lateness: the greatest lateness at each epoch (watermark) generator that had late records.
+        lags: the lag of each part whose reader reports it.
+        unfinished: the sources with unfinished parts, and those with discovery.
     """
 
     def __init__(self, program: Program, parts: Parts) -> None:
@@ -67,35 +67,35 @@ class Ticks:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every source has given its last record."""
+        """Whether every source has emitted its last record."""
         return len(self._ended) == len(self._sources)
 
     @property
     def heard(self) -> Mapping[Place, datetime]:
-        """When the last tick began in which a source emitted records on a worker."""
+        """The start of the last tick in which a source emitted records, by source and worker."""
         return self._quiet.heard
 
     def place(self, parts: Parts) -> None:
-        """Begin anew with parts that have moved between workers: nothing is known of their silence."""
+        """Start over with parts that have moved between workers, whose silence is unknown."""
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
         self._lags_by_place.clear()
 
     def start(self, live: Iterable[Place] | None) -> None:
-        """Note where there is something to read, before the first tick of the workers.
+        """Record where there are unfinished parts, before the first tick of the workers.
 
         Args:
-            live: the sources and workers with unfinished parts; None if that shows in the first tick only.
+            live: the sources and workers with unfinished parts; None if only the first tick can report them.
         """
         self._note_live(self._quiet.places if live is None else live)
 
     def add(self, parts: Parts, new: Collection[Place]) -> None:
-        """Continue with parts of sources that have appeared.
+        """Continue with new parts of sources.
 
         Args:
             parts: the parts of each source that each worker holds.
-            new: the sources and workers that have new ones.
+            new: the sources and workers with new parts.
         """
         self._quiet.add(parts, new)
         self._lifting, self._lifts, self._noted = Lifts(self._program, parts), {}, None
@@ -108,9 +108,9 @@ class Ticks:
 
         Args:
             polls: whether sources are polled.
-            explains: whether reports tell how far operators have come in event time.
-            asks_held: whether reports tell the open results of operators.
-            final: whether it is the last one, in which the epoch (watermark) `MAX` flows.
+            explains: whether reports include the progress of operators in event time.
+            asks_held: whether reports include the open results of operators.
+            final: whether it is the last tick, which emits the epoch (watermark) `MAX`.
         """
         now, started = self.clock.read()
         quiet = self._quiet
@@ -132,7 +132,7 @@ class Ticks:
         )
 
     def end(self, tick: Tick, reports: Sequence[Report]) -> None:
-        """Add up the reports of all workers and stages, once the output is with the sinks."""
+        """Add up the reports of all workers and stages, once the sinks have received the output."""
         self.number = tick.number
         gauges: Counter[str] = Counter()
         polled = 0
@@ -149,7 +149,7 @@ class Ticks:
             self._note_sources(tick, reports)
 
     def resume(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
-        """Continue as if the ticks of an earlier run had been this one's, with no time between; for tests.
+        """Continue as if this run had made the ticks of an earlier one, with no time in between; for tests.
 
         Args:
             quiet: the quiet sources after the last tick.
@@ -158,7 +158,7 @@ class Ticks:
         self._quiet, self._finished, self._noted = quiet, finished, None
 
     def follow(self, live: Iterable[Place], reports: Sequence[Report]) -> None:
-        """Find the sources that have ended, and the lifts of the next tick."""
+        """Determine the sources that have ended, and the lifts of the next tick."""
         waiting: frozenset[str] = frozenset()
         if self._quiet.has_begun and (self._finished or self._lifting.wants_all):
             reached = [(it.worker, it.reached) for it in reports]
@@ -167,7 +167,7 @@ class Ticks:
         self._note_live(live, waiting)
 
     def _note_sources(self, tick: Tick, reports: Sequence[Report]) -> None:
-        """Find the sources that emitted nothing, the time that test scripts skip, and the sources that have ended."""
+        """Record the sources that emitted nothing, the time that test scripts skip, and the sources that have ended."""
         if tick.polls:
             self._quiet.end_tick([(name, it.worker) for it in reports for name in it.emitting])
         else:

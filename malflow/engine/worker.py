@@ -1,4 +1,4 @@
-"""One stage of a program on one logical worker; it knows neither the runtime that hosts it nor files nor threads."""
+"""One stage of a program on one logical worker, independent of the runtime that hosts it, of files and of threads."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ __all__ = ["Inputs", "Outputs", "Worker", "act_for"]
 R = TypeVar("R")
 
 Inputs = Mapping[int, Sequence[Sequence[Batch]]]
-"""By the number of an input channel: the batches that each worker sent in this tick."""
+"""The batches that each worker sent in this tick, by the number of the input channel."""
 
 Outputs = dict[int, list[list[Batch]]]
-"""By the number of an output channel: the batches for each worker."""
+"""The batches for each worker, by the number of the output channel."""
 
 _NO_TICK = Tick()
 
 _PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
-"""The nodes whose output has the keys by which records are placed."""
+"""The nodes whose output has the keys that determine workers."""
 
 
 class Worker:
@@ -64,19 +64,19 @@ class Worker:
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
-        sources: those that host a source.
-        sinks: those that host a sink.
+        sources: the operators that host a source.
+        sinks: the operators that host a sink.
 
     Args:
         program: the whole program.
-        stage: which of its stages this worker runs.
-        worker_id: which worker this is, ``0..parallelism-1``.
-        parallelism: how many workers there are.
+        stage: the index of this worker's stage.
+        worker_id: the index of this worker, ``0..parallelism-1``.
+        parallelism: the number of workers.
         parts: the parts of each source that each worker holds.
         tracked: whether to track changes for `delta`.
-        debug: whether to run the checks that are too slow to run always.
-        pickle_reader: pickles a reader that has no position, where workers move between processes: these are not the
-            user's to end, so that a SystemExit or KeyboardInterrupt in user code is an error of the operator there.
+        debug: whether to run the checks that are too slow for production.
+        pickle_reader: pickles a reader without a position; set where workers run in processes that malflow owns, in
+            which SystemExit and KeyboardInterrupt in user code are operator errors.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class Worker:
         self._time.set_parts(parts)
 
     def set_parts(self, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> None:
-        """Set the parts of each source that each worker holds, between two ticks; `open` builds the missing readers.
+        """Set the parts of each source that each worker holds, between ticks; `open` builds the missing readers.
 
         Args:
-            parts: the parts; none is missing that this worker reads.
-            discovered: those that have appeared since the job's first start.
+            parts: the parts, including all that this worker reads.
+            discovered: the parts that appeared after the job's first start.
         """
         self._parts = parts
         for source in self.sources:
@@ -147,29 +147,29 @@ class Worker:
 
     @property
     def shared(self) -> list[Operator]:
-        """The operators that flush and close an object which other workers of the process share."""
+        """The operators whose `flush` and `close` act on an object shared with other workers of the process."""
         return [operator for operator in self.operators if operator.resource is not operator]
 
     def open(self) -> None:
-        """Open the operators, after the state is loaded and before the first tick."""
+        """Open the operators, after loading the state and before the first tick."""
         for operator in self.operators:
             self._act(operator, operator.open)
 
     def reopen(self, source: Source) -> None:
-        """Build the readers of a source's new parts, between two ticks."""
+        """Build the readers of a source's new parts, between ticks."""
         self._act(source, source.open)
 
     def flush(self) -> None:
-        """Make the output so far visible."""
+        """Make all output so far visible."""
         for operator in self.operators:
             self._act(operator, operator.flush)
 
     def park(self) -> None:
-        """Close, but keep readers that may continue from the positions that are loaded before the next `open`."""
+        """Close, but keep readers that can continue from the positions that will be loaded before the next `open`."""
         release_all(partial(self._act, operator, operator.park) for operator in self._own)
 
     def close(self) -> None:
-        """Close the operators except those of `shared`; `open` and the next records acquire their resources again."""
+        """Close the operators except those of `shared`; `open` and the next records reacquire their resources."""
         release_all(partial(self._act, operator, operator.close) for operator in self._own)
 
     @property
@@ -178,18 +178,18 @@ class Worker:
 
     @property
     def takes_pieces(self) -> bool:
-        """Whether a tick's epoch-free input may be processed in several runs with the same result.
+        """Whether several runs may share a tick's epoch-free input with the same result.
 
         The order must be kept: by input, and by worker.
         """
         return all(active.operator.takes_pieces for active in self._active.values())
 
     def run(self, inputs: Inputs, tick: Tick = _NO_TICK) -> Outputs:
-        """Take one tick: poll the sources once, and carry everything through the stage.
+        """Process one tick: poll the sources once, and pass all records through the stage.
 
         Args:
-            inputs: the batches that the workers of earlier stages sent.
-            tick: the tick. If it is the final one, the sources emit nothing but the epoch `MAX`, and no deltas follow.
+            inputs: the batches from the workers of earlier stages.
+            tick: the tick. In the final tick, the sources emit only the epoch `MAX`; no deltas follow it.
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         for source in self.sources:
@@ -227,7 +227,7 @@ class Worker:
             self.gauges.update({key_of_count(name, it): gauges[it] for it in own.gauges})
 
     def report(self, tick: Tick) -> Report:
-        """Return the report of the tick that `run` has taken, after the operators were flushed."""
+        """Return the report of the tick that `run` has processed, after the operators were flushed."""
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness)
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
@@ -242,14 +242,14 @@ class Worker:
         return report
 
     def note_finished(self, places: frozenset[Place]) -> None:
-        """Note which sources have no unfinished part on which workers."""
+        """Record which sources have no unfinished part on which workers."""
         self._time.finished = places
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
         return act_for(operator, self._errors, act, *arguments)
 
     def _carry(self, active: _Active) -> int:
-        """Run an operator and pass on what it emits; return the size of the largest batch."""
+        """Run an operator and pass on its output; return the size of the largest batch."""
         largest = 1
         for batches in self._checked(active) if self._debug else active.operator.run(active.edges):
             for batch, targets in zip(batches, active.targets, strict=True):
@@ -286,23 +286,23 @@ class Worker:
         return {state_id: delta for state_id, delta in deltas.items() if delta}
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
-        """Bring the state to where `deltas` left it; operators that are not named in it are left alone."""
+        """Apply deltas to the states of the operators that they name."""
         for name, _, keeper in self._keepers:
             if name in deltas:
                 keeper.apply(deltas[name])
 
     def take_finished(self, *, whole: bool) -> dict[str, list[Any]]:
-        """Return the parts of each source that have finished since the last call, or all that have in this run."""
+        """Return the parts of each source that have finished since the last call, or all finished ones in this run."""
         finished = {source.context.operator_name: source.take_finished(whole=whole) for source in self.sources}
         return {name: parts for name, parts in finished.items() if parts}
 
     def finish(self, parts: Mapping[str, Collection[Any]]) -> None:
-        """Note parts that finished earlier in this run, so that `open` does not begin to poll them."""
+        """Mark parts that finished earlier in this run, so that `open` does not poll them."""
         for source in self.sources:
             source.finish(parts.get(source.context.operator_name, ()))
 
     def forget(self, names: Container[str] | None = None) -> None:
-        """Make the next deltas whole: of all states, or of those that are named."""
+        """Make the next deltas complete, for all states or the named ones."""
         for name, _, keeper in self._keepers:
             if names is None or name in names:
                 keeper.forget()
@@ -314,7 +314,7 @@ class Worker:
         return {name: keeper.state for name, _, keeper in self._keepers if keeper.state is not None}
 
     def _list_keepers(self) -> list[tuple[str, Operator, StateKeeper]]:
-        """List what keeps a state, with the state's name and the operator that it belongs to."""
+        """List the keepers of states, with the state's name and its operator."""
         keepers: list[tuple[str, Operator, StateKeeper]] = []
         for active in self._active.values():
             operator = active.operator
@@ -343,7 +343,7 @@ class Worker:
                 edges[channel.edge].extend(batches)
 
     def explain(self) -> dict[int, OperatorTime]:
-        """Return how far each operator has come in event time, by vertex."""
+        """Return the progress of each operator in event time, by vertex."""
         return self._time.explain()
 
     def held(self) -> dict[str, Waiting]:
@@ -352,10 +352,10 @@ class Worker:
         return {name: it for name, it in held.items() if it is not None}
 
     def reached(self) -> dict[str, list[Reached]]:
-        """Return how far the generators of epochs have come to which records come on this worker.
+        """Return the progress of the epoch generators that records on this worker reach.
 
-        With ``idle_after``, those with an epoch for each part, part by part. Also that operators of this worker keep
-        records which are to come to generators, on whatever worker.
+        With ``idle_after``, generators with an epoch per part are reported part by part. Also report operators of this
+        worker that hold records for generators on any worker.
         """
         return self._time.reached(lambda operator: self._act(operator, operator.held))
 
@@ -408,13 +408,13 @@ class Worker:
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
-    """Run an action of an operator; errors of user code, also in comparisons and hashes, name the operator.
+    """Run an action of an operator; errors of user code, including comparisons and hashes, name the operator.
 
     Args:
         operator: the operator.
-        kind: the exceptions to attribute to the operator; others, such as KeyboardInterrupt, are not changed.
+        kind: the exceptions to attribute to the operator; others, such as KeyboardInterrupt, propagate unchanged.
         act: the action.
-        arguments: those of `act`.
+        arguments: the arguments of `act`.
 
     Raises:
         OperatorError: if user code fails, unless malflow has already raised an error for it.
@@ -433,7 +433,7 @@ class _Target(Protocol):
 
 @dataclass(slots=True)
 class _Active:
-    """An operator at work: its input of a tick, and where its output goes."""
+    """An operator during a tick: its input, and the targets of its output."""
 
     node: Node
     operator: Operator

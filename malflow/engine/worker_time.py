@@ -1,4 +1,4 @@
-"""The event time of one worker: how far its generators of epochs have come, and along which inputs nothing comes."""
+"""The event time of one worker: the progress of its epoch generators, and its idle inputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class WorkerTime:
 
     Args:
         program: the whole program.
-        worker_id: which worker this is.
+        worker_id: the index of this worker.
         workers: all workers.
         operators: the operators of the stage, by vertex.
-        generators: those that generate epochs, by vertex.
+        generators: the operators that generate epochs, by vertex.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WorkerTime:
         self._set_idle_inputs()
 
     def note_ended(self, ended: Collection[str], *, final: bool) -> None:
-        """Note which sources have ended on all workers; in the final tick, all inputs count again."""
+        """Record which sources have ended on all workers; in the final tick, all inputs count again."""
         if ended != self._ended or final:
             self._ended = ended
             self._set_idle_inputs(final=final)
@@ -74,7 +74,7 @@ class WorkerTime:
             operator.set_idle_inputs([Idle.BUSY] * len(idle) if final else idle)
 
     def lift(self, lifts: Mapping[str, Any]) -> None:
-        """Pass the epochs on that generators issue at the beginning of the tick, by their names."""
+        """Pass to generators, by name, the epochs that they issue at the beginning of the tick."""
         for generator in self._generators.values():
             name = generator.context.operator_name
             if name in lifts:
@@ -82,10 +82,10 @@ class WorkerTime:
                 generator.lift_to(lifts[name], is_finished=is_finished)
 
     def reached(self, held: Callable[[Operator], object]) -> dict[str, list[Reached]]:
-        """Return how far the generators of epochs have come to which records come on this worker.
+        """Return the progress of the epoch generators that records on this worker reach.
 
         Args:
-            held: returns what an operator holds, or None.
+            held: returns the results that an operator holds, or None.
         """
         reached = {
             generator.context.operator_name: list(
@@ -101,13 +101,13 @@ class WorkerTime:
         return reached
 
     def explain(self) -> dict[int, OperatorTime]:
-        """Return how far each operator has come in event time, by vertex."""
+        """Return the progress of each operator in event time, by vertex."""
         return {vertex: _time_of(operator) for vertex, operator in self._operators.items()}
 
 
 def _time_of(operator: Operator) -> OperatorTime:
-    """Return how far an operator has come; nothing if user code fails, for an explanation must not end a run."""
+    """Return the time of an operator; empty if user code fails, since an explanation must not end a run."""
     try:
         return operator.time()
-    except Exception:  # noqa: BLE001 - such as a partition of time of the user's
+    except Exception:  # noqa: BLE001 - such as from the user's partition of time
         return OperatorTime()

@@ -1,4 +1,4 @@
-"""The workers of every stage of a program in this process: loading, ticks, rescales and parts that appear."""
+"""The workers of every stage of a program in this process: loading, ticks, rescales and new parts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """The workers of every stage, stepped in a fixed order. As a context manager they are always closed at the end.
+    """The workers of every stage, run in a fixed order; a context manager that closes them.
 
     Args:
         program: the program.
-        parallelism: how many workers each stage has.
+        parallelism: the number of workers of each stage.
         tracked: whether to track changes for `deltas`.
-        debug: whether to run the checks that are too slow to run always.
-        listed: the parts of each source; None has the sources list them.
+        debug: whether to run the checks that are too slow for production.
+        listed: the parts of each source; None to let the sources list them.
 
     Raises:
         GraphError: if a sink would write to a file that a source reads.
@@ -47,8 +47,8 @@ class Workers:
 
     Attributes:
         listed: the parts of each source.
-        parallelism: how many workers each stage has.
-        discovered: the parts of each source that have appeared since the job's first start.
+        parallelism: the number of workers of each stage.
+        discovered: the parts of each source that appeared after the job's first start.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class Workers:
         versions: Mapping[str, int],
         placements: Mapping[str, str | None],
     ) -> None:
-        """Load the state of a run with this or another number of workers; called before `open`.
+        """Load the state of a run with any number of workers; called before `open`.
 
         Args:
-            parallelism: how many workers it had.
-            states: their states; those that the program does not have are left out.
+            parallelism: the number of workers of that run.
+            states: their states; those that the program does not have are dropped.
             versions: the version of each state.
-            placements: how the keys of each state were put on the workers.
+            placements: the partitioner that placed the keys of each state.
 
         Raises:
-            SnapshotError: if a state can't be brought to where its key belongs now, or to its present version.
+            SnapshotError: if a state can't be moved to its key's worker, or migrated to its current version.
             OperatorError: if a migration or a partitioner fails.
         """
         named = with_present_names(self._program, self.listed, states, parallelism)
@@ -106,10 +106,10 @@ class Workers:
             worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
 
     def _find_discovered(self, states: OldStates) -> None:
-        """Find the parts that have appeared, or are gone, since a snapshot with these states.
+        """Find the parts that have appeared or disappeared since a snapshot with these states.
 
         Raises:
-            OperatorError: naming a part that is gone, of a source that discovers parts, and was not finished.
+            OperatorError: naming an unfinished part that has disappeared from a source with discovery.
         """
         for name in self._program.sources:
             by_worker = states.get(name, {})
@@ -122,10 +122,10 @@ class Workers:
             worker.set_parts(self.parts, self.discovered)
 
     def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
-        """Continue with parts of sources that have appeared; to be called between ticks.
+        """Continue with new parts of sources; called between ticks.
 
         Raises:
-            GraphError: if a sink writes to one of them.
+            GraphError: if a sink writes to a new part.
             OperatorError: if a reader can't be built.
         """
         refuse_to_write_input(self._program, new)
@@ -141,7 +141,7 @@ class Workers:
                     worker.reopen(source)
 
     def _raise_epochs(self) -> None:
-        """Raise the epochs on workers that had no part to the least of the others, where each stream is."""
+        """Raise the epochs on workers that had no part to the least epoch of the others, stream by stream."""
         states: dict[str, dict[int, Mapping[Any, Any]]] = {name: {} for name in self._program.generators}
         for worker in self._workers:
             for name, state in worker.states().items():
@@ -155,7 +155,7 @@ class Workers:
             worker.forget(moved)
 
     def refuse_gone(self, name: str, gone: Sequence[Any]) -> None:
-        """Refuse to continue without parts of a source that are no longer listed, unless they are finished.
+        """Raise if parts of a source that are no longer listed are unfinished.
 
         Raises:
             OperatorError: naming the part.
@@ -167,7 +167,7 @@ class Workers:
 
     @property
     def parts(self) -> Parts:
-        """Return which parts of each source each worker holds."""
+        """Return the parts of each source that each worker holds."""
         return place_parts(self.listed, range(self.parallelism))
 
     @property
@@ -192,7 +192,7 @@ class Workers:
         return frozenset(_place_of(source) for source in self._sources if not source.is_finished)
 
     def run(self, tick: Tick) -> list[Report]:
-        """Poll every source once, and carry all of it through every stage.
+        """Poll every source once, and pass all records through every stage.
 
         No delta may be taken after the final tick: snapshots keep the states from before the end.
         """
@@ -216,9 +216,9 @@ class Workers:
         return [worker.report(tick) for worker in self._workers]
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
-        """Return the changes of every state since the last call: one entry for each worker and state that changed.
+        """Return the changes of every state since the last call, one entry per worker and changed state.
 
-        States are live: serialise them before the next tick. The first delta of a state is whole.
+        States are live: serialise them before the next tick. The first delta of a state is complete.
 
         Args:
             whole: whether to return the full states, not only the changes.
@@ -232,7 +232,7 @@ class Workers:
         return [*found.values()]
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
-        """Return how far each operator has come in event time, by worker and vertex."""
+        """Return the progress of each operator in event time, by worker and vertex."""
         found: dict[int, dict[int, OperatorTime]] = {worker: {} for worker in range(self.parallelism)}
         for worker in self._workers:
             found[worker.worker_id] |= worker.explain()
@@ -250,9 +250,9 @@ class Workers:
         return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
 
     def rescale(self, parallelism: int) -> None:
-        """Continue with another number of workers; to be called between ticks. The next deltas are whole.
+        """Continue with another number of workers; called between ticks. The next deltas are complete.
 
-        Live states move, nothing is serialised. Where it fails while parts move, the run can only be closed.
+        Live states move without serialisation. If this fails while parts move, the run can only be closed.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.
@@ -283,7 +283,7 @@ class Workers:
             self.open()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the operators, sinks before sources; errors are noted in `error`."""
+        """Close the operators, sinks before sources; add errors as notes to `error`."""
         release_all((operator.close for operator in reversed(self._operators)), error)
 
     def __enter__(self) -> Self:
@@ -315,7 +315,7 @@ class Workers:
         return stages
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
-        """List the workers, and the operators to be closed, including those of workers that are about to be removed."""
+        """List the workers and the operators to close, including those of workers about to be removed."""
         self._workers = [worker for stage in self._stages for worker in stage]
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]
@@ -338,12 +338,12 @@ def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
 
 
 def _each_once(operators: Iterable[Operator]) -> list[Operator]:
-    """Return the operators, without those that flush and close the same object as another one."""
+    """Return the operators, only one for each object that they flush and close."""
     return list({id(operator.resource): operator for operator in operators}.values())
 
 
 def _transfer_parts(old: Worker, stage: Sequence[Worker]) -> None:
-    """Hand the parts of a worker over to the workers that hold them from now on."""
+    """Transfer the parts of a worker to the workers that hold them from now on."""
     for at, operator in enumerate(old.operators):
         operator.transfer_parts(partial(_holder, [worker.operators[at] for worker in stage]))
 

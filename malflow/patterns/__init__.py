@@ -1,4 +1,4 @@
-"""Patterns of a key's events: a step, what follows it, what must not come, and how long it may all take.
+"""Patterns of a key's events: steps in sequence, absences, and limits of time.
 
 >>> failed = step("failed", lambda login: not login["ok"])
 >>> login = step("login", lambda login: login["ok"])

@@ -1,4 +1,4 @@
-"""Checks of what the methods of patterns are called with."""
+"""Checks of the arguments of pattern methods."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _CONNECTORS = ("then", "next", "then_any")
 
 
 def malformed(message: str) -> GraphError:
-    """Return the error of a pattern that can't be built, with the user's line."""
+    """Return the error for a malformed pattern, with the location in the user's code."""
     return GraphError(message, location=location())
 
 
 def is_class(kind: Any) -> bool:
-    """Whether a step's kind is a class, or made of classes."""
+    """Whether a step's kind is a class or a union of classes."""
     return isinstance(kind, (type, UnionType, GenericAlias)) or (isinstance(kind, tuple) and any(map(is_class, kind)))
 
 
@@ -92,7 +92,7 @@ def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> Non
         raise malformed(f"step {name!r} calls {role}({arguments}), but {describe(predicate)} takes other arguments")
     if returns_nothing(predicate):
         raise malformed(
-            f"step {name!r} needs a {role} that returns whether it holds; {describe(predicate)} has no 'return' with a "
+            f"step {name!r} needs a {role} that returns True or False; {describe(predicate)} has no 'return' with a "
             "value"
         )
 
@@ -121,17 +121,17 @@ def check_connector(by: Any) -> None:
     """Check the connector between repetitions.
 
     Raises:
-        GraphError: if it is nothing known.
+        GraphError: if it is unknown.
     """
     if by not in _CONNECTORS:
         raise malformed(f"times() needs 'then', 'next' or 'then_any' as its by; got {short_repr(by)}")
 
 
 def check_counts(low: Any, high: Any) -> None:
-    """Check how often a pattern is repeated.
+    """Check the number of repetitions of a pattern.
 
     Raises:
-        GraphError: if it can't be.
+        GraphError: if it is invalid.
     """
     for count in (low,) if high is None else (low, high):
         if isinstance(count, bool) or not isinstance(count, int):
@@ -139,14 +139,14 @@ def check_counts(low: Any, high: Any) -> None:
     if low < 0 or (high is not None and high < 1):
         raise malformed(f"times() needs a low of at least 0 and a high of at least 1; got {low} and {high}")
     if high is not None and low > high:
-        raise malformed(f"times() needs a low that is not above the high; got {low} and {high}")
+        raise malformed(f"times() needs a low that does not exceed the high; got {low} and {high}")
 
 
 def check_after(after: object) -> None:
-    """Check what a match uses up.
+    """Check which partial matches a match discards.
 
     Raises:
-        GraphError: if it is nothing known.
+        GraphError: if it is unknown.
     """
     if after not in ("end", "start", "all"):
         raise malformed(f"after= needs 'end', 'start' or 'all'; got {short_repr(after)}")

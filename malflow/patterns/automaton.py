@@ -1,7 +1,7 @@
-"""The automaton of a pattern, whose states are made as they are met.
+"""The automaton of a pattern, whose states are created on demand.
 
-A state is the set of positions that one choice of events with their steps can have reached. So two branches that begin
-alike are one state, and all that may come next is known in one place.
+A state is the set of positions that a choice of events with their steps can have reached. So branches with a common
+beginning share a state, which knows everything that may follow.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from malflow.patterns.tree import Absence, Step, Tree, durations_of, steps_of
 __all__ = ["Automaton"]
 
 _MOST_MOVES = 10_000
-"""How many moves are remembered: there may be exponentially many, and as many states."""
+"""The maximum number of cached moves: there may be exponentially many, and as many states."""
 
 
 class Automaton:
     """The automaton of a pattern.
 
     Attributes:
-        steps: the steps, by number: those that take events first, in the order in which they are written.
+        steps: the steps, by number: first those that take events, in the order in which they are written.
         names: their names.
         durations: all durations of the pattern.
         is_bounded: whether the pattern has a span.
-        starts: the bit and the number of each step that may begin a match, and the state after it.
-        start_mask: the bits of those.
-        lead: the bit of the step that must be absent before; 0 for none.
-        is_strict: whether any event may break a match, even if it fulfils no step.
+        starts: the bit and the number of each step that can start a match, and the state after it.
+        start_mask: the bits of these steps.
+        lead: the bit of the step that must be absent before; 0 without one.
+        is_strict: whether any event may break a match, even one that satisfies no step.
         has_silent_end: whether a match may wait for an absence.
-        has_terms: whether there is a limit of time between two events, or an absence.
-        has_bounds: whether there is a limit of time between two events.
+        has_terms: whether there is a time limit between two events, or an absence.
+        has_bounds: whether there is a time limit between two events.
         has_given: whether a step depends on the match so far.
 
     Args:
-        tree: the tree of a pattern that is whole.
+        tree: the tree of a complete pattern.
         span: the greatest distance of the last event from the first; None for no limit.
-        lead: the absence before the first event; None for none.
-        checks: whether conditions on the match so far are called twice, to find those that are no functions.
+        lead: the absence before the first event, or None.
+        checks: whether conditions on the match so far are called twice, to detect those that are not deterministic.
     """
 
     def __init__(self, tree: Tree, *, span: Any = None, lead: Absence | None = None, checks: bool = False) -> None:
@@ -98,12 +98,12 @@ class Automaton:
         )
 
     def move(self, state: State, able: int, ended: int) -> Moves:
-        """Return where a state leads.
+        """Return the states after an event.
 
         Args:
             state: the state.
             able: the bits of the options that take the event.
-            ended: the bits of the options, and after them of the waits, that the event ends.
+            ended: the bits of the options, followed by those of the waits, that the event ends.
         """
         targets: dict[int, frozenset[int]] = {}
         is_compelled = False
@@ -124,7 +124,7 @@ class Automaton:
         return takes, self.reduced(state, tuple(kept), waits)
 
     def make_room(self) -> None:
-        """Forget all moves if there are too many; with them go the states in which no partial match is."""
+        """Clear the cached moves if there are too many, and with them all states without a partial match."""
         self._moves += 1
         if self._moves > _MOST_MOVES:
             self._moves = 0
@@ -133,7 +133,7 @@ class Automaton:
                 state.moves.clear()
 
     def reduced(self, state: State, options: tuple[Option, ...], waits: tuple[Wait, ...]) -> State | None:
-        """Return the state with some of its options and waits left; None if there are none."""
+        """Return the state reduced to some of its options and waits; None if none are left."""
         if not options and not waits:
             return None
         if len(options) == len(state.options) and len(waits) == len(state.waits):
@@ -141,7 +141,7 @@ class Automaton:
         return self._state(state.positions, options, waits, accepts=False)
 
     def state_after(self, steps: Sequence[str]) -> State | None:
-        """Return the state after events were taken for steps, in order; None if the pattern has no such way."""
+        """Return the state after the steps have taken events, in order; None if the pattern has no such path."""
         numbers = [self._numbers.get(step) for step in steps]
         state = next((state for _, step, state in self.starts if step == numbers[0]), None)
         for number in numbers[1:]:
@@ -152,7 +152,7 @@ class Automaton:
         return state
 
     def name(self, state: State) -> str:
-        """Return a name from which `named` finds a state in a later run, even if numbers and durations have changed."""
+        """Return a name for `named` to find a state in a later run, even if numbers and durations have changed."""
         fresh = self._after(state.positions)
         names = ",".join(self._positions.names[position] for position in sorted(state.positions))
         if state is fresh:
@@ -161,7 +161,7 @@ class Automaton:
         return f"{names}|{options}|{','.join(str(wait.number) for wait in state.waits)}"
 
     def named(self, name: str) -> State | None:
-        """Return the state with a name; None if the pattern has none any more."""
+        """Return the state with a name; None if the pattern no longer has it."""
         if name not in self._named:
             self._named[name] = self._find(name)
         return self._named[name]
@@ -183,7 +183,7 @@ class Automaton:
         )
 
     def _after(self, positions: frozenset[int]) -> State:
-        """Return the state in which an event has just been taken into some positions."""
+        """Return the state after an event was taken into some positions."""
         state = self._fresh.get(positions)
         if state is None:
             ends = [wait for position in sorted(positions) for wait in self._positions.ends.get(position, ())]
@@ -217,7 +217,7 @@ class Automaton:
 
 
 def _called_twice(step: Step) -> Any:
-    """Return the condition of a step on the match so far, with a check that it is a function; None if it has none."""
+    """Return a step's condition on the match so far, with a check that it is deterministic, or None."""
     given = step.given
     if given is None:
         return None
@@ -226,8 +226,8 @@ def _called_twice(step: Step) -> Any:
         answer = bool(given(value, so_far))
         if bool(given(value, so_far)) != answer:
             raise ValueError(
-                f"given= of step {step.name!r} returned {answer}, and something else when called again; it must depend "
-                "on its arguments only"
+                f"given= of step {step.name!r} returned {answer}, and another result when called again; it must depend "
+                "only on its arguments"
             )
         return answer
 

@@ -1,4 +1,4 @@
-"""The states of an automaton: what may follow the events that were chosen so far."""
+"""The states of an automaton: the continuations of the events chosen so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Killer", "Moves", "Option", "Question", "State"]
 
 
 class Option(NamedTuple):
-    """The edges of a state that differ in nothing but their targets."""
+    """Edges of a state that differ only in their targets."""
 
     step: int
     by: By
@@ -26,14 +26,14 @@ class Option(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The conditions of an option, beside its step's predicates of the value alone.
+    """The conditions of an option, in addition to its step's predicates of the value alone.
 
     Attributes:
         step: the bit of the step.
         option: the bit of the option.
-        within: how much later than the last event; None for no limit.
-        after: how much later it must at least be, exclusive; None for no limit.
-        given: the predicate of the value and the match so far; None for none.
+        within: the maximum time after the last event; None for no limit.
+        after: the minimum time after the last event, exclusive; None for no limit.
+        given: the predicate of the value and the match so far, or None.
     """
 
     step: int
@@ -48,9 +48,9 @@ class Killer(NamedTuple):
 
     Attributes:
         step: the bit of the step.
-        given: its predicate of the value and the match so far; None for none.
+        given: its predicate of the value and the match so far, or None.
         always: the bits of the options and waits that it ends.
-        timed: those that it ends for a time after the last event only, with that time.
+        timed: the bits of those that it ends only for a time after the last event, with that time.
     """
 
     step: int
@@ -60,28 +60,28 @@ class Killer(NamedTuple):
 
 
 Moves = tuple[tuple[tuple[int, "State"], ...], "State | None"]
-"""The steps that take an event, with the states after them; and the state if it is passed over, None for no way on."""
+"""The steps that take an event, with the states after them; and the state if the event is skipped, or None."""
 
 
 class State:
-    """What may follow a choice of events.
+    """The continuations of a choice of events.
 
     Attributes:
         accepts: whether the choice is a match.
-        goes_on: whether anything may follow, be it an absence.
-        is_plain: whether the steps that an event fulfils determine the moves.
-        moves: the moves known, by the bits of the steps; or, of a state that is not plain, by the bits of the options
-            that take the event, and of the options and waits that it ends.
+        goes_on: whether anything may follow, even an absence.
+        is_plain: whether the steps that an event satisfies determine the moves.
+        moves: the known moves, by the bits of the steps; for a state that is not plain, by the bits of the options that
+            take the event, and of the options and waits that it ends.
         questions: the conditions of each option.
         killers: the steps that end options or waits.
         waits: the absences after which the choice is a match.
-        choice: the bit of the step and the condition of the only option, if there is nothing else.
-        has_deadline: whether a partial match expires in it, apart from the pattern's span.
-        is_like_before: whether nothing but what follows matters: neither a match nor an absence nor a time.
+        choice: the bit of the step and the condition of the only option, if the state has nothing else.
+        has_deadline: whether a partial match in it can expire, other than by the pattern's span.
+        is_like_before: whether only the continuations matter: it has no match, absence or time limit.
         depends_on_last: whether the time of the last event matters.
-        patience: the shortest of them after the last event; None for none.
-        waits_for_span: whether one of them lasts for the rest of the pattern's span.
-        reach: how long after the last event one of the options may take another; None for no limit.
+        patience: the shortest wait after the last event, or None.
+        waits_for_span: whether a wait lasts for the rest of the pattern's span.
+        reach: how long after the last event an option may take another; None for no limit.
         name: the state's name in snapshots.
     """
 
@@ -145,7 +145,7 @@ class State:
         )
 
     def plain_moves(self, mask: int) -> Moves:
-        """Return the moves of a plain state for an event that fulfils the steps of a mask, and remember them."""
+        """Return the moves of a plain state for an event that satisfies the steps of a mask, and cache them."""
         able = ended = 0
         for question in self.questions:
             if mask & question.step:
@@ -169,7 +169,7 @@ class State:
         return moves
 
     def after_wait(self) -> State | None:
-        """Return the state after the match of its absence; None if nothing can follow."""
+        """Return the state after its absence has matched; None if nothing can follow."""
         return self._automaton.reduced(self, self.options, ())
 
     @property

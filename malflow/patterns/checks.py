@@ -42,11 +42,11 @@ _DURING = "write then_not(..., during=...)"
 
 
 class Parts(Protocol):
-    """What a pattern is made of."""
+    """The parts of a pattern."""
 
     @property
     def tree(self) -> Tree:
-        """The steps, and what connects them."""
+        """The tree of the steps and their connectors."""
 
     @property
     def span(self) -> Any:
@@ -54,25 +54,25 @@ class Parts(Protocol):
 
     @property
     def lead(self) -> Absence | None:
-        """The absence before the first event; None for none."""
+        """The absence before the first event, or None."""
 
 
 def check_is_part(pattern: Parts, called: str) -> None:
-    """Check that a pattern can be a part of another one.
+    """Check that a pattern can be part of another one.
 
     Raises:
-        GraphError: if it has what only a whole pattern has.
+        GraphError: if it has a property that only a whole pattern can have.
     """
     _check_has_no_span(pattern, called)
     if pattern.lead is not None:
-        raise malformed(f"{pattern} begins with absent(), which stands in front of a whole pattern, not in {called}")
+        raise malformed(f"{pattern} begins with absent(), which belongs in front of the whole pattern, not in {called}")
 
 
 def check_can_go_on(pattern: Parts, called: str) -> None:
     """Check that another pattern can follow.
 
     Raises:
-        GraphError: if the pattern ends with the whole.
+        GraphError: if the pattern waits for the end of the whole.
     """
     _check_has_no_span(pattern, called)
     if _waits_for_the_end(pattern.tree):
@@ -88,13 +88,13 @@ def check_can_follow(pattern: Parts, called: str) -> None:
     _check_has_no_span(pattern, called)
     if _ends_silent(pattern.tree):
         raise malformed(
-            f"{pattern} ends with an absence, which then_not() follows; write one step that stands for both: "
+            f"{pattern} ends with an absence, so then_not() can't follow; write one step for both: "
             'step("either", lambda value: ...)'
         )
 
 
 def check_can_repeat(pattern: Parts) -> None:
-    """Check that a pattern can come several times in a row.
+    """Check that a pattern can be repeated.
 
     Raises:
         GraphError: if it can't.
@@ -104,37 +104,42 @@ def check_can_repeat(pattern: Parts) -> None:
 
 
 def check_can_end(pattern: Parts) -> None:
-    """Check that a pattern is whole: that it needs an event, and that its absences end.
+    """Check that a pattern is complete: that it needs an event, and that its absences end.
 
     Raises:
         GraphError: if it is not.
     """
     if can_be_empty(pattern.tree):
-        raise malformed(f"{pattern} needs no event at all; write one step that is not optional()")
+        raise malformed(f"{pattern} needs no event; write at least one step that is not optional()")
     if pattern.span is None and _waits_for_the_end(pattern.tree):
-        raise malformed(f"{pattern} waits for ever; {_DURING}, or call .within() on the whole pattern")
+        raise malformed(f"{pattern} waits forever; {_DURING}, or call .within() on the whole pattern")
 
 
 def check_parts(pattern: Parts) -> None:
-    """Check that a pattern is not too large, and that its names and durations go together.
+    """Check that a pattern is not too large, and that its names and durations are consistent.
 
     Raises:
-        GraphError: if it is, or they do not.
+        GraphError: if it is too large, or they are not consistent.
     """
     count = positions(pattern.tree)
     if count > _MOST_POSITIONS:
-        raise malformed(f"a pattern has up to {_MOST_POSITIONS:,} steps, repetitions included; this one has {count:,}")
+        raise malformed(
+            f"a pattern may have up to {_MOST_POSITIONS:,} steps, including repetitions; this one has {count:,}"
+        )
     if depth(pattern.tree) > _DEEPEST:
-        raise malformed(f"a pattern is up to {_DEEPEST} deep; call .then() on the whole, not inside of each argument")
+        raise malformed(
+            f"a pattern may be nested up to {_DEEPEST} deep; call .then() on the whole pattern, not inside "
+            "each argument"
+        )
     _check_names(pattern)
     _check_units(pattern)
 
 
 def check_kind_function(pattern: Parts, kind: Any) -> None:
-    """Check that the function that returns the kind of a value is there if and only if steps need it.
+    """Check that the function that returns the kind of a value is given if and only if steps need it.
 
     Raises:
-        GraphError: if it is missing, of no use, or no function.
+        GraphError: if it is missing, unused or not a function.
     """
     kinds = [it for it in steps_of(pattern.tree, pattern.lead) if it.kind is not None and not has_class(it)]
     if kinds and kind is None:
@@ -154,7 +159,7 @@ def check_kind_function(pattern: Parts, kind: Any) -> None:
 
 def _check_has_no_span(pattern: Parts, called: str) -> None:
     if pattern.span is not None:
-        raise malformed(f"{pattern} has a within(), which bounds a whole pattern; call it after {called}")
+        raise malformed(f"{pattern} has a within(), which applies to a whole pattern; call it after {called}")
 
 
 def _check_names(pattern: Parts) -> None:

@@ -1,4 +1,4 @@
-"""Why a pattern was matched or not: for each first event, how far it came and how it ended."""
+"""Explains why a pattern was matched or not: the progress and the end of each first event."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["ExplainingMachine", "explain"]
 
 
 class _Story:
-    """What became of the partial matches of one first event.
+    """The outcome of the partial matches of one first event.
 
     Attributes:
         key: the key.
-        run: the preferred partial match, as it was last.
+        run: the last state of the preferred partial match.
         end: how it ended; None while it is open.
     """
 
@@ -34,20 +34,20 @@ class _Story:
 
 
 class ExplainingMachine(Machine):
-    """A machine that notes what becomes of each first event.
+    """A machine that records the outcome of each first event.
 
     Attributes:
-        stories: what became of them, by the ordinals of their events.
+        stories: the outcomes, by the ordinals of first events.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.stories: dict[int, _Story] = {}
         self._mask = 0
-        self._merges = self._only_span = False  # each first event has a story of its own
+        self._merges = self._only_span = False  # each first event has its own story
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
-        """Take an event, and note what it does."""
+        """Take an event, and record its effects."""
         self._mask = mask
         super().take(key, mask, value, time)
 
@@ -86,7 +86,7 @@ class ExplainingMachine(Machine):
             story.end = f"timed out at {time}, waiting for {self._awaited(run)}"
 
     def _note(self, key: Any, runs: Iterable[Run]) -> None:
-        """Note how far partial matches have come."""
+        """Record the progress of partial matches."""
         seen = set()
         for run in runs:
             start = run[FIRST][ORDINAL]
@@ -96,14 +96,14 @@ class ExplainingMachine(Machine):
                 story.run = run
 
     def _end(self, run: Run, end: str) -> None:
-        """Note how a start has ended, if it has, and nothing is known of that."""
+        """Record the end of a start, unless it is known."""
         story = self.stories[run[FIRST][ORDINAL]]
         open_starts = starts_of(self.runs.get(story.key, ()))
         if story.end is None and run[FIRST][ORDINAL] not in open_starts:
             story.end = end
 
     def _cause(self, run: Run) -> str:
-        """Return the event at hand, and why it ended a partial match."""
+        """Return the current event, and why it ended a partial match."""
         names, state = self.automaton.names, run[STATE]
         held = [name for number, name in enumerate(names) if self._mask >> number & 1]
         event = " and ".join(held) or "an event of no step"
@@ -121,7 +121,7 @@ class ExplainingMachine(Machine):
         return " or ".join(dict.fromkeys(names[option.step] for option in state.options))
 
     def lines(self) -> Iterable[str]:
-        """Return a line for each first event, in their order."""
+        """Return a line for each first event, in order."""
         has_keys = len({story.key for story in self.stories.values()}) > 1
         for story in self.stories.values():
             first, names = story.run[FIRST], self.automaton.names
@@ -140,7 +140,7 @@ class ExplainingMachine(Machine):
 
 
 def explain(machine: ExplainingMachine, masks: Masks, records: Iterable[Any]) -> str:
-    """Return how many records fulfil each step, and what became of each first event."""
+    """Return the number of records that satisfy each step, and the outcome of each first event, as text."""
     rows = rows_of(records)
     bits = masks.of([value for _, _, value in rows])
     lines = [f"{len(rows)} records; " + ", ".join(_shares(machine.automaton.names, bits))]
@@ -152,7 +152,7 @@ def explain(machine: ExplainingMachine, masks: Masks, records: Iterable[Any]) ->
 
 
 def _shares(names: Sequence[str], bits: Sequence[int]) -> Iterable[str]:
-    """Return how many records fulfil each step."""
+    """Return the share of records that satisfy each step."""
     for number, name in enumerate(names):
         count = sum(mask >> number & 1 for mask in bits)
         yield f"{name}: {count} ({count / max(len(bits), 1):.0%})"

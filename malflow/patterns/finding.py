@@ -1,4 +1,4 @@
-"""Matches of a pattern in records at hand, without a runtime."""
+"""Matches of a pattern in a list of records, without a runtime."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ V = TypeVar("V")
 
 
 class Found(list[Match[Any, V, Any]]):
-    """The matches, in the order in which they are complete.
+    """The matches, in order of completion.
 
     Attributes:
-        timeouts: the partial matches that were not finished in time.
+        timeouts: the partial matches that timed out.
     """
 
     def __init__(self, matches: Iterable[Match[Any, V, Any]], timeouts: Iterable[Match[Any, V, Any]]) -> None:
@@ -36,7 +36,7 @@ def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
         records: messages; or values, whose timestamps are 0, 1, 2, ...
 
     Raises:
-        ValueError: if a timestamp can't be ordered, since it is None or does not equal itself.
+        ValueError: if a timestamp is None or does not equal itself.
     """
     rows = [
         (it.timestamp, it.key, it.value) if isinstance(it, DataMessage) else (number, NoKey, it)
@@ -44,13 +44,15 @@ def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
     ]
     for time, _, value in rows:
         if time is None or time != time:  # noqa: PLR0124 - as NaN
-            raise ValueError(f"{time!r} is not a timestamp; give the record with value {short_repr(value)} another one")
+            raise ValueError(
+                f"{time!r} is not a timestamp; set another one for the record with value {short_repr(value)}"
+            )
     rows.sort(key=itemgetter(0))
     return rows
 
 
 def find(machine: Machine, masks: Masks, records: Iterable[Any]) -> Found[Any]:
-    """Return the matches that a machine finds in records, and the end of time after them."""
+    """Return the matches that a machine finds in records, including those at the end of time."""
     rows = rows_of(records)
     bits = masks.of([value for _, _, value in rows])
     machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))

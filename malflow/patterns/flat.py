@@ -15,12 +15,12 @@ from malflow.patterns.runs import LAST, Run
 __all__ = ["Flat", "PartialMigration", "flatten", "load", "waiting_in"]
 
 Flat = tuple[list[Any], list[Any], list[Any], list[Any], list[int], Any]
-"""What a key has.
+"""The partial matches and waiting records of a key.
 
-Events that partial matches hold, in order: timestamp and value of each. Nodes of partial matches: the index of the node
-before or -1, the name of the step, the index of the event. Partial matches: the name of the state and the index of the
-last node. Records that wait for an epoch: timestamp and value of each. The indices of first events that have a match,
-where a match uses nothing up. The timestamp of the last event of the step that must be absent at the front, or None.
+Events that partial matches hold, in order: timestamp and value of each. Nodes of partial matches: the index of the
+previous node or -1, the name of the step, the index of the event. Partial matches: the name of the state and the index
+of the last node. Records that wait for an epoch: timestamp and value of each. The indices of first events that have a
+match, if matches discard nothing. The timestamp of the last event of the step that must be absent in front, or None.
 """
 
 _WIDTH = 3
@@ -28,12 +28,12 @@ _WIDTH = 3
 
 
 def flatten(machine: Machine, key: Any, waiting: Iterable[tuple[Any, Any]]) -> Flat | None:
-    """Return the flat form of a key's partial matches; None if it has nothing.
+    """Return the flat form of a key's partial matches, or None.
 
     Args:
         machine: the machine.
         key: the key.
-        waiting: timestamp and value of the records that wait, in the order of time.
+        waiting: timestamp and value of the waiting records, in the order of time.
     """
     runs = machine.runs.get(key, ())
     waiting = [it for row in waiting for it in row]
@@ -60,7 +60,7 @@ def flatten(machine: Machine, key: Any, waiting: Iterable[tuple[Any, Any]]) -> F
 
 
 def _collect(last: Node, nodes: dict[int, int], chains: list[Node], events: dict[int, tuple[Any, Any]]) -> None:
-    """Number the nodes of a partial match that have no number yet, first to last, and collect their events."""
+    """Number the new nodes of a partial match, first to last, and collect their events."""
     new: list[Node] = []
     node: Node | None = last
     while node is not None and id(node) not in nodes:
@@ -73,7 +73,7 @@ def _collect(last: Node, nodes: dict[int, int], chains: list[Node], events: dict
 
 
 def load(machine: Machine, key: Any, flat: Flat) -> int:
-    """Continue with the partial matches of a key; return how many have no place in the pattern any more."""
+    """Load the partial matches of a key; return the number of those that the pattern no longer has a place for."""
     events, flat_nodes, flat_runs, _, finished, since = flat
     first, steps = machine.ordinal + 1, {name: number for number, name in enumerate(machine.automaton.names)}
     machine.ordinal += len(events) // 2
@@ -97,14 +97,14 @@ def _first(node: Node) -> Node:
 
 
 def waiting_in(flat: Flat) -> Iterable[tuple[Any, Any]]:
-    """Return timestamp and value of the records that wait."""
+    """Return timestamp and value of the waiting records."""
     return zip(flat[3][::2], flat[3][1::2], strict=True)
 
 
 class PartialMigration:
-    """Converts what keys have, of an older version, to what the pattern needs: partial matches of another shape.
+    """Converts the partial matches of keys from an older version, with another shape of the pattern.
 
-    Records that wait are kept; partial matches are dropped, unless the user converts them.
+    Waiting records are kept; partial matches are dropped, unless the user converts them.
 
     Args:
         automaton: returns the pattern's automaton.
@@ -116,14 +116,14 @@ class PartialMigration:
         self._migrate = migrate
 
     def __call__(self, flat: Flat, version: int) -> Flat | None:
-        """Return a key's partial matches in the form of the pattern; None if nothing is left."""
+        """Return a key's partial matches in the form of the pattern; None if none are left."""
         partials = [] if self._migrate is None else self._migrate(_matches(flat), version)
         new = _replayed(self._automaton(), partials, flat[3])
         return new if new[2] or new[3] else None
 
 
 def _matches(flat: Flat) -> list[Match[Any, Any, Any]]:
-    """Return the partial matches, whose key is not known."""
+    """Return the partial matches, with None as their key."""
     events, nodes, runs = flat[:3]
     steps = tuple(dict.fromkeys(nodes[1::_WIDTH]))
     found = []
@@ -139,7 +139,7 @@ def _matches(flat: Flat) -> list[Match[Any, Any, Any]]:
 
 
 def _replayed(automaton: Automaton, partials: Iterable[Match[Any, Any, Any]], waiting: Sequence[Any]) -> Flat:
-    """Return partial matches as the pattern has them; those that it has no way for are left out.
+    """Return partial matches in the form of the pattern, without those that it has no path for.
 
     Raises:
         TypeError: if one is not a match.
@@ -165,5 +165,5 @@ def _replayed(automaton: Automaton, partials: Iterable[Match[Any, Any, Any]], wa
 
 
 def _event_id(event: Event[Any, Any]) -> tuple[Any, int]:
-    """Return the identity of an event, which several matches may share: values are not compared."""
+    """Return the identity of an event, which several matches may share; values are not compared."""
     return event.timestamp, id(event.value)

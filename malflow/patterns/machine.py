@@ -1,10 +1,10 @@
-"""The partial matches of keys, moved by events and ended by deadlines.
+"""The partial matches of keys, which events advance and deadlines end.
 
 The pattern is an automaton over sets of positions (after Glushkov's construction; see `malflow.patterns.automaton`). A
-partial match of a key, a run, is a state of it with the events taken so far. An event moves each run of its key by the
-steps that it fulfils: the run takes the event, passes it over, or both, and then forks. Where two runs have the same
-future and only one may be emitted, the preferred one is kept. Deadlines, of absences and of limits of time, are timers
-of the key; the epoch fires them, so results do not depend on the order in which records of other keys arrive.
+partial match of a key, called a run, is a state of the automaton with the events taken so far. An event moves each run
+of its key by the steps that it satisfies: the run takes the event, skips it, or forks to do both. If two runs have the
+same future and only one may be emitted, the preferred one is kept. Deadlines, from absences and time limits, are timers
+of the key, fired by epochs, so results do not depend on the order in which records of other keys arrive.
 """
 
 from __future__ import annotations
@@ -26,44 +26,46 @@ from malflow.patterns.runs import FIRST, LAST, STATE, Run, merged, newest, start
 __all__ = ["After", "Machine", "Row"]
 
 After = Literal["end", "start", "all"]
-"""What a match uses up: all that began up to its last event, all with its first event, or nothing."""
+"""The partial matches that a match discards: those that began up to its last event, those with its first event, or
+none.
+"""
 
 Row = tuple[Any, Any, int, Any]
-"""An event: its timestamp, its key, the bits of the steps that it fulfils, and its value."""
+"""An event: its timestamp, its key, the bits of the steps that it satisfies, and its value."""
 
 _NO_RUNS: Sequence[Run] = ()
 
 _event = partial(tuple.__new__, Event)
-"""Makes an event of a tuple, in half the time that its constructor takes."""
+"""Creates an event from a tuple in half the time of its constructor."""
 
 
 class Machine:
     """The partial matches of each key.
 
-    Those of a key are in the order of preference: by their starts, and among those of one start, the one that takes an
-    event before the one that passes it over. Events of a key come in their order by `take`; `expire` is for an epoch.
+    Those of a key are in order of preference: by their starts and, for the same start, a run that takes an event before
+    one that skips it. `take` receives the events of a key in order; `expire` applies an epoch.
 
     Attributes:
         automaton: the automaton of the pattern.
         runs: the partial matches of the keys that have any.
-        finished: where a match uses nothing up, the ordinals of the starts with a match, by key.
-        silent_since: the timestamp of the last event that breaks an absence at the front, by key.
-        timers: when something is next to expire, by key.
-        matches: the matches since they were last taken.
-        timeouts: the partial matches that were not finished in time, since they were last taken.
-        counters: what became of them.
-        make: makes a match.
-        partials: how many partial matches there are.
-        at: the event at hand: key, value and timestamp; None if there is none.
+        finished: if matches discard nothing, the ordinals of the starts with a match, by key.
+        silent_since: the timestamp of the last event that breaks an absence in front, by key.
+        timers: the next time at which something expires, by key.
+        matches: the matches that were not taken yet.
+        timeouts: the partial matches that timed out and were not taken yet.
+        counters: the number of each outcome.
+        make: creates a match.
+        partials: the number of partial matches.
+        at: the current event: key, value and timestamp, or None.
 
     Args:
         automaton: the automaton.
         span: the pattern's span.
-        lead: for how long the step of the absence at the front must not come.
-        after: what a match uses up.
-        limit: how many partial matches a key may have.
+        lead: how long the step of the absence in front must not occur.
+        after: which partial matches a match discards.
+        limit: the maximum number of partial matches of a key.
         drops_oldest: whether the oldest ones are dropped at the limit.
-        in_order: whether the events of a key come in the order of time.
+        in_order: whether the events of a key arrive in the order of time.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class Machine:
 
     @property
     def timed_partials(self) -> int:
-        """How many partial matches there are, if they have deadlines."""
+        """The number of partial matches, if they have deadlines."""
         return self.partials if self._is_timed else 0
 
     def walk(self, rows: Iterable[Row]) -> None:
-        """Take events, which are in their order for each key."""
+        """Take events, which are in order for each key."""
         runs, take, start_mask, lead = self.runs, self.take, self._start_mask, self.automaton.lead
         key = value = time = None
         try:
@@ -122,7 +124,7 @@ class Machine:
             raise
 
     def _out_of_range(self, time: Any) -> OverflowError | None:
-        """Return the error of a timestamp to which a duration of the pattern can't be added; None if all can be."""
+        """Return the error for a timestamp to which a duration of the pattern can't be added, or None."""
         for duration in self.automaton.durations:
             try:
                 time + duration
@@ -134,7 +136,7 @@ class Machine:
         return None
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
-        """Take an event that fulfils the steps of a mask."""
+        """Take an event that satisfies the steps of a mask."""
         self.ordinal += 1
         after: list[Run] = []
         done: list[Run] = []
@@ -151,21 +153,21 @@ class Machine:
         if has_changed or ended:
             self._settle(key, runs, after, done, time, ended)
 
-    def _move(  # noqa: C901 - a call less for each partial match
+    def _move(  # noqa: C901 - saves a call for each partial match
         self, runs: Sequence[Run], mask: int, value: Any, time: Any, after: list[Run], done: list[Run]
     ) -> tuple[bool, int]:
         """Move partial matches by an event.
 
         Args:
             runs: the partial matches.
-            mask: the bits of the steps that the event fulfils.
+            mask: the bits of the steps that the event satisfies.
             value: its value.
             time: its timestamp.
-            after: where those are added that continue.
-            done: where those are added that are matches.
+            after: receives those that continue.
+            done: receives those that are matches.
 
         Returns:
-            Whether any has changed, and how many have ended.
+            Whether any has changed, and the number of those that have ended.
         """
         has_changed, ended, ordinal, so_far = False, 0, self.ordinal, self._so_far
         for run in runs:
@@ -192,7 +194,7 @@ class Machine:
                 after.append(run)
             elif kept is not None:
                 has_changed = True
-                run = (kept, first, last)  # noqa: PLW2901 - it goes on as this one
+                run = (kept, first, last)  # noqa: PLW2901 - the run continues as this one
                 is_over = self._is_timed and self._is_over(run, time)
                 ended += is_over
                 if not is_over:
@@ -225,24 +227,24 @@ class Machine:
         return state.other_moves(able, ended)
 
     def _may_start(self, key: Any, time: Any) -> bool:
-        """Whether the step of the absence at the front has not come for long enough."""
+        """Whether the step of the absence in front has been absent for long enough."""
         return key not in self.silent_since or time > self.silent_since[key] + self._lead_for
 
     def _break_silence(self, key: Any, value: Any, time: Any) -> None:
-        """Note an event of the step that must be absent before a match."""
+        """Record an event of the step that must be absent before a match."""
         if self._lead_given is not None:
             self._so_far.node = None
             if not self._lead_given(value, self._so_far):
                 return
         since = self.silent_since.get(key)
         if since is not None and time <= since:
-            return  # by arrival, an older event comes later
+            return  # by arrival, an older event may be later
         self.silent_since[key] = time
         if key not in self.timers.at:
             self.timers.set(key, time + self._lead_for)
 
     def _start(self, mask: int, value: Any, time: Any, after: list[Run], done: list[Run]) -> bool:
-        """Begin a partial match for each first step that the event fulfils; return whether any is to be kept."""
+        """Begin a partial match for each first step that the event satisfies; return whether to keep any."""
         begun, before = 0, len(after)
         for bit, step, target, given in self._starts:
             if mask & bit:
@@ -275,15 +277,15 @@ class Machine:
     def _settle(
         self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
     ) -> None:
-        """Emit the matches that an event completed, and keep what continues.
+        """Emit the matches that an event completed, and keep the partial matches that continue.
 
         Args:
             key: the key.
             before: the partial matches before the event.
-            after: those that are active, or have begun.
-            done: those that are matches.
+            after: those that continue, or have begun.
+            done: the complete matches.
             time: the timestamp of the event.
-            ended: how many have ended.
+            ended: the number of those that have ended.
         """
         over: set[int] = set()
         if done:
@@ -303,7 +305,7 @@ class Machine:
             self._plan(key, after)
 
     def _fewer(self, key: Any, runs: list[Run]) -> list[Run]:
-        """Return the partial matches that are kept: one of those that have one future, and no more than the limit."""
+        """Return the partial matches to keep: one for each future, and no more than the limit."""
         kept = runs
         if self._merges:
             kept = merged(runs, has_silent_end=self.automaton.has_silent_end)
@@ -315,7 +317,7 @@ class Machine:
         return kept
 
     def _keep(self, key: Any, before: Sequence[Run], runs: Sequence[Run]) -> None:
-        """Keep the partial matches of a key, in place of those before."""
+        """Store the partial matches of a key, replacing the previous ones."""
         self.partials += len(runs) - len(before)
         if runs:
             self.runs[key] = runs
@@ -329,7 +331,7 @@ class Machine:
         self.finished.pop(key, None)
 
     def _plan(self, key: Any, runs: Sequence[Run]) -> None:
-        """Plan when the first of a key's partial matches expires. An earlier plan stands: it is made anew then."""
+        """Set the timer for the first of a key's partial matches to expire. An earlier timer stays until it fires."""
         planned = self._due.get(key)
         if self._only_span:
             if planned is None:
@@ -345,7 +347,7 @@ class Machine:
             self.timers.set(key, soonest)
 
     def load(self, key: Any, runs: Sequence[Run], finished: set[int], silent_since: Any) -> None:
-        """Set what a key has, as a snapshot had it."""
+        """Load the data of a key from a snapshot."""
         self.drop(key)
         if silent_since is not None and self.automaton.lead:
             self.silent_since[key] = silent_since
@@ -356,7 +358,7 @@ class Machine:
             self._has_forked = self._has_forked or len(starts_of(runs)) < len(runs)
             starts = [run[FIRST][TIME] for run in runs]
             if self._only_span and any(map(gt, starts, starts[1:])):
-                self._only_span = False  # the program before took events by arrival
+                self._only_span = False  # the earlier program took events by arrival
             self._keep(key, (), runs)
             if self._is_timed:
                 self._plan(key, runs)
@@ -369,16 +371,16 @@ class Machine:
         self.timers.cancel(key)
 
     def _emit(self, key: Any, done: Sequence[Run], others: Iterable[Run], time: Any) -> set[int]:
-        """Emit matches, in their order.
+        """Emit matches, in order.
 
         Args:
             key: the key.
             done: the matches.
-            others: the partial matches beside them.
-            time: when the matches are complete.
+            others: the other partial matches.
+            time: the time when the matches are complete.
 
         Returns:
-            The ordinals of the starts that have a match or are used up.
+            The ordinals of the starts that have a match or are discarded.
         """
         told: set[int] = set()
         last_used = -1
@@ -412,19 +414,19 @@ class Machine:
         emitted.timestamps.append(time)
 
     def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int], ended: int) -> None:
-        """Count the starts of which no partial match is left; as long as none has forked, each has one only."""
+        """Count the starts without a partial match left; until one forks, each has only one."""
         if self._has_forked:
             gone = starts_of(before).difference(starts_of(after), over)
             ended = len(gone.difference(self.finished.get(key, ())))
         self.counters.broken += ended
 
     def _is_over(self, run: Run, time: Any) -> bool:
-        """Whether the time is over for all that an event has left of a partial match: then the event has broken it."""
+        """Whether all that an event left of a partial match has already expired: then the event has broken it."""
         end = self._deadline(run)
         return end is not None and bool(end < time)
 
     def _deadline(self, run: Run) -> Any:
-        """Return when a partial match expires: its absence is complete, or it can't be finished; None for never."""
+        """Return when a partial match expires, by a complete absence or a time limit; None for never."""
         state, first, last = run
         end = None
         if not state.waits:
@@ -441,11 +443,11 @@ class Machine:
         return near if end is None or near < end else end
 
     def expire(self, key: Any, now: Any) -> None:
-        """Expire what is due of a key whose timer has fired, up to an epoch and with it."""
+        """Expire the due partial matches of a key whose timer has fired, up to and including an epoch."""
         self._expire(key, self.runs.get(key, ()), now, inclusive=True)
 
     def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
-        """Expire what is due of a key; return the partial matches that are left."""
+        """Expire the due partial matches of a key; return the others."""
         soonest, before = None, runs
         if self._only_span and runs:
             runs, soonest = self._expire_starts(key, runs, now, inclusive=inclusive)
@@ -472,10 +474,10 @@ class Machine:
         return runs
 
     def _expire_starts(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> tuple[Sequence[Run], Any]:
-        """Emit the starts whose span is over: they come first, and there are no other deadlines.
+        """Emit the starts whose span is over: they are first, and there are no other deadlines.
 
         Returns:
-            The partial matches that are left, and when the first of them expires.
+            The remaining partial matches, and when the first of them expires.
         """
         finished = self.finished.get(key, ())
         last = None
@@ -491,7 +493,7 @@ class Machine:
         return (), None
 
     def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
-        """Emit the matches that are complete or over at a deadline; return the partial matches that are left."""
+        """Emit the matches and timeouts at a deadline; return the remaining partial matches."""
         kept: list[Run] = []
         done: list[Run] = []
         late: list[Run] = []

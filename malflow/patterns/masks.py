@@ -1,4 +1,4 @@
-"""The steps whose conditions values fulfil, as bits, a column at a time."""
+"""The steps that values satisfy, as bits, a column at a time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from malflow.patterns.tree import Step
 __all__ = ["Masks", "has_class"]
 
 _MOST_CLASSES = 10_000
-"""How many types of values are remembered: some are made while a program runs."""
+"""The maximum number of cached types: a program may create types while it runs."""
 
 _Predicate = Callable[[Any], object]
 
 
 class Masks:
-    """Computes which steps each value fulfils, apart from their `given`: bit `n` for step number `n`.
+    """Computes which steps each value satisfies, apart from their `given`: bit `n` for step number `n`.
 
     Kinds are looked up in one pass for all steps; predicates are called only for the values of their step's kind.
 
     Args:
         steps: the steps, by number.
-        kind: returns the kind of a value; None if no step has a kind other than a class.
+        kind: returns the kind of a value; None if all kinds are classes.
     """
 
     def __init__(self, steps: Sequence[Step], kind: Callable[[Any], Any] | None = None) -> None:
@@ -69,7 +69,7 @@ class Masks:
         return masks
 
     def _ask(self, values: Sequence[Any], masks: list[int]) -> None:
-        """Clear the bits of steps whose predicates do not hold, among those whose kind fits."""
+        """Clear the bits of steps whose kind matches but whose predicates do not hold."""
         for index in compress(range(len(masks)), masks):
             mask, value = masks[index], values[index]
             for bit, where in self._asked:
@@ -102,7 +102,7 @@ class Masks:
 
 
 class _Classes(dict[type, int]):
-    """The bits of the steps whose class a type is derived from, by the types met so far."""
+    """The bits of the steps whose class a type is derived from, by type, filled on demand."""
 
     def __init__(self, classes: Sequence[tuple[int, Any]]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Matches of patterns, whole and so far."""
+"""Matches of patterns, complete or so far."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 
 Node = tuple[Any, int, Any, Any, int]
-"""An event of a match so far: the node of the event before it or None, the step's number, the timestamp, the value, and
-the event's ordinal among the key's."""
+"""An event of a match so far: the node of the previous event or None, the step's number, the timestamp, the value, and
+the event's ordinal for the key.
+"""
 
 BEFORE: Final = 0
 STEP: Final = 1
@@ -44,14 +45,14 @@ class Event(NamedTuple, Generic[V, T]):
 
 @dataclass(frozen=True, slots=True)
 class Match(Generic[K, V_co, T]):
-    """A match of a pattern, or the beginning of one that was not finished in time.
+    """A match of a pattern, or a partial match that timed out.
 
     Attributes:
         key: the key.
         start: the timestamp of the first event.
-        end: when the match was complete: the timestamp of the last event, or of the deadline of the absence that it
-            waited for. Of one that was not finished, the timestamp of the last event.
-        events: the events with their steps, in their order.
+        end: when the match was complete: the timestamp of the last event, or the deadline of an absence at its end. For
+            a timeout, the timestamp of the last event.
+        events: the events with their steps, in order.
     """
 
     key: K
@@ -62,11 +63,11 @@ class Match(Generic[K, V_co, T]):
 
     @property
     def timing(self) -> Timing:
-        """Whether the end of the input made it, before it was due: ``Timing.END``; otherwise ``Timing.FINAL``."""
+        """``Timing.END`` if the end of the input emitted it before it was due; otherwise ``Timing.FINAL``."""
         return Timing.FINAL
 
     def __getitem__(self, step: str) -> list[V_co]:
-        """Return the values that a step took, in their order.
+        """Return the values that a step took, in order.
 
         Raises:
             KeyError: if the pattern has no such step.
@@ -76,7 +77,7 @@ class Match(Generic[K, V_co, T]):
         return [event.value for event in self.events if event.step == step]
 
     def first(self, step: str) -> V_co | None:
-        """Return the first value that a step took; None if it took none.
+        """Return the first value that a step took, or None.
 
         Raises:
             KeyError: if the pattern has no such step.
@@ -84,7 +85,7 @@ class Match(Generic[K, V_co, T]):
         return next(iter(self[step]), None)
 
     def last(self, step: str) -> V_co | None:
-        """Return the last value that a step took; None if it took none.
+        """Return the last value that a step took, or None.
 
         Raises:
             KeyError: if the pattern has no such step.
@@ -93,7 +94,7 @@ class Match(Generic[K, V_co, T]):
 
 
 class EndMatch(Match[K, V_co, T]):
-    """A match that the end of the input made: the deadline that it waited for had not come."""
+    """A match emitted at the end of the input, before its deadline."""
 
     __slots__ = ()
 
@@ -104,7 +105,7 @@ class EndMatch(Match[K, V_co, T]):
 
 
 class SoFar(Generic[V_co]):
-    """The events that a match has so far, as `given` sees them; valid during the call."""
+    """The events of a match so far, for `given`; valid only during the call."""
 
     __slots__ = ("_numbers", "node")
 
@@ -113,7 +114,7 @@ class SoFar(Generic[V_co]):
         self.node: Node | None = None  # the last event; None for a match without events
 
     def __getitem__(self, step: str) -> list[V_co]:
-        """Return the values that a step took, in their order.
+        """Return the values that a step took, in order.
 
         Raises:
             KeyError: if the pattern has no such step.
@@ -121,7 +122,7 @@ class SoFar(Generic[V_co]):
         return [*self._backwards(step)][::-1]
 
     def first(self, step: str) -> V_co | None:
-        """Return the first value that a step took; None if it took none.
+        """Return the first value that a step took, or None.
 
         Raises:
             KeyError: if the pattern has no such step.
@@ -129,7 +130,7 @@ class SoFar(Generic[V_co]):
         return next(iter(self[step]), None)
 
     def last(self, step: str) -> V_co | None:
-        """Return the last value that a step took; None if it took none.
+        """Return the last value that a step took, or None.
 
         Raises:
             KeyError: if the pattern has no such step.

@@ -1,4 +1,4 @@
-"""Patterns: values built from steps by methods that read like what is looked for."""
+"""Patterns: values built from steps by methods that read like a sentence."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Pattern(Generic[V_co]):
     """A pattern of a key's events, ordered by time.
 
     A pattern is a value: every method returns a new one. ``str(pattern)`` prints it. A match takes one event for each
-    step, in order; other events of the key may lie between, except where a connector or an absence says otherwise.
+    step, in order; other events of the key may lie in between, unless a connector or an absence excludes them.
 
     Attributes:
-        tree: the steps, and what connects them.
+        tree: the steps and their connectors.
         span: the greatest distance of the last event from the first, inclusive; None for no limit.
-        lead: the absence before the first event; None for none.
+        lead: the absence before the first event, or None.
     """
 
     tree: Tree
@@ -68,18 +68,18 @@ class Pattern(Generic[V_co]):
     lead: Absence | None = None
 
     def then(self, other: Pattern[W], *, within: Any = None, without: Pattern[Any] | None = None) -> Pattern[V_co | W]:
-        """Continue with the first event that fits; events that no step waits for may lie between.
+        """Continue with the first event that matches; events that no step waits for may lie in between.
 
-        An event that a step takes is never passed over: ``a.then(b)`` takes the first b after an a.
+        An event that a step can take is never skipped: ``a.then(b)`` takes the first b after an a.
 
         Args:
-            other: what follows.
-            within: how much later than the event before it may come, inclusive: a number, or a timedelta.
-            without: a step that no event strictly between the two may fulfil. An event that fulfils both this step and
-                the next one completes the match.
+            other: the pattern that follows.
+            within: how much later than the previous event it may be, inclusive: a number, or a timedelta.
+            without: a step that no event strictly between the two may satisfy. An event that satisfies both this step
+                and the next one completes the match.
 
         Raises:
-            GraphError: if an argument is not of this kind, or a name stands for two different steps.
+            GraphError: if an argument is invalid, or two different steps have the same name.
 
         >>> str(step("order").then(step("paid"), without=step("cancelled")))
         'order ->[!cancelled] paid'
@@ -90,12 +90,12 @@ class Pattern(Generic[V_co]):
         """Continue with the very next event of the key, whatever its kind: filter the stream first.
 
         Args:
-            other: what follows.
-            within: how much later it may come, inclusive.
-            without: not allowed, since nothing lies between the two.
+            other: the pattern that follows.
+            within: how much later than the previous event it may be, inclusive.
+            without: not allowed, since no event lies in between.
 
         Raises:
-            GraphError: as `then` does.
+            GraphError: as for `then`.
 
         >>> str(step("up").next(step("down")))
         'up => down'
@@ -105,17 +105,17 @@ class Pattern(Generic[V_co]):
     def then_any(
         self, other: Pattern[W], *, within: Any = None, without: Pattern[Any] | None = None
     ) -> Pattern[V_co | W]:
-        """Continue with each event that fits, one after the other: each may be taken, or passed over.
+        """Continue with any event that matches: each may be taken, or skipped for a later one.
 
         The number of partial matches can grow exponentially with the number of these connectors.
 
         Args:
-            other: what follows.
-            within: how much later than the event before it may come, inclusive.
-            without: a step that no event strictly between the two may fulfil.
+            other: the pattern that follows.
+            within: how much later than the previous event it may be, inclusive.
+            without: a step that no event strictly between the two may satisfy.
 
         Raises:
-            GraphError: as `then` does.
+            GraphError: as for `then`.
 
         >>> str(step("a").then_any(step("b"), within=5))
         'a ~>[within 5] b'
@@ -123,17 +123,17 @@ class Pattern(Generic[V_co]):
         return self._chained("then_any", other, within, without)
 
     def then_not(self, step: Pattern[Any], *, during: Any = None) -> Pattern[V_co]:
-        """Continue with an absence: no later event fulfils a step, until `during` after the last one, inclusive.
+        """Continue with an absence: no later event satisfies a step until `during` after the last event, inclusive.
 
         At the end of a pattern, the match is complete when that time is over. In the middle, the next event is taken
-        only after it. An event with the timestamp of the last one that comes after it counts as later.
+        only after it. An event with the same timestamp as the last one that arrives after it counts as later.
 
         Args:
             step: the step.
-            during: for how long; None, at the end of a pattern only, for the rest of its whole `within`.
+            during: the duration. None, only at the end of a pattern, for the rest of its whole `within`.
 
         Raises:
-            GraphError: if an argument is not of this kind, or there is an absence here already.
+            GraphError: if an argument is invalid, or the pattern already ends with an absence.
 
         >>> str(step("order").then_not(step("paid"), during=30))
         'order -> not paid for 30'
@@ -152,17 +152,17 @@ class Pattern(Generic[V_co]):
     ) -> Pattern[V_co]:
         """Repeat the pattern.
 
-        At the end of a pattern, a loop closes at its least number.
+        At the end of a pattern, a loop stops at its minimum.
 
         Args:
-            low: how often, at least.
-            high: how often, at most; None for any number; by default, `low`.
-            by: the connector of one to the next: ``then``, ``next`` or ``then_any``.
-            within: how much later than the event before it each one may begin, inclusive.
-            without: a step that no event strictly between one and the next may fulfil.
+            low: the minimum number of repetitions.
+            high: the maximum number; None for any number; by default, `low`.
+            by: the connector between repetitions: ``then``, ``next`` or ``then_any``.
+            within: how much later than the previous event a repetition may begin, inclusive.
+            without: a step that no event strictly between two repetitions may satisfy.
 
         Raises:
-            GraphError: if an argument is not of this kind.
+            GraphError: if an argument is invalid.
 
         >>> str(step("failed").times(3, without=step("login"))), str(step("up").times(2, 4, by="next"))
         ('failed{3}[!login]', 'up{2,4}[=>]')
@@ -177,19 +177,19 @@ class Pattern(Generic[V_co]):
     def at_least(
         self, low: int, *, by: By = "then", within: Any = None, without: Pattern[Any] | None = None
     ) -> Pattern[V_co]:
-        """Repeat the pattern any number of times, from a least number on.
+        """Repeat the pattern at least a number of times.
 
-        At the end of a pattern this is the same as ``times(low)``: nothing is held back for a longer match. With
-        ``then_not(...)`` after it, the match is told when there were no more for a time.
+        At the end of a pattern this is the same as ``times(low)``: a match does not wait for further repetitions. Add
+        ``then_not(...)`` to emit it once there have been no more for a time.
 
         Args:
-            low: how often, at least.
-            by: the connector of one to the next: ``then``, ``next`` or ``then_any``.
-            within: how much later than the event before it each one may begin, inclusive.
-            without: a step that no event strictly between one and the next may fulfil.
+            low: the minimum number of repetitions.
+            by: the connector between repetitions: ``then``, ``next`` or ``then_any``.
+            within: how much later than the previous event a repetition may begin, inclusive.
+            without: a step that no event strictly between two repetitions may satisfy.
 
         Raises:
-            GraphError: if an argument is not of this kind.
+            GraphError: if an argument is invalid.
 
         >>> str(step("failed").at_least(3))
         'failed{3,}'
@@ -197,10 +197,10 @@ class Pattern(Generic[V_co]):
         return self.times(low, None, by=by, within=within, without=without)
 
     def optional(self) -> Pattern[V_co]:
-        """Allow the pattern to be left out; an event that fits is taken nevertheless.
+        """Make the pattern optional; an event that matches is still taken.
 
         Raises:
-            GraphError: if the pattern has a `within` or an `absent` of its own.
+            GraphError: if the pattern has its own `within` or `absent`.
 
         >>> str(step("order").then(step("reminder").optional()).then(step("paid")))
         'order -> reminder? -> paid'
@@ -208,13 +208,13 @@ class Pattern(Generic[V_co]):
         return self.times(0, 1)
 
     def __or__(self, other: Pattern[W]) -> Pattern[V_co | W]:
-        """Return the pattern that either of two fulfils."""
+        """Return the pattern that matches either of the two."""
         checked = _pattern("|", other)
         check_is_part(self, "|")
         return self._made(Either((*_parts(self.tree, Either), *_parts(checked.tree, Either))))
 
     def __and__(self, other: Pattern[W]) -> Pattern[V_co | W]:
-        """Return the pattern of two to four steps in any order, each with an event of its own."""
+        """Return the pattern of two to four steps in any order, each with its own event."""
         steps: list[Step] = []
         for side in (self, _pattern("&", other)):
             match side.tree:
@@ -230,25 +230,25 @@ class Pattern(Generic[V_co]):
         return self._made(Together(tuple(steps)))
 
     def within(self, duration: Any) -> Pattern[V_co]:
-        """Bound the time from the first to the last event, inclusive. Call it last.
+        """Limit the time from the first to the last event, inclusive. Call it last.
 
         Args:
             duration: a number, or a timedelta.
 
         Raises:
-            GraphError: if it is neither, or the pattern has a `within` already.
+            GraphError: if it is neither, or the pattern already has a `within`.
 
         >>> str(step("failed").times(3).then(step("login")).within(300))
         'failed{3} -> login within 300'
         """
         if self.span is not None:
-            raise malformed(f"{self} has a within() already")
+            raise malformed(f"{self} already has a within()")
         check_duration("within()", "duration", duration)
         return _checked(replace(self, span=duration))
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The names of the steps: those that take events, as they are written, and then those that must not come."""
+        """The names of the steps: those that take events, as written, then those that must not occur."""
         return tuple(step.name for step in self.all_steps)
 
     @property
@@ -258,11 +258,11 @@ class Pattern(Generic[V_co]):
 
     @property
     def shape(self) -> str:
-        """The pattern as a text without numbers, durations and predicates. States fit patterns of the same shape."""
+        """The pattern as text without numbers, durations and predicates. Patterns of the same shape share states."""
         return shape(self.tree, self.lead)
 
     def check(self) -> None:
-        """Check that the pattern is whole: that it needs an event, and that its absences end.
+        """Check that the pattern is complete: that it needs an event, and that its absences end.
 
         Raises:
             GraphError: if it is not.
@@ -277,18 +277,19 @@ class Pattern(Generic[V_co]):
         kind: Callable[[Any], Any] | str | None = None,
         limit: int = 1_000,
     ) -> Found[V_co]:
-        """Return the matches in records at hand, for a shell and for tests.
+        """Return the matches in a list of records, for interactive use and tests.
 
-        Records are put in the order of time. When all of them are read, time passes to its end.
+        Records are sorted by time. After the last record, time advances to its end.
 
         Args:
             records: messages; or values, whose timestamps are 0, 1, 2, ...
-            after: what a match uses up: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that it is.
-            limit: how many partial matches a key may have.
+            after: which partial matches a match discards: see `KeyedStream.match`.
+            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that holds
+                it.
+            limit: the maximum number of partial matches of a key.
 
         Raises:
-            GraphError: if the pattern is not whole, or an argument is not of its kind.
+            GraphError: if the pattern is incomplete, or an argument is invalid.
             RuntimeError: if a key has more partial matches than `limit`.
             ValueError: if a timestamp is None or does not equal itself.
 
@@ -308,20 +309,21 @@ class Pattern(Generic[V_co]):
         kind: Callable[[Any], Any] | str | None = None,
         limit: int = 1_000,
     ) -> str:
-        """Return why the pattern was matched in records at hand or not, as text.
+        """Explain, as text, why the pattern was matched in a list of records or not.
 
-        The first line has the number of records that fulfil each step, apart from its `given`: a step that none
-        fulfils explains most misses. Then comes a line for each event that began a match: how far it came, and how it
-        ended. Unlike in `find`, time does not pass to its end after the last record.
+        The first line has the number of records that satisfy each step, apart from its `given`: most misses are
+        explained by a step that no record satisfies. Each further line is about an event that began a match: its
+        progress, and how it ended. Unlike in `find`, time stops at the last record.
 
         Args:
             records: messages; or values, whose timestamps are 0, 1, 2, ...
-            after: what a match uses up: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that it is.
-            limit: how many partial matches a key may have.
+            after: which partial matches a match discards: see `KeyedStream.match`.
+            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that holds
+                it.
+            limit: the maximum number of partial matches of a key.
 
         Raises:
-            GraphError: if the pattern is not whole, or an argument is not of its kind.
+            GraphError: if the pattern is incomplete, or an argument is invalid.
 
         >>> failed, login = step("failed", lambda it: it == "F"), step("login", lambda it: it == "L")
         >>> print(failed.times(2, without=login).then(login).explain("FxLFFxL"))
@@ -346,14 +348,14 @@ class Pattern(Generic[V_co]):
         """Return a machine that finds the pattern.
 
         Args:
-            after: what a match uses up.
-            limit: how many partial matches a key may have.
+            after: which partial matches a match discards.
+            limit: the maximum number of partial matches of a key.
             drops_oldest: whether the oldest ones are dropped at the limit.
-            in_order: whether the events of a key come in the order of time.
-            checks: whether conditions on the match so far are called twice, to find those that are no functions.
+            in_order: whether the events of a key arrive in the order of time.
+            checks: whether conditions on the match so far are called twice, to detect those that are not deterministic.
 
         Raises:
-            GraphError: if the pattern is not whole.
+            GraphError: if the pattern is incomplete.
         """
         return self._machine(
             Machine, checks=checks, after=after, limit=limit, drops_oldest=drops_oldest, in_order=in_order
@@ -369,10 +371,10 @@ class Pattern(Generic[V_co]):
         return Automaton(self.tree, span=self.span, lead=self.lead, checks=checks)
 
     def checked_kind(self, kind: Any) -> Callable[[Any], Any] | None:
-        """Return the function that returns the kind of a value, having checked that the steps need one.
+        """Check the function that returns the kind of a value, and return it.
 
         Raises:
-            GraphError: if it is missing, of no use, or no function.
+            GraphError: if it is missing, unused or not a function.
         """
         check_kind_function(self, kind)
         return partial(read, kind) if isinstance(kind, str) else kind
@@ -389,7 +391,7 @@ class Pattern(Generic[V_co]):
     def _chained(self, by: By, other: Any, within: Any, without: Any) -> Pattern[Any]:
         called = f"{by}()"
         if isinstance(other, Absent):
-            raise malformed(f"{called} needs a pattern; got absent(...), which stands in front; call .then_not()")
+            raise malformed(f"{called} needs a pattern; got absent(...), which belongs in front; call .then_not()")
         checked = _pattern(called, other)
         check_can_go_on(self, called)
         gap = _gap(called, by, within, without)
@@ -405,7 +407,7 @@ class Pattern(Generic[V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The absence of a step, in front of a pattern."""
+    """The absence of a step before a pattern."""
 
     absence: Absence
 
@@ -413,11 +415,11 @@ class Absent:
         """Return the pattern with this absence before its first event.
 
         Raises:
-            GraphError: if it is not a pattern, or has such an absence already.
+            GraphError: if it is not a pattern, or already has such an absence.
         """
         checked = _pattern("absent().then()", pattern, whole=True)
         if checked.lead is not None:
-            raise malformed(f"{checked} begins with absent() already")
+            raise malformed(f"{checked} already begins with absent()")
         return _checked(replace(checked, lead=self.absence))
 
     def __str__(self) -> str:
@@ -426,17 +428,17 @@ class Absent:
 
 
 def absent(step: Pattern[Any], *, during: Any) -> Absent:
-    """Require that no event fulfils a step in the time before the first one of a pattern: ``absent(...).then(...)``.
+    """Require that no event satisfies a step for a time before the first event of a pattern: ``absent(...).then(...)``.
 
-    Time before the key's first record counts as silent. An event with the timestamp of the first one of the match that
-    comes before it breaks the absence.
+    The time before the key's first record counts as silent. An event with the same timestamp as the first event of the
+    match, but arriving before it, breaks the absence.
 
     Args:
         step: the step.
-        during: for how long, inclusive: a number, or a timedelta.
+        during: the duration, inclusive: a number, or a timedelta.
 
     Raises:
-        GraphError: if an argument is not of this kind.
+        GraphError: if an argument is invalid.
 
     >>> login = step("login")
     >>> str(absent(login, during=30).then(login))
@@ -448,7 +450,7 @@ def absent(step: Pattern[Any], *, during: Any) -> Absent:
 
 
 def _pattern(called: str, other: Any, *, whole: bool = False) -> Pattern[Any]:
-    """Return the argument, having checked that it is a pattern that can be a part.
+    """Check that an argument is a pattern that can be a part, and return it.
 
     Raises:
         GraphError: if it is not.
@@ -474,7 +476,7 @@ def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
     if without is None:
         return Gap(by, within)
     if by == "next":
-        raise malformed(f"{called} has a without, but between an event and the next one there is nothing; use 'then'")
+        raise malformed(f"{called} has a without, but no event lies between an event and the next one; use 'then'")
     return Gap(by, within, _single(called, "without", without))
 
 
@@ -485,7 +487,7 @@ def _absence(called: str, step: Any, during: Any) -> Absence:
 
 
 def _checked(pattern: Pattern[Any]) -> Pattern[Any]:
-    """Return a pattern, having checked that its parts fit together.
+    """Check that the parts of a pattern fit together, and return it.
 
     Raises:
         GraphError: if they do not.

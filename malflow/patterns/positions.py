@@ -1,4 +1,4 @@
-"""The positions of a pattern: one for each step of the tree, loops unrolled, and which may follow which.
+"""The positions of a pattern, one for each step of the tree with loops unrolled, and the edges between them.
 
 After Glushkov, "The abstract theory of automata" (1961).
 """
@@ -15,11 +15,11 @@ __all__ = ["Edge", "Positions", "Wait"]
 
 
 class Wait(NamedTuple):
-    """A step that must not come.
+    """A step that must not occur.
 
     Attributes:
         step: its number.
-        during: for how long after the last event; None for the rest of the pattern's span.
+        during: the duration after the last event; None for the rest of the pattern's span.
         number: the number of the absence in the tree.
     """
 
@@ -29,12 +29,12 @@ class Wait(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """What may follow a position.
+    """An edge to a position that may follow.
 
     Attributes:
         step: the number of the step that takes the next event.
         gap: the number of the gap in the tree.
-        wait: the absence that must be over before; None for none.
+        wait: the absence that must be over first, or None.
         target: the position after it.
     """
 
@@ -46,7 +46,7 @@ class Edge(NamedTuple):
 
 @dataclass(slots=True)
 class _Fragment:
-    """A part of the automaton: its first positions, and its last ones with the absence after each."""
+    """A part of the automaton: its first positions, and its last ones, each with the absence after it."""
 
     can_be_empty: bool
     first: list[int]
@@ -58,14 +58,14 @@ class Positions:
 
     Attributes:
         steps: the number of the step at each position.
-        names: the names of the positions, which stay the same when numbers and durations change.
-        edges: what may follow each position.
+        names: the names of the positions, which don't depend on numbers and durations.
+        edges: the edges after each position.
         gaps: the gaps between positions, by number.
         first: the positions of first events.
-        ends: by position, what completes a match after it: absences, or None for nothing more.
+        ends: for each position, the absences that complete a match after it, or None if it is complete.
 
     Args:
-        tree: the tree of a pattern that is whole.
+        tree: the tree of a complete pattern.
         numbers: the number of each step, by its name.
     """
 
@@ -141,7 +141,7 @@ class Positions:
                 self.edges[position].append(Edge(self.steps[target], gap, wait, target))
 
     def _repeated(self, tree: Repeated) -> _Fragment:
-        """Unroll a loop. Rounds that are empty are left out: if the item may be empty, so may the whole."""
+        """Unroll a loop, without empty rounds: if the item may be empty, so may the whole."""
         gap, outer, begun = self._gap(tree.gap), self._round, (self._leaf, self._gap_number, self._absence)
         rounds: list[_Fragment] = []
         for number in range(max(tree.low, 1) if tree.high is None else tree.high):

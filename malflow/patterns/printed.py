@@ -1,4 +1,4 @@
-"""Patterns as text, which reads like the pattern; and their shapes: the same without numbers and durations."""
+"""Patterns as text, and their shapes: the text without numbers and durations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def printed(tree: Tree, span: Any = None, lead: Absence | None = None) -> str:
     Args:
         tree: the tree.
         span: the greatest distance of the first and the last event; None for no limit.
-        lead: the absence in front of the first event; None for none.
+        lead: the absence before the first event, or None.
     """
     front = "" if lead is None else f"{_Text(durations=True).absence(lead)} -> "
     text = _Text(durations=True).tree(tree)
@@ -41,14 +41,14 @@ def printed(tree: Tree, span: Any = None, lead: Absence | None = None) -> str:
 
 
 def shape(tree: Tree, lead: Absence | None = None) -> str:
-    """Return the part of a pattern on which its states depend: the names of its steps, and how they are connected."""
+    """Return the part of a pattern that determines its states: the names of its steps, and their connectors."""
     front = "" if lead is None else f"{_Text(durations=False).absence(lead)} -> "
     text = _Text(durations=False).tree(tree)
     return front + (f"({text})" if lead is not None and isinstance(tree, Either) else text)
 
 
 class _Text:
-    """Writes trees; `durations` tells whether with their numbers and durations."""
+    """Writes trees as text; `durations` is whether to include numbers and durations."""
 
     def __init__(self, *, durations: bool) -> None:
         self._durations = durations

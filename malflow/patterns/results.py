@@ -1,4 +1,4 @@
-"""What a machine finds: matches as columns, and counts."""
+"""The results of a machine: matches as columns, and counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Emitted:
         self.timestamps: list[Any] = []
 
     def sort(self) -> None:
-        """Order the matches by time; those of one time keep their order."""
+        """Sort the matches by time; the sort is stable."""
         if all(map(le, self.timestamps, islice(self.timestamps, 1, None))):
             return
         order = sorted(range(len(self.timestamps)), key=self.timestamps.__getitem__)
@@ -34,15 +34,15 @@ class Emitted:
 
 @dataclass(slots=True)
 class Counters:
-    """What became of partial matches.
+    """The outcomes of partial matches.
 
     Attributes:
-        starts: how many events have begun one.
-        matches: how many matches were emitted.
-        timeouts: how many starts were not finished in time.
-        broken: how many could not be finished, by an event that was passed over or must not come.
-        used_up: how many were used up by a match that was emitted before.
-        dropped: how many were dropped at the limit, or since the pattern has changed.
+        starts: the number of events that began a partial match.
+        matches: the number of matches emitted.
+        timeouts: the number of starts that timed out.
+        broken: the number broken by an event that was skipped or must not occur.
+        used_up: the number discarded by a match.
+        dropped: the number dropped at the limit, or because the pattern has changed.
     """
 
     starts: int = 0

@@ -1,4 +1,4 @@
-"""Partial matches, and which of a key's are kept."""
+"""Partial matches, and the selection of those to keep."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def starts_of(runs: Iterable[Run]) -> set[int]:
 
 
 def merged(runs: Sequence[Run], *, has_silent_end: bool) -> list[Run]:
-    """Return the first of the partial matches that have one future, which is preferred; the others are used up.
+    """Return one partial match for each future, the first, which is preferred; the others are discarded.
 
-    A partial match that waits for an absence, and whose last event lies between the starts of two others, will use
-    up only the first of them; so these two have not one future.
+    A partial match that waits for an absence, and whose last event lies between the starts of two others, will discard
+    only the first of them; so these two do not share a future.
 
     Args:
-        runs: the partial matches of a key, in their order.
+        runs: the partial matches of a key, in order.
         has_silent_end: whether partial matches may wait for an absence at the end.
     """
     if len({run[STATE] for run in runs}) == len(runs):
@@ -52,13 +52,13 @@ def merged(runs: Sequence[Run], *, has_silent_end: bool) -> list[Run]:
 
 
 def _is_parted(first: Run, second: Run, runs: Iterable[Run]) -> bool:
-    """Whether the last event of a partial match that waits lies between the starts of two others."""
+    """Whether the last event of a waiting partial match lies between the starts of two others."""
     start, end = first[FIRST][ORDINAL], second[FIRST][ORDINAL]
     return any(run[STATE].waits and start <= run[LAST][ORDINAL] < end for run in runs)
 
 
 def newest(key: Any, runs: list[Run], limit: int, *, drops_oldest: bool) -> list[Run]:
-    """Return the newest partial matches of a key, up to a limit that they exceed.
+    """Return the newest partial matches of a key that has more than the limit.
 
     Raises:
         LimitReached: if none may be dropped.

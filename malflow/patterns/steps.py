@@ -1,4 +1,4 @@
-"""Patterns of one event: a name, and what an event must fulfil."""
+"""Patterns of one event: a name and a condition."""
 
 from __future__ import annotations
 
@@ -58,15 +58,16 @@ def step(
 def step(name: str, kind: Any = None, where: Any = None, *, given: Any = None) -> Pattern[Any]:
     """Return the pattern of one event.
 
-    The functions must depend on their arguments alone: they are not called again after a restart, and not for each
-    partial match.
+    The functions must depend only on their arguments: they are not called again after a restart, nor for each partial
+    match.
 
     Args:
-        name: the name of the step, unique in a pattern. The very same step may come again; its events share the name.
-        kind: a class, or a union of classes, of which the value must be an instance; a value that the `kind` of
-            ``match(kind=...)`` returns; or a predicate, in place of `where`.
+        name: the name of the step, unique in a pattern. The same step object may occur again; its events share the
+            name.
+        kind: a class, or a union of classes, of which the value must be an instance; a value returned by
+            ``match(kind=...)``; or a predicate, in place of `where`.
         where: a predicate of a value, called only for values of the kind.
-        given: ``(value, so_far) -> object``: a predicate of a value and the match so far, called only where the other
+        given: ``(value, so_far) -> object``: a predicate of a value and the match so far, called only if the other
             conditions hold and a partial match waits for this step. ``so_far["name"]`` is a list, and
             ``so_far.last("name")`` its last value, or None.
 

@@ -1,4 +1,4 @@
-"""The tree of a pattern: steps, and what connects them; frozen data, with neither checks nor behaviour."""
+"""The tree of a pattern: steps and their connectors, as frozen data without checks or behaviour."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 By = Literal["then", "next", "then_any"]
-"""What may be passed over between two events: what no step takes, nothing, or anything."""
+"""The events that may be skipped between two events: those that no step takes, none, or any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A name for events that fulfil a condition.
+    """A name for events that satisfy a condition.
 
     Attributes:
         name: the name, unique in a pattern.
-        kind: a class (or a union of classes) of which the value is an instance, or what ``match(kind=...)`` returns
-            for it; None if any value will do.
-        where: the predicate of a value; None if any value will do. It is asked only for values of the kind.
-        given: the predicate of a value and the match so far; None if there is none. It is asked only if `where` holds.
+        kind: a class (or a union of classes) of which the value is an instance, or the result of ``match(kind=...)``
+            for it; None for any value.
+        where: the predicate of a value, called only for values of the kind; None for any value.
+        given: the predicate of a value and the match so far, called only if `where` holds, or None.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What lies between an event and the one before it.
+    """The connector between an event and the previous one.
 
     Attributes:
-        by: what may be passed over.
+        by: which events may be skipped.
         within: how much later the event may be, inclusive; None for no limit.
-        without: the step that no event strictly between the two may fulfil; None for no such step.
+        without: the step that no event strictly between the two may satisfy, or None.
     """
 
     by: By = "then"
@@ -70,11 +70,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A step that no event fulfils for a time.
+    """A step that no event satisfies for a time.
 
     Attributes:
         step: the step.
-        during: for how long, inclusive; None for the rest of the whole pattern's span.
+        during: the duration, inclusive; None for the rest of the whole pattern's span.
     """
 
     step: Step
@@ -92,11 +92,11 @@ class Single:
 class Chain:
     """One item after the other.
 
-    If items may be empty, an event follows the last one before it: its gap is the one before its own item.
+    If items are empty, an event follows the last event before them, with the gap of its own item.
 
     Attributes:
         items: at least two.
-        gaps: the gap before each item but the first.
+        gaps: the gap before each item except the first.
     """
 
     items: tuple[Tree, ...]
@@ -112,20 +112,20 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Two to four steps in any order, each after the other by ``Gap()``."""
+    """Two to four steps in any order, connected by ``Gap()``."""
 
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """An item several times in a row.
+    """A repeated item.
 
     Attributes:
         item: the item.
-        low: the least number, which may be 0.
-        high: the greatest number; None for no limit.
-        gap: the gap before each one but the first.
+        low: the minimum number, which may be 0.
+        high: the maximum number; None for no limit.
+        gap: the gap before each repetition except the first.
     """
 
     item: Tree
@@ -136,9 +136,9 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Silenced:
-    """An item, and then no event that fulfils a step, from the item's last event on.
+    """An item followed by the absence of a step.
 
-    An event after it is taken only when the time is over. If the item is empty, there is no absence.
+    The next event is taken only when the time of the absence is over. If the item is empty, there is no absence.
     """
 
     item: Tree
@@ -155,7 +155,7 @@ def orders(tree: Together) -> Tree:
 
 
 def positions(tree: Tree) -> int:
-    """Return the number of a tree's steps, each as often as it is repeated; a loop without limit counts its least."""
+    """Return the number of a tree's steps, including repetitions; an unlimited loop counts its minimum."""
     match tree:
         case Single():
             return 1
@@ -172,7 +172,7 @@ def positions(tree: Tree) -> int:
 
 
 def depth(tree: Tree) -> int:
-    """Return how deep a tree is."""
+    """Return the depth of a tree."""
     match tree:
         case Single() | Together():
             return 1
@@ -185,7 +185,7 @@ def depth(tree: Tree) -> int:
 
 
 def can_be_empty(tree: Tree) -> bool:
-    """Whether no event at all fulfils a tree."""
+    """Whether a tree matches without any event."""
     match tree:
         case Single() | Together():
             return False
@@ -202,7 +202,7 @@ def can_be_empty(tree: Tree) -> bool:
 
 
 def ends_with_open_loop(tree: Tree) -> bool:
-    """Whether a tree can end with a loop without limit, which closes at its least number."""
+    """Whether a tree can end with an unlimited loop, which stops at its minimum."""
     match tree:
         case Single() | Together() | Silenced():
             return False
@@ -217,7 +217,7 @@ def ends_with_open_loop(tree: Tree) -> bool:
 
 
 def taken_steps(tree: Tree) -> Iterator[Step]:
-    """Yield the steps that take events, in the order in which they are written; a step may come again."""
+    """Yield the steps that take events, in the order in which they are written, with duplicates."""
     match tree:
         case Single(step=step):
             yield step
@@ -233,7 +233,7 @@ def taken_steps(tree: Tree) -> Iterator[Step]:
 
 
 def bounds_of(tree: Tree) -> Iterator[Absence | Gap]:
-    """Yield the absences and the gaps of a tree, which forbid or bound."""
+    """Yield the absences and the gaps of a tree."""
     match tree:
         case Single() | Together():
             return
@@ -260,7 +260,7 @@ def durations_of(tree: Tree, span: Any, lead: Absence | None) -> list[Any]:
     Args:
         tree: the tree.
         span: the greatest distance of the last event from the first; None for no limit.
-        lead: the absence before the first event; None for none.
+        lead: the absence before the first event, or None.
     """
     found = [span, None if lead is None else lead.during]
     found += [bound.during if isinstance(bound, Absence) else bound.within for bound in bounds_of(tree)]
@@ -268,11 +268,11 @@ def durations_of(tree: Tree, span: Any, lead: Absence | None) -> list[Any]:
 
 
 def steps_of(tree: Tree, lead: Absence | None = None) -> list[Step]:
-    """Return all steps, each once: those that take events, as they are written, and then those that must not come.
+    """Return all steps without duplicates: those that take events, as written, then those that must not occur.
 
     Args:
         tree: the tree of a pattern.
-        lead: the absence before its first event; None for none.
+        lead: the absence before its first event, or None.
     """
     found = dict.fromkeys(taken_steps(tree))
     for term in bounds_of(tree):

@@ -15,14 +15,14 @@ __all__ = ["Answer", "OwnThreads", "Request", "SnapshotAnswers", "abandon", "fai
 
 
 class OwnThreads:
-    """The threads that run a dataflow and its user code, while they do; what waits for the run there waits for ever."""
+    """The threads that currently run a dataflow and its user code; waiting for the run there would never end."""
 
     def __init__(self) -> None:
         self._working: list[int] = []
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Note that the present thread works for the run."""
+        """Within the context, mark the current thread as working for the run."""
         thread = threading.get_ident()
         self._working.append(thread)
         try:
@@ -31,20 +31,20 @@ class OwnThreads:
             self._working.remove(thread)
 
     def refuse_to_wait(self, deed: str, cure: str) -> None:
-        """Check that the present thread may wait for the run.
+        """Check that the current thread may wait for the run.
 
         Raises:
-            GraphError: if it works for the run, such as user code of the dataflow.
+            GraphError: if it works for the run, as user code of the dataflow does.
         """
         if threading.get_ident() in self._working:
             raise GraphError(f"{deed}, which can't continue while this code waits for it; {cure}")
 
 
 class Answer(Future[Any]):
-    """The answer to a request; a wait for it that could never end is refused.
+    """The answer to a request; waiting for it is an error where the wait could never end.
 
     Args:
-        own: the threads that can't wait for it, since the run that would give it works there.
+        own: the threads that can't wait for it, since the run works on them.
     """
 
     def __init__(self, own: OwnThreads) -> None:
@@ -61,7 +61,7 @@ class Answer(Future[Any]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, None if there is none.
+        """Return the error, or None.
 
         Raises:
             GraphError: if user code of the dataflow waits for it.
@@ -79,7 +79,7 @@ class Answer(Future[Any]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a rescale to `parallelism` workers or, if that is None, for a snapshot."""
+    """A request to rescale to `parallelism` workers or, if that is None, for a snapshot."""
 
     parallelism: int | None
     answer: Future[Any] = field(default_factory=Future)
@@ -88,15 +88,15 @@ class Request:
 class SnapshotAnswers:
     """Requests for snapshots that are being written.
 
-    They are answered on the run's own thread, after the snapshot was announced and its sinks are committed: whoever has
-    the answer sees these, too.
+    They are answered on the run's own thread, after the snapshot was announced and its sinks were committed, so that
+    the receiver of the answer can rely on both.
     """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Future[int], Sequence[Request]]] = []
 
     def follow(self, requests: Iterable[Request], made: Future[int]) -> None:
-        """Answer requests with the result of a snapshot that is being written, once it is done."""
+        """Register requests to be answered with the result of a snapshot once it is written."""
         self._waiting.append((made, tuple(requests)))
 
     def give(self) -> None:
@@ -109,7 +109,7 @@ class SnapshotAnswers:
                 self._waiting.append((made, requests))
 
     def end(self, error: BaseException | None) -> None:
-        """Answer all requests, at the end of the run; those whose snapshots are not done fail with `error`."""
+        """Answer all requests at the end of the run; those with unfinished snapshots fail with `error`."""
         self.give()
         for _, requests in self._waiting:
             fail(requests, error or RunFailed("the run ended before this was done"))
@@ -146,7 +146,7 @@ def _pass_on(done: Future[int], requests: Iterable[Request]) -> None:
 
 
 def _for_another_thread(error: BaseException) -> Exception:
-    """Return an error for another thread: one that ends a process must not be raised there."""
+    """Return an error to raise in another thread, where one that ends a process must not be raised."""
     if isinstance(error, Exception):
         return error
     ended = RunFailed(f"the run was ended by {type(error).__name__} before this was done")

@@ -13,7 +13,7 @@ __all__ = ["RuntimeBuilder"]
 
 
 class RuntimeBuilder:
-    """Collects the options of a runtime; each method returns the builder, and `build` checks the options."""
+    """Collects the options of a runtime. Each method returns the builder; `build` checks the options."""
 
     def __init__(self) -> None:
         self._options: dict[str, Any] = {}
@@ -47,11 +47,11 @@ class RuntimeBuilder:
         return self._with("allow_dropped_state", names)
 
     def debug(self, debug: bool = True) -> Self:
-        """Turn on checks that are too expensive to make always."""
+        """Turn on checks that are too expensive for production."""
         return self._with("debug", debug)
 
     def listeners(self, listeners: Sequence[Listener]) -> Self:
-        """Set who hears of ticks, snapshots and the end of a run."""
+        """Set the listeners for ticks, snapshots and the end of a run."""
         return self._with("listeners", listeners)
 
     def sinks(self, sinks: Literal["exactly_once", "accept_duplicates"]) -> Self:

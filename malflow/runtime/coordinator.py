@@ -1,4 +1,4 @@
-"""The coordinator of a run, on every runtime: what happens between two ticks, and when."""
+"""The coordinator of a run, on every runtime: the work between two ticks and its order."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = ["Coordinator", "drive"]
 
 
 class Coordinator:
-    """Decides what a run does next; a host does it.
+    """Decides the next step of a run; a host executes it.
 
     Between two ticks it works in this order:
 
-    1. *Check.* A snapshot that is done is announced, its sinks are committed, and its positions are confirmed to the
-       readers; then the requests for it are answered. Whoever has the answer finds all of that done. This comes first,
-       since a failed commit must end the run before anything else is begun.
-    2. *Serve.* Requests for snapshots and rescales, in the order in which they were made. They come before the run's
-       own business, so that a rescale that is asked for because of a new part finds the old workers.
-    3. *End.* If every source has ended, or the run is to stop: the last snapshot, and the end of the input.
-    4. *Discover.* Parts of sources that have appeared. A snapshot that is due then has them.
-    5. *Explain* the run's time, if somebody asks, or now and then to see whether it stands still.
-    6. *Keep.* A snapshot if one is due. It comes last, so that it has all that was changed before.
-    7. *Pause*, if nothing came. A request cuts the pause short.
+    1. *Check.* Announce a finished snapshot, commit its sinks, confirm its positions to the readers, then answer the
+        requests for it: an answer means that all of this is done. This is first, since a failed commit must end the run
+        before it begins anything else.
+    2. *Serve.* Serve requests for snapshots and rescales, in order. They precede the run's own work, so that a rescale
+        requested because of a new part finds the old workers.
+    3. *End.* If every source has ended, or the run should stop: the last snapshot, and the end of the input.
+    4. *Discover.* Find new parts of sources, which a snapshot due now then includes.
+    5. *Explain* the run's time, on request, or periodically to see whether it stands still.
+    6. *Keep.* Take a snapshot if one is due. It is late in the order, so that it includes all changes.
+    7. *Pause* if there was no input. A request cuts the pause short.
 
     Args:
         program: the program.
@@ -53,13 +53,13 @@ class Coordinator:
         sinks: the sinks that are in this process.
         options: the options of the run.
         requests: the requests to the run, and its listeners.
-        guard: refuses a restart that would count records twice; None where nothing restarts the run.
-        restarts: how often the run was restarted before.
+        guard: rejects a restart that would count records twice; None if nothing restarts the run.
+        restarts: the number of earlier restarts.
 
     Attributes:
         ticks: the ticks of the run.
         snapshots: its snapshots.
-        hurries: whether pauses are cut short; may be set from another thread, since the ticks are about to end.
+        hurries: whether pauses are cut short, since the ticks are about to end; may be set from another thread.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class Coordinator:
         """Claim the job, and restore its last snapshot.
 
         Raises:
-            SnapshotError: if it can't be read, does not fit the program, or is older than the last commit of a sink.
+            SnapshotError: if the snapshot can't be read, does not fit the program, or is older than the last commit of
+                a sink.
             OperatorError: if user code fails.
         """
         restored = self.snapshots.restore()
@@ -139,11 +140,11 @@ class Coordinator:
         return self._end() if self._is_ending else self._next()
 
     def next(self, reports: Sequence[Report], seconds: float = 0.0) -> Step | None:
-        """Handle the reports of a tick, whose output is with the sinks, and return the next step; None at the end.
+        """Handle the reports of a tick whose output has reached the sinks; return the next step, None at the end.
 
         Args:
             reports: the reports of all workers and stages.
-            seconds: how long the tick took.
+            seconds: the duration of the tick.
 
         Raises:
             MalflowError: if the run can't continue.
@@ -159,7 +160,7 @@ class Coordinator:
         return self._decide()
 
     def apply(self, change: Rescale | PartsChanged) -> Step | None:
-        """Make a change that `next` returned, by the host, and return the step that follows.
+        """Make a change that `next` returned, through the host, and return the step that follows.
 
         Raises:
             MalflowError: if the run can't continue.
@@ -182,7 +183,7 @@ class Coordinator:
             self._taken.close(error)
 
     def give_back(self) -> list[Request]:
-        """Return the requests for snapshots that were taken and not begun, so that a restart can serve them."""
+        """Return requests for snapshots that were not begun to the queue, so that a restart can serve them."""
         return self._taken.give_back()
 
     # After a tick
@@ -228,11 +229,11 @@ class Coordinator:
 
     @property
     def _is_kept(self) -> bool:
-        """Whether the input has ended, and open results are kept for the next run."""
+        """Whether the input has ended and open results are kept for the next run."""
         return self.ticks.is_finished and not self._requests.stopping and not self._options.finishes
 
     def _serve(self) -> Step | None:
-        """Serve the requests, in their order; a snapshot waits for the one that is being written."""
+        """Serve the requests in order; a snapshot waits for the one being written."""
         taken = self._taken
         while taken:
             if self._is_ending:
@@ -250,7 +251,7 @@ class Coordinator:
         return None
 
     def _serve_rescale(self) -> Rescale | None:
-        """Take the oldest request, which is for a rescale; return the step if there is one to take."""
+        """Take the oldest request, for a rescale; return the step if one is needed."""
         parallelism, tick = self._taken.take_rescale(), self.ticks.number
         if parallelism is None:
             return None
@@ -292,7 +293,7 @@ class Coordinator:
             self._requests.listeners.notify(PartsDiscovered(self.ticks.number, name, tuple(parts)))
 
     def _keep(self, *, ending: bool = False) -> bool:
-        """Begin a snapshot, for all that have asked for one; return whether that was possible before the next tick."""
+        """Begin a snapshot for all requests; return whether that was possible before the next tick."""
         taken = self._taken
         if not self._options.persistence.is_enabled:
             abandon(taken.give_back())
@@ -309,7 +310,7 @@ class Coordinator:
     # The end
 
     def _end(self) -> Step | None:
-        """Return the step after the last tick that polled: one more for the host to tell what is open, or the final."""
+        """Return the step after the last tick that polled: a tick that reports open results, or the final one."""
         self._explainer.explain()
         if not self._keep(ending=True):
             return self._next(polls=False)
@@ -325,7 +326,7 @@ class Coordinator:
         return self._next(final=True)
 
     def _keep_open(self, held: Mapping[str, Waiting]) -> None:
-        """End a run that keeps what is held; its last snapshot has all state, and answers requests made meanwhile."""
+        """End a run that keeps open results; its last snapshot has all state and answers pending requests."""
         if self.snapshots.snapshot is not None:
             self._serve()
             self.snapshots.answer_with_last(self.give_back())
@@ -339,7 +340,7 @@ class Coordinator:
         return self._tick
 
     def _pause(self) -> None:
-        """Pause if nothing was polled, or the host wants it; requests cut it short."""
+        """Pause if nothing was polled, or the host requires it; requests cut it short."""
         seconds = self._host.pause()
         if self.ticks.polled:
             self._pauses.reset()
@@ -349,7 +350,7 @@ class Coordinator:
 
 
 def drive(coordinator: Coordinator, host: TickingHost) -> None:
-    """Run to the end on a host whose ticks can be called for.
+    """Run to the end on a `TickingHost`.
 
     Raises:
         MalflowError: if the run can't continue.

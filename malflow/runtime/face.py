@@ -1,4 +1,4 @@
-"""The face that all runtimes share: one run at a time, the requests to it, and its progress."""
+"""The common interface of all runtimes: one run at a time, the requests to it, and its progress."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Running(Protocol):
 
 
 class Runtime(ABC):
-    """A runtime: builds a dataflow and runs it, as often as it is asked to, once at a time.
+    """A runtime: builds a dataflow and runs it, any number of times, but one run at a time.
 
     Args:
-        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution.
+        build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution.
         options: the options of the runs.
 
     Raises:
@@ -54,23 +54,23 @@ class Runtime(ABC):
 
     @abstractmethod
     def start(self) -> RunHandle:
-        """Build the dataflow and start it; it runs beside the caller."""
+        """Build the dataflow and start it in the background."""
 
     def stop(self) -> None:
-        """Stop the run after the current tick; may be called from another thread, a signal handler or user code.
+        """Stop the run after the current tick; callable from another thread, a signal handler or user code.
 
         If nothing is running, the next run ends before its first tick.
         """
         self._next.stop()
 
     def snapshot(self) -> Future[int]:
-        """Request a snapshot after the current tick; may be called from anywhere `stop` may.
+        """Request a snapshot after the current tick; callable from anywhere `stop` is.
 
         Requests made while a snapshot is being written share the next one.
 
         Returns:
-            A future of the snapshot's id or its error; cancelled if the run ends first. User code of the dataflow, and
-            signal handlers, can't wait for it, since the tick can't end meanwhile: that is a `GraphError`.
+            A future of the snapshot's id or its error; cancelled if the run ends first. If user code of the dataflow or
+            a signal handler waits for it, that is a `GraphError`, since the tick could never end.
 
         Raises:
             GraphError: if the runtime has no persistence.
@@ -79,15 +79,15 @@ class Runtime(ABC):
         return self._current.ask_snapshot(keeps=self._keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Change the number of workers after the current tick; may be called from anywhere `stop` may.
+        """Change the number of workers after the current tick; callable from anywhere `stop` is.
 
-        Each key moves to the worker that the partitioner of its exchange chooses, and parts of sources are assigned
-        anew. Requests are served in order.
+        Each key moves to the worker that its partitioner chooses, and the parts of sources are reassigned. Requests are
+        served in order.
 
         Returns:
             A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
-            run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``; the run then
-            continues as it is. User code of the dataflow can't wait for it.
+            run fails in between, or a `SnapshotError` if the dataflow keeps state under ``key_local``, in which case
+            the run continues unchanged. User code of the dataflow can't wait for it.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.
@@ -98,14 +98,14 @@ class Runtime(ABC):
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
 
-        During a run it is called from another thread, and waits for the end of the current tick. Afterwards, it returns
-        what was so before the end of the stream.
+        During a run, call it from another thread; it waits for the end of the current tick. Afterwards, it returns the
+        situation before the end of the stream.
 
         Args:
-            timeout: how many seconds to wait.
+            timeout: the maximum number of seconds to wait.
 
         Raises:
-            GraphError: if the run's own thread calls it, such as user code of the dataflow.
+            GraphError: if the run's own thread calls it, as in user code of the dataflow.
             TimeoutError: if the tick takes longer.
         """
         if self._last is not None:
@@ -114,7 +114,7 @@ class Runtime(ABC):
 
     @property
     def progress(self) -> Progress:
-        """The progress of the current or last run; may be read from anywhere `stop` may be called.
+        """The progress of the current or last run; readable from anywhere `stop` is callable.
 
         On Spark, the parallelism is 0 before the first run, unless it was chosen.
         """
@@ -130,10 +130,10 @@ class Runtime(ABC):
 
     @contextmanager
     def _held(self) -> Iterator[RunRequests]:
-        """Reserve the runtime for its next run; afterwards, `stop` is for the one that follows.
+        """Reserve the runtime for its next run; after that run, `stop` applies to the following one.
 
         Raises:
-            GraphError: if there is a run already.
+            GraphError: if it is already running.
         """
         error: BaseException | None = None
         with _reserved(self._executing):
@@ -155,7 +155,7 @@ class Runtime(ABC):
         """Build the dataflow.
 
         Raises:
-            GraphError: if it is malformed, or a sink can't deliver as it promises.
+            GraphError: if it is malformed, or a sink can't provide its delivery guarantee.
         """
         graph = Graph()
         with self._current.own.working():
@@ -167,10 +167,10 @@ class Runtime(ABC):
 
 @contextmanager
 def _reserved(lock: threading.Lock) -> Iterator[None]:
-    """Hold the lock of a runtime, which has one run at a time.
+    """Hold the lock of a runtime, which executes one run at a time.
 
     Raises:
-        GraphError: if the runtime has a run.
+        GraphError: if the runtime is already running.
     """
     if not lock.acquire(blocking=False):
         raise GraphError("this runtime is already running a dataflow; create another one for another run")

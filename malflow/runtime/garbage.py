@@ -1,4 +1,4 @@
-"""Fewer runs of Python's cyclic garbage collector while records flow."""
+"""Fewer runs of Python's cyclic garbage collector while records are processed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from threading import Lock
 __all__ = ["rarer_collections"]
 
 _DEFAULTS = ((700, 10, 10), (2000, 10, 0), (2000, 10, 10), (700, 10, 0))
-"""The thresholds that Python starts with."""
+"""Python's default thresholds."""
 
 _ALLOCATIONS = 50_000
-"""How many objects may be allocated, beyond those freed, before the youngest are looked through."""
+"""How many more objects may be allocated than freed before the youngest generation is collected."""
 
 _lock = Lock()
 _users = 0
@@ -22,13 +22,13 @@ _before: tuple[int, int, int] | None = None
 
 @contextmanager
 def rarer_collections() -> Iterator[None]:
-    """Limit the garbage collector to one run in 50,000 allocations for the time of the context.
+    """Limit the garbage collector to one run in 50,000 allocations within the context.
 
-    Records and results are many small objects that live for a while and are in no cycles. Python looks through them
-    once in 700 allocations, which takes long where many results are made. The thresholds are restored
-    when the last of the contexts ends that overlap; thresholds that the user has set are left alone.
+    Records and results are many small objects that live for a while and have no cycles. By default, Python scans them
+    once in 700 allocations, which is slow if there are many results. The thresholds are restored when the last of
+    several overlapping contexts ends; thresholds set by the user stay.
     """
-    global _users, _before  # noqa: PLW0603 - the collector is one for the process
+    global _users, _before  # noqa: PLW0603 - the process has one collector
     with _lock:
         _users += 1
         if _users == 1:

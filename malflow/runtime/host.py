@@ -1,4 +1,4 @@
-"""What a runtime must be able to do with the workers that it hosts; all the rest is the coordinator's."""
+"""The contract of a runtime's host of workers; the coordinator does everything else."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from malflow.states.keyed import StateDelta
 __all__ = ["Host", "PartsChanged", "Rescale", "SinkPositions", "Step", "TickingHost"]
 
 SinkPositions: TypeAlias = Callable[[bool], Sequence[StateDelta]]
-"""Ends the transactions of the run's sinks, and returns the positions that changed, or, with True, all of them."""
+"""Ends the transactions of the run's sinks, and returns the changed positions or, with True, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """A step of a run: to continue with another number of workers."""
+    """A step of a run: continue with another number of workers."""
 
     parallelism: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartsChanged:
-    """A step of a run: to continue with the parts of sources that there are now."""
+    """A step of a run: continue with the current parts of sources."""
 
     changes: Mapping[str, Change]
 
@@ -40,12 +40,12 @@ Step: TypeAlias = Tick | Rescale | PartsChanged
 
 
 class Host(Protocol):
-    """The workers of a run, wherever they are.
+    """The workers of a run, in any process.
 
     All methods are called between two ticks, on the run's own thread.
 
     Attributes:
-        parallelism: how many workers each stage has.
+        parallelism: the number of workers of each stage.
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
@@ -68,23 +68,23 @@ class Host(Protocol):
         """
 
     def open(self, tick: int) -> None:
-        """Make the workers ready for ticks.
+        """Prepare the workers for ticks.
 
         Args:
-            tick: the number of the last tick, whose states they have.
+            tick: the number of the last tick that their states include.
         """
 
     def live(self) -> Collection[Place] | None:
-        """Return the sources and workers with unfinished parts; None if the first tick must tell."""
+        """Return the sources and workers with unfinished parts; None if only the first tick can report them."""
 
     def pause(self) -> float:
-        """Return the least number of seconds until the next tick is to begin."""
+        """Return the minimum number of seconds until the next tick."""
 
     def times(self) -> Mapping[int, Mapping[int, OperatorTime]] | None:
-        """Return how far operators have come, by worker and vertex; None if a tick must be asked for it."""
+        """Return the progress of operators in event time, by worker and vertex; None if only a tick can report it."""
 
     def held(self) -> Mapping[str, Waiting] | None:
-        """Return the open results of operators; None if a tick must be asked for them."""
+        """Return the open results of operators; None if only a tick can report them."""
 
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
@@ -92,14 +92,14 @@ class Host(Protocol):
         """Begin to write a snapshot of the states after the last tick.
 
         Args:
-            session: the session to commit it with.
+            session: the session that commits it.
             tick: the number of the last tick.
-            sinks: called once if the snapshot is begun; its positions belong into the snapshot.
-            full: whether it must have all state, not only the changes.
-            alone: whether no tick runs meanwhile.
+            sinks: called once if the snapshot is begun; returns the positions to include.
+            full: whether it must include all state, not only the changes.
+            alone: whether no tick runs at the same time.
 
         Returns:
-            A future of its id. None if workers must write all of their state in a tick first: the next one.
+            A future of its id. None if workers must first write all of their state, in the next tick.
 
         Raises:
             StateNotSerializable: if a state can't be written.
@@ -107,36 +107,36 @@ class Host(Protocol):
         """
 
     def settle(self, tick: int, snapshot: int | None) -> Iterable[tuple[str, Exception]]:
-        """Note the end of a snapshot, and confirm the positions in it to the readers.
+        """Handle the end of a snapshot: confirm the positions in it to the readers.
 
         Args:
-            tick: the tick whose states it has.
-            snapshot: its id, now that it is durable and its sinks are committed; None if it has failed.
+            tick: the tick whose states it includes.
+            snapshot: its id, after it became durable and its sinks were committed; None if it failed.
 
         Returns:
-            The sources with a reader that could not confirm its position, and the error.
+            The sources with a reader that could not confirm its position, with the error.
         """
 
     def rescale(self, parallelism: int) -> None:
-        """Continue with another number of workers, which is not the present one.
+        """Continue with a different number of workers.
 
         Raises:
             MalflowError: if that fails; the run ends.
         """
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
-        """Continue with the parts of sources that there are now.
+        """Continue with the current parts of sources.
 
         Raises:
-            OperatorError: naming a part that is gone and is not finished.
+            OperatorError: naming an unfinished part that no longer exists.
         """
 
     def close(self, error: BaseException | None) -> None:
-        """Close the workers; errors are noted in `error`."""
+        """Close the workers; add errors as notes to `error`."""
 
 
 class TickingHost(Host, Protocol):
-    """A host whose ticks can be called for, so that `malflow.runtime.coordinator.drive` runs it."""
+    """A host that runs a tick on demand, so that `malflow.runtime.coordinator.drive` can run it."""
 
     def run(self, tick: Tick) -> Sequence[Report]:
-        """Run a tick on all workers, deliver the output to the sinks, and return the reports of all stages."""
+        """Run a tick on all workers, deliver its output to the sinks, and return the reports of all stages."""

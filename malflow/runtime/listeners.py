@@ -1,4 +1,4 @@
-"""The listeners of a run: the log and the user's own."""
+"""The listeners of a run: the log and those of the user."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _log = logging.getLogger("malflow.runtime")
 _snapshot_log = logging.getLogger("malflow.snapshot")
 
 _Line = tuple[int, logging.Logger, str]
-"""A level, the logger, and the text."""
+"""A level, a logger and a text."""
 
 
 class LoggingListener:
-    """Logs the events of a run, in the same words on every runtime; each line has its event as ``record.event``.
+    """Logs the events of a run, identically on every runtime; each line has its event as ``record.event``.
 
     Args:
         job: the name of the job.
@@ -50,7 +50,7 @@ class LoggingListener:
             logger.log(level, "%s", text, extra={"event": event})
 
     def _lines(self, event: Event) -> Iterator[_Line]:
-        """Yield the lines of an event; most ticks have none."""
+        """Yield the lines of an event; most ticks have no lines."""
         match event:
             case TickFinished():
                 pass
@@ -79,9 +79,9 @@ class LoggingListener:
         yield logging.INFO, _log, f"job '{self._job}' resumes from {snapshot}, tick {event.tick}, with {workers}{keys}"
         for name in event.begins_anew:
             text = (
-                f"source '{name}' has no positions and begins anew, but the run resumes from {snapshot}, which has its "
-                "records already: they count twice. Pass restore=None to start without that state, or use a source "
-                "with positions, such as one for files or a StatefulSource"
+                f"source '{name}' has no positions and starts over, but the run resumes from {snapshot}, which already "
+                "has its records: they count twice. Pass restore=None to start without that state, or use a source "
+                "with positions, such as a file source or a StatefulSource"
             )
             yield logging.WARNING, _log, text
 
@@ -94,8 +94,8 @@ class LoggingListener:
         for name, count in event.dropped.items():
             most = f", by up to {event.lateness[name]}" if name in event.lateness else ""
             text = (
-                f"operator '{name}' dropped {count} records as late{most}: nothing reads its stream of "
-                "late records; send .late of what it returned to a sink to see them"
+                f"operator '{name}' dropped {count} records as late{most}: nothing reads its stream of late records; "
+                "to see them, send .late of its result to a sink"
             )
             yield logging.WARNING, _log, text
 
@@ -107,8 +107,8 @@ def _input_ended(event: InputEnded) -> Iterator[_Line]:
         held = ", ".join(f"{kept} of operator '{name}'" for name, kept in event.held.items())
         text = (
             f"the input has ended, and the run keeps open results for the next one: {held}. To emit them now, pass "
-            "at_end='finish': windows close, timers fire, patterns and joins answer, and a later run answers again, "
-            "more completely. With at_end='keep' there is no warning"
+            "at_end='finish': windows close, timers fire, patterns and joins emit, and a later run emits again, more "
+            "completely. Pass at_end='keep' to silence this warning"
         )
         yield logging.WARNING, _log, text
 
@@ -116,11 +116,11 @@ def _input_ended(event: InputEnded) -> Iterator[_Line]:
 def _changed(event: Event) -> Iterator[_Line]:
     match event:
         case ConfirmationFailed(error=error):
-            yield logging.WARNING, _log, f"a position in a durable snapshot was not confirmed outside: {error}"
+            yield logging.WARNING, _log, f"a reader could not confirm a position in a durable snapshot: {error}"
         case PartsDiscovered(source=source, parts=parts):
             yield logging.INFO, _log, f"source '{source}' has {len(parts)} new parts: {short_repr(list(parts))}"
         case DiscoveryFailed(source=source, error=error):
-            yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed again: {error}"
+            yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed: {error}"
         case Rescaled(previous=previous, parallelism=parallelism):
             yield logging.INFO, _log, f"rescaled from {Waiting('workers', previous)} to {parallelism}"
         case RescaleRefused(error=error):
@@ -133,7 +133,7 @@ def _changed(event: Event) -> Iterator[_Line]:
 
 
 class Listeners:
-    """The listeners of one run, the log first; events of several threads are delivered one at a time.
+    """The listeners of one run, the log first; events from several threads are delivered one at a time.
 
     Args:
         listeners: the user's listeners.
@@ -150,6 +150,6 @@ class Listeners:
             for listener in tuple(self._listeners):
                 try:
                     listener.on_event(event)
-                except Exception:  # noqa: BLE001 - whatever it is, the run goes on
+                except Exception:  # noqa: BLE001 - the run continues after any error of a listener
                     self._listeners = [it for it in self._listeners if it is not listener]
-                    _log.exception("listener %s failed, and hears no more of the run", short_repr(listener))
+                    _log.exception("listener %s failed, and receives no more events", short_repr(listener))

@@ -1,4 +1,4 @@
-"""Runs on hosts whose ticks can be called for: the loop, on the calling thread or in a thread of its own."""
+"""Runs on ticking hosts: the loop, on the calling thread or in its own thread."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LocalRun:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because nobody reads what a sink writes (a broken pipe)."""
+        """Whether the run has ended because the reader of a sink's output exited (a broken pipe)."""
         return self._sinks.reader_is_gone
 
     def run(self) -> None:
@@ -91,13 +91,13 @@ class LocalRun:
 
 
 class LocalHandle(RunHandle):
-    """The handle of a run in a thread of its own.
+    """The handle of a run in its own thread.
 
     Args:
-        make: makes the run, in that thread.
+        make: creates the run, in that thread.
         requests: the requests to the run.
         held: reserves the runtime until the run has ended; the handle takes it over.
-        first: the progress before the run is made.
+        first: the progress before the run is created.
         keeps: whether the run has a persistence.
     """
 
@@ -117,7 +117,7 @@ class LocalHandle(RunHandle):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
+        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
         return self._started is not None and self._started.reader_is_gone
 
     def _run(self) -> None:
@@ -126,21 +126,21 @@ class LocalHandle(RunHandle):
 
 
 class LocalRuntime(Runtime):
-    """A runtime that calls for the ticks of its host itself."""
+    """A runtime that drives the ticks of its host itself."""
 
     @abstractmethod
     def _host(self, program: Program, sinks: RunSinks) -> TickingHost:
         """Return the workers of a program.
 
         Raises:
-            MalflowError: if they can't be made.
+            MalflowError: if they can't be created.
         """
 
     def execute(self) -> None:
-        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
+        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
 
-        After a stop, the current tick ends, a last snapshot is taken, and this method returns; a second signal does not
-        wait for that. Sinks and sources are closed in every case. It may be called again after it has returned.
+        After a stop, the current tick ends, a last snapshot is taken, and this method returns; a second signal skips
+        this. Sinks and sources are always closed. Once it has returned, it may be called again.
 
         Raises:
             GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.
@@ -155,9 +155,9 @@ class LocalRuntime(Runtime):
                 raise SystemExit(BROKEN_PIPE)
 
     def start(self) -> RunHandle:
-        """Build the dataflow and start it in a thread of its own; it runs beside the caller, who handles signals.
+        """Build the dataflow and start it in its own thread; signals are left to the caller.
 
-        The thread ends with the process: wait for the run with `RunHandle.await_termination`.
+        The thread ends with the process, so wait for the run with `RunHandle.await_termination`.
 
         Raises:
             GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.

@@ -23,7 +23,7 @@ NOTHING = NoPersistence()
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of a run that all runtimes share; `malflow.SingleThreadRuntime` says what each is for.
+    """The options of a run that all runtimes share, documented at `malflow.SingleThreadRuntime`.
 
     Each is an argument of every runtime and a method of every builder, under the same name.
 
@@ -47,7 +47,7 @@ class RunOptions:
     at_end: Literal["finish", "keep"] | None = None
 
     def __post_init__(self) -> None:
-        """Check the options, and copy those that the caller might change later."""
+        """Check the options, and copy those that the caller might mutate later."""
         _check_snapshots(self.snapshots, self.persistence)
         if self.parallelism is not None:
             check_parallelism(self.parallelism)
@@ -62,12 +62,12 @@ class RunOptions:
 
     @property
     def interval(self) -> float | None:
-        """The seconds between snapshots; None for no periodic ones."""
+        """The seconds between snapshots; None for no periodic snapshots."""
         return None if self.snapshots is None else self.snapshots.total_seconds()
 
     @property
     def finishes(self) -> bool:
-        """Whether the end of the input closes windows and fires timers, rather than keep them for the next run."""
+        """Whether the end of the input closes windows and fires timers, rather than keeping them for the next run."""
         return not self.persistence.is_enabled if self.at_end is None else self.at_end == "finish"
 
     def input_ended(self, tick: int, held: Mapping[str, Waiting]) -> InputEnded:
@@ -75,14 +75,14 @@ class RunOptions:
 
         Args:
             tick: the number of the last tick.
-            held: the open results of operators; none if the run finishes.
+            held: the open results of operators; empty if the run finishes.
         """
         texts = {name: str(it) for name, it in held.items()}
         return InputEnded(tick, "finish" if self.finishes else "keep", self.at_end is not None, texts)
 
     @property
     def restore_options(self) -> RestoreOptions:
-        """How the run restores state."""
+        """The options for restoring state."""
         accepts = self.sinks == "accept_duplicates"
         return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state, accepts)
 
@@ -93,7 +93,7 @@ class RunOptions:
 
 
 def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
-    """Check the interval between snapshots and that there is a persistence for them.
+    """Check the interval between snapshots, and that it has a persistence.
 
     Raises:
         GraphError: if the interval is not a positive timedelta, or no persistence was given.
@@ -112,7 +112,7 @@ def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
-            "keep nothing"
+            "keep no state"
         )
 
 
@@ -157,7 +157,7 @@ def check_build(build_dataflow: object, runtime: str) -> None:
     """Check the function that builds the dataflow.
 
     Raises:
-        GraphError: if it is not callable, or is a generator or coroutine function, whose call would run nothing.
+        GraphError: if it is not callable, or is a generator or coroutine function, which a call would not run.
     """
     if not callable(build_dataflow):
         raise GraphError(f"{runtime} needs a function that builds the dataflow; got {short_repr(build_dataflow)}")

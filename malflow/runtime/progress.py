@@ -32,20 +32,20 @@ class Progress:
     Attributes:
         tick: the number of the last tick.
         parallelism: the number of workers.
-        records: how many records each operator took, and each source emitted, since this run started.
-        polled: how many records were polled in the last tick.
+        records: the number of records that each operator received, and each source emitted, since this run started.
+        polled: the number of records polled in the last tick.
         snapshot: the id of the last snapshot; None before the first.
-        restarts: how often the run was restarted after a failure.
-        late: how many records were late at each `generate_epochs`, since this run started.
-        patterns: for each `match`, how many ``starts`` there were since this run started, and what became of them:
-            ``matches``, ``timeouts``, how many were ``broken`` by an event, ``used_up`` by a match, or ``dropped`` at
-            the limit; how many records were ``late``; and how many ``partials`` (partial matches) there are now.
-        lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
-            records with timestamps that can be subtracted.
-        lag: how much input waits after the position of each source whose readers report it, in the source's own unit:
-            records, bytes; None where one of its parts does not know. Sources whose readers don't tell it are left out.
+        restarts: the number of restarts after a failure.
+        late: the number of late records at each `generate_epochs`, since this run started.
+        patterns: for each `match`, the number of ``starts`` since this run started, and of their outcomes: ``matches``,
+            ``timeouts``, ``broken`` by an event, ``used_up`` by a match, or ``dropped`` at the limit; the number of
+            ``late`` records; and the current number of ``partials`` (partial matches).
+        lateness: the greatest difference between the epoch and the timestamp of a late record, at each
+            `generate_epochs`; only for timestamps that can be subtracted.
+        lag: how much input waits after the position of each source whose readers report it, in the source's own unit,
+            such as records or bytes; None if it is unknown for one of its parts.
         lag_by_part: the same for each unfinished part.
-        unfinished: the sources that have not given their last record: those that a run waits for.
+        unfinished: the sources that have not emitted their last record, for which the run waits.
         counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
             gauges as they are now. The numbers in `late` and `patterns` are among them.
     """
@@ -95,7 +95,7 @@ def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: i
 
 
 def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:
-    """Return the lag of each source, from those of its parts."""
+    """Return the lag of each source, from the lags of its parts."""
     return {name: None if None in by_part.values() else _total(by_part) for name, by_part in lags.items()}
 
 
@@ -109,17 +109,17 @@ def lags_of(lags: Mapping[str, Lags]) -> dict[str, dict[Any, int | None]]:
 
 
 def _records_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many records each operator took, from the workers' counts."""
+    """Return the number of records that each operator received, from the workers' counts."""
     return {name: count for name, count in counts.items() if "/" not in name}
 
 
 def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many records were late at each generator of epochs (watermarks), from the workers' counts."""
+    """Return the number of late records at each epoch (watermark) generator, from the workers' counts."""
     return {name: counts.get(key_of_count(name, LATE), 0) for name in program.generators}
 
 
 def written_of(program: Program, counts: Mapping[str, int]) -> int:
-    """Return how many records the sinks have received."""
+    """Return the number of records that the sinks have received."""
     return sum(counts.get(v.node.name, 0) for v in program.vertices if isinstance(v.node, SinkNode))
 
 
@@ -148,7 +148,7 @@ def finished(program: Program, progress: Progress, error: BaseException | None) 
 
 
 def unread_late(program: Program) -> frozenset[str]:
-    """Return the generators of epochs (watermarks) whose late records nothing reads."""
+    """Return the epoch (watermark) generators whose late records no operator reads."""
     read = {port for vertex in program.vertices for port in vertex.inputs}
     return frozenset(
         vertex.node.name
@@ -158,6 +158,6 @@ def unread_late(program: Program) -> frozenset[str]:
 
 
 def _dropped(program: Program, late: Mapping[str, int]) -> dict[str, int]:
-    """Return how many late records nothing has read, for each generator that had any."""
+    """Return the number of late records that no operator has read, for each generator that had any."""
     unread = unread_late(program)
     return {name: count for name, count in late.items() if count and name in unread}

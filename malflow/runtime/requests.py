@@ -19,18 +19,18 @@ __all__ = ["RunRequests"]
 
 
 class RunRequests:
-    """Requests of other threads to a run, and its listeners; they outlive its restarts.
+    """Requests from other threads to a run, and its listeners; they outlive its restarts.
 
     Args:
         listeners: the listeners of the run; None for the log alone.
 
     Attributes:
-        stopping: whether the run is to end after the current tick.
+        stopping: whether the run should end after the current tick.
         pending: requests to serve after the current tick.
         listeners: the listeners of the run.
         is_over: whether the run has ended.
         explanations: requests for an explanation of the run's time.
-        explained: the last one: when its tick began, and the operators that waited.
+        explained: the last explanation: when its tick began, and the operators that waited.
         own: the threads that the run works on.
     """
 
@@ -59,7 +59,7 @@ class RunRequests:
             SnapshotError: if the run has ended.
         """
         self.pending.append(request)
-        if self.is_over:  # checked after the append: a run that ends meanwhile cancels the requests it finds
+        if self.is_over:  # checked after the append: a run that ends now cancels the requests that it finds
             abandon([request])
             raise SnapshotError("the run has ended")
         return request.answer
@@ -88,11 +88,11 @@ class RunRequests:
         return self.ask(Request(check_parallelism(parallelism), Answer(self.own)))
 
     def ask_explanation(self, timeout: float) -> None:
-        """Wait for an explanation of the run's time after the current tick; not once the run has ended.
+        """Wait for an explanation of the run's time after the current tick, unless the run has ended.
 
         Raises:
-            GraphError: if user code of the dataflow asks.
-            TimeoutError: if there is none in time.
+            GraphError: if user code of the dataflow calls it.
+            TimeoutError: if the tick takes longer.
         """
         self.own.refuse_to_wait("explain_time() waits for the end of the tick", "call it from another thread")
         answer: Future[None] = Future()
@@ -111,7 +111,7 @@ class RunRequests:
         return TimeTable(*self.explained, late=progress.late, lateness=progress.lateness)
 
     def ask_again(self, requests: Iterable[Request]) -> None:
-        """Put requests that were taken but not begun back in front of all others."""
+        """Return requests that were taken but not begun to the front of the queue."""
         self.pending.extendleft(reversed([*requests]))
 
     def end(self, error: BaseException | None) -> None:

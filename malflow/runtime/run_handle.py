@@ -15,11 +15,11 @@ from malflow.runtime.time_table import TimeTable
 __all__ = ["RunHandle"]
 
 _TURN = 0.2
-"""The longest wait, in seconds, before signals are handled."""
+"""The longest time, in seconds, until signals are handled."""
 
 
 class RunHandle(ABC):
-    """A handle of a run that was started in a thread of its own.
+    """A handle of a run in its own thread.
 
     Args:
         requests: the requests to the run.
@@ -42,7 +42,7 @@ class RunHandle(ABC):
     @property
     @abstractmethod
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
+        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
 
     @abstractmethod
     def _run(self) -> None:
@@ -52,7 +52,7 @@ class RunHandle(ABC):
         """Wait until the run ends; return whether it has ended.
 
         Args:
-            timeout: the most seconds to wait; None waits without limit.
+            timeout: the maximum number of seconds to wait; None waits without limit.
 
         Raises:
             GraphError: if user code of the dataflow waits.
@@ -64,7 +64,7 @@ class RunHandle(ABC):
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
             if left <= 0:
                 return False
-            self._thread.join(left)  # in short turns, so that signals are handled
+            self._thread.join(left)  # in short waits, so that signals are handled
         if self._error is not None:
             raise self._error
         return True
@@ -77,8 +77,8 @@ class RunHandle(ABC):
         """Request a snapshot after the current tick or, while a restart is pending, after the next first tick.
 
         Returns:
-            A future of its id, or of the error if it fails; cancelled if the run ends before. User code of the
-            dataflow can't wait for it.
+            A future of its id or its error; cancelled if the run ends first. User code of the dataflow can't wait for
+            it.
 
         Raises:
             GraphError: if the run has no persistence.
@@ -87,7 +87,7 @@ class RunHandle(ABC):
         return self._requests.ask_snapshot(keeps=self._keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Request another number of workers, in effect after the current tick.
+        """Request another number of workers, effective after the current tick.
 
         Returns:
             A future that completes with the rescale. It holds a `SnapshotError` if the dataflow keeps state under
@@ -103,11 +103,11 @@ class RunHandle(ABC):
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
 
         Args:
-            timeout: how many seconds to wait for the end of the current tick.
+            timeout: the maximum number of seconds to wait for the end of the current tick.
 
         Raises:
             GraphError: if user code of the dataflow calls it.
-            TimeoutError: if that takes longer.
+            TimeoutError: if the tick takes longer.
         """
         self._requests.ask_explanation(timeout)
         return self._requests.time_table(self.progress)
@@ -123,7 +123,7 @@ class RunHandle(ABC):
         return not self._thread.is_alive()
 
     def _begin(self) -> None:
-        self._held = self._held.pop_all()  # not before: until then, the caller's stack is closed after an error
+        self._held = self._held.pop_all()  # not earlier: until then, the caller's stack is closed after an error
         self._thread.start()
 
     def _supervise(self) -> None:

@@ -13,12 +13,12 @@ from malflow.stopping import stops_if
 __all__ = ["BROKEN_PIPE", "signals_stop"]
 
 BROKEN_PIPE = 128 + 13
-"""The exit code of a program that SIGPIPE ends."""
+"""The exit code of a program that SIGPIPE has ended."""
 
 
 @contextmanager
 def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop, if called on the main thread, which alone receives signals.
+    """Turn SIGINT and SIGTERM into a stop, if called on the main thread, the only one that receives signals.
 
     A second signal, while the run is stopping, raises at once.
 

@@ -23,25 +23,26 @@ class SingleThreadRuntime(LocalRuntime):
     """Run a dataflow in this process, on the calling thread.
 
     Args:
-        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution.
+        build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution.
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, which share the thread in a fixed order.
         restore: the snapshot to restore: ``"latest"``, an id, or None to start without state.
         recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
-            one, so that later records are processed, and written, again.
+            one, so that later records are processed and written again.
         renamed: the new names of stateful operators, by their old names.
         allow_dropped_state: stateful operators whose state may be dropped if the program no longer has them.
-        debug: whether to make checks that are too expensive to make always. They detect values that change after they
+        debug: whether to make checks that are too expensive for production. They detect values that change after they
             were emitted, key functions that are not deterministic, changes of keys that would lose state on several
-            workers, and states that differ from what snapshots add up to. For tests: records are processed one by one.
+            workers, and states that differ from the sum of their snapshots. For tests: records are processed one by
+            one.
         listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
-        sinks: what to do if a transactional sink has committed more than the restored snapshot knows of:
-            ``"exactly_once"`` raises; ``"accept_duplicates"`` continues, and writes again what was written since.
-        at_end: what the end of the input does. ``"finish"`` lets the epoch `MAX` flow: windows close, timers fire,
-            patterns and joins answer. ``"keep"`` suspends the run, as a stop does: open windows, timers and waiting
-            records stay in the state for the next run. With None, a run with a persistence keeps, and one without
-            finishes.
+        sinks: what to do if a transactional sink has committed more transactions than the restored snapshot contains:
+            ``"exactly_once"`` raises; ``"accept_duplicates"`` continues, and writes their records again.
+        at_end: the effect of the end of the input. ``"finish"`` emits the epoch `MAX`: windows close, timers fire,
+            patterns and joins emit their results. ``"keep"`` suspends the run, as a stop does: open windows, timers and
+            waiting records stay in the state for the next run. With None, a run with a persistence keeps them, and one
+            without finishes.
 
     Raises:
         GraphError: if an argument is not valid.

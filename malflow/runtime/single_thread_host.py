@@ -1,4 +1,4 @@
-"""The host of a run in one thread: its workers are in this process, and it calls them one after the other."""
+"""The host of a run in one thread, which calls its workers one after the other."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SingleThreadHost:
 
     Args:
         program: the program.
-        sinks: the sinks, whose states in a snapshot are not the workers'.
-        parallelism: how many workers each stage has.
-        tracked: whether there will be snapshots.
-        debug: whether to make checks that are too expensive to make always.
-        workers: the workers; None makes them.
+        sinks: the sinks, whose states in a snapshot are separate from the workers'.
+        parallelism: the number of workers of each stage.
+        tracked: whether the run takes snapshots.
+        debug: whether to make checks that are too expensive for production.
+        workers: the workers; None creates them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SingleThreadHost:
 
     @property
     def parallelism(self) -> int:
-        """How many workers each stage has."""
+        """The number of workers of each stage."""
         return self._workers.parallelism
 
     @property
@@ -94,7 +94,7 @@ class SingleThreadHost:
         return 0.0
 
     def times(self) -> Mapping[int, Mapping[int, OperatorTime]]:
-        """Return how far operators have come, by worker and vertex."""
+        """Return the progress of operators in event time, by worker and vertex."""
         return self._workers.explain()
 
     def held(self) -> Mapping[str, Waiting]:
@@ -112,7 +112,7 @@ class SingleThreadHost:
         return made
 
     def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
-        """Confirm the positions in a snapshot to the readers, unless it is the last one again."""
+        """Confirm the positions in a snapshot to the readers, unless they were confirmed before."""
         positions = self._captured.pop(tick, {})
         if snapshot is None or not positions or snapshot == self._confirmed:
             return
@@ -128,7 +128,7 @@ class SingleThreadHost:
         self._workers.rescale(parallelism)
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
-        """Build the readers of parts that have appeared; refuse to continue without one that is not finished."""
+        """Build the readers of new parts; raise if an unfinished part no longer exists."""
         for name, change in changes.items():
             self._workers.refuse_gone(name, change.gone)
         self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})

@@ -1,4 +1,4 @@
-"""How a run takes over the outputs of its sinks, and finds that another run has done so."""
+"""Takes over the outputs of a run's sinks, and detects that another run has done so."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def begin_transactions(
     start: RestoreOptions,
     restored: int | None,
 ) -> None:
-    """Take the outputs over, commit what the restored snapshot has prepared, and drop everything else.
+    """Take over the outputs, commit the transactions in the restored snapshot, and abort all others.
 
     Args:
         sinks: the sinks, with their positions in the snapshot.
         persistence: where snapshots are saved.
         session: the session that has claimed the job.
-        start: how the run restores state.
-        restored: the id of the restored snapshot; None if there is none.
+        start: the options for restoring state.
+        restored: the id of the restored snapshot, or None.
 
     Raises:
-        GraphError: if the session can't decide about transactions.
-        SnapshotError: if the snapshot is older than the last commit of a sink, or another run has taken an output over.
+        GraphError: if the session does not support transactions.
+        SnapshotError: if the snapshot is older than the last commit of a sink, or another run has taken over an output.
         OperatorError: if a sink fails.
     """
     if not sinks.has_transactions:
@@ -40,7 +40,7 @@ def begin_transactions(
     if not isinstance(session, CoordinatingSession):
         raise GraphError(
             f"sinks that deliver exactly once need a persistence whose sessions have claimed and amend(), such as "
-            f"FsspecBackend; those of {persistence!r} have not"
+            f"FsspecBackend; those of {persistence!r} lack them"
         )
     uuid, claim = session.claimed
     origin = "the run starts without a snapshot" if restored is None else f"the run starts from snapshot {restored}"
@@ -54,7 +54,7 @@ def begin_transactions(
 
 @contextmanager
 def fenced_first(session: Session) -> Iterator[None]:
-    """Check, if a sink fails in the block, that no other run has claimed the job: that run has its sinks, too.
+    """If a sink fails in the block, check that no other run has claimed the job, and with it the sinks.
 
     Raises:
         SnapshotError: such as a `FencedError`.

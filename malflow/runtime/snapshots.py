@@ -1,4 +1,4 @@
-"""The snapshots of a run: when one is due, what becomes of it, and the sinks' transactions that it commits."""
+"""The snapshots of a run: their schedule, their outcome, and the sinks' transactions that they commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["RunSnapshots"]
 
 
 class _Pending(NamedTuple):
-    """A snapshot that is being written: its tick, the positions of the sinks in it, and its id to come."""
+    """A snapshot being written: its tick, the positions of the sinks in it, and a future of its id."""
 
     tick: int
     positions: Mapping[str, Any]
@@ -40,21 +40,21 @@ class _Pending(NamedTuple):
 
 
 class RunSnapshots:
-    """Takes and restores the snapshots of a run; without persistence, does nothing.
+    """Takes and restores the snapshots of a run; without a persistence, does nothing.
 
     Args:
         persistence: where snapshots are saved.
         states: the program's states.
-        start: how the run restores state.
+        start: the options for restoring state.
         host: the workers, which capture their states.
         ticks: the run's ticks.
         sinks: the run's sinks.
-        interval: the seconds between snapshots; None for no periodic ones.
+        interval: the seconds between snapshots; None for no periodic snapshots.
         listeners: the listeners to notify of snapshots; None for the log alone.
 
     Attributes:
-        snapshot: the id of the last snapshot; None if there is none.
-        began_with: the id of the snapshot with the state that the run began with; None for an empty state.
+        snapshot: the id of the last snapshot, or None.
+        began_with: the id of the snapshot that the run began with; None for an empty state.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RunSnapshots:
     # The start
 
     def restore(self) -> RestoredState | None:
-        """Claim the job, and load its last snapshot into the host, the ticks and the sinks; return what it has.
+        """Claim the job, load its last snapshot into the host, the ticks and the sinks, and return its content.
 
         Raises:
             SnapshotError: if the snapshot can't be read, or does not fit the program.
@@ -109,16 +109,16 @@ class RunSnapshots:
         """Take over the outputs of the sinks, and commit the transactions in the restored snapshot.
 
         Raises:
-            SnapshotError: if a sink has committed more than the snapshot knows of.
+            SnapshotError: if a sink has committed more transactions than the snapshot contains.
             OperatorError: if a sink fails.
         """
         if self._session is not None:
             begin_transactions(self._sinks, self._persistence, self._session, self._start, self.snapshot)
 
     def begin(self) -> None:
-        """Confirm the restored positions to the readers, which are open now.
+        """Confirm the restored positions to the readers, which are now open.
 
-        The sinks' positions before the first record are kept, so that a resumed run can return them there.
+        Also save the sinks' positions before the first record, so that a resumed run can return to them.
 
         Raises:
             OperatorError: if a sink fails.
@@ -139,7 +139,7 @@ class RunSnapshots:
 
     @property
     def session(self) -> Session | None:
-        """The session that holds the job's claim; None without persistence, and before `restore`."""
+        """The session that holds the job's claim; None without a persistence and before `restore`."""
         return self._session
 
     @property
@@ -154,31 +154,31 @@ class RunSnapshots:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a snapshot, or a failed one is to be tried again."""
+        """Whether it is time for a snapshot, or for the retry of a failed one."""
         if self._session is None:
             return False
         return self._session.wants_retry or (self._interval is not None and time.monotonic() >= self._due)
 
     def check(self) -> None:
-        """Note a snapshot that is done: commit its sinks, confirm its positions, and answer the requests for it.
+        """Complete a snapshot that was written: commit its sinks, confirm its positions, and answer its requests.
 
         Raises:
             OperatorError: if a sink can't be committed.
-            SnapshotError: if the run can't continue after an error in the background.
+            SnapshotError: if the run can't continue after a background error.
         """
         self._settle()
         if self._session is not None:
             self._session.check()
 
     def take(self, requests: Iterable[Request] = (), *, ending: bool = False) -> Future[int] | None:
-        """Begin a snapshot of the states after the last tick, after the one that is being written.
+        """Begin a snapshot of the states after the last tick, once the one being written is done.
 
         Args:
-            requests: answered with its id once it is durable and its sinks are committed.
+            requests: requests to answer with its id, once it is durable and its sinks are committed.
             ending: whether to wait for it, since no tick follows.
 
         Returns:
-            A future of its id; None if the workers must write all of their state in a tick first.
+            A future of its id; None if the workers must first write all of their state, in a tick.
 
         Raises:
             OperatorError: if a state can't be written, or a sink fails.
@@ -203,7 +203,7 @@ class RunSnapshots:
         return made
 
     def wait(self, seconds: float) -> None:
-        """Wait until the snapshot that is being written is done, at most for some seconds."""
+        """Wait at most some seconds for the snapshot being written."""
         if self._pending is None:
             time.sleep(seconds)
             return
@@ -211,7 +211,7 @@ class RunSnapshots:
             self._pending.made.exception(seconds)
 
     def answer_with_last(self, requests: Iterable[Request]) -> None:
-        """Answer requests with the last snapshot, which has all state: nothing has changed since."""
+        """Answer requests with the last snapshot, which is up to date."""
         if self.snapshot is not None:
             last: Future[int] = Future()
             last.set_result(self.snapshot)
@@ -219,7 +219,7 @@ class RunSnapshots:
             self._answers.give()
 
     def finish_sinks(self) -> None:
-        """Deliver the output of a run's end to the transactional sinks; the snapshot keeps the states before the end.
+        """Deliver the output of a run's end to the transactional sinks; the snapshot keeps the states from before it.
 
         Raises:
             OperatorError: if a sink fails.
@@ -231,7 +231,7 @@ class RunSnapshots:
             self._amend()
 
     def close(self, error: BaseException | None) -> None:
-        """Close the session; after a failure, a snapshot that is being written may or may not be committed."""
+        """Close the session; after a failure, a snapshot being written may or may not be committed."""
         if self._session is not None:
             self._session.close(wait=error is None)
             self._announce()
@@ -252,7 +252,7 @@ class RunSnapshots:
             return self._sinks.deltas(whole=whole)
 
     def _settle(self) -> None:
-        """Note the snapshot that is done, if any."""
+        """Complete the snapshot that was written, if any."""
         done = self._announce()
         if done is not None and self._session is not None:
             with fenced_first(self._session):
@@ -265,7 +265,7 @@ class RunSnapshots:
             self._listeners.notify(ConfirmationFailed(self._ticks.number, name, error))
 
     def _announce(self) -> _Pending | None:
-        """Announce a snapshot that is done; return it if it has become durable."""
+        """Announce a snapshot that was written; return it if it became durable."""
         pending = self._pending
         if pending is None or not pending.made.done():
             return None
@@ -280,12 +280,12 @@ class RunSnapshots:
             self._listeners.notify(SnapshotFailed(pending.tick, error, self._session.retry_after))
             return None
         previous, self.snapshot = self.snapshot, pending.made.result()
-        if self.snapshot != previous:  # otherwise nothing had changed
+        if self.snapshot != previous:  # otherwise there were no changes
             self._listeners.notify(SnapshotCommitted(self.snapshot, pending.tick))
         return pending
 
     def _amend(self) -> None:
-        """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
+        """Amend the last snapshot: its transactions are committed, or there is another one."""
         session = self._session
         if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
             with _named_states():
@@ -300,7 +300,7 @@ class RunSnapshots:
         self.check()
 
     def _wait(self) -> None:
-        """Wait for the snapshot that is being written, if any."""
+        """Wait for the snapshot being written, if any."""
         if self._pending is not None:
             with suppress(CancelledError):
                 self._pending.made.exception()
@@ -309,7 +309,7 @@ class RunSnapshots:
 
 @contextmanager
 def _named_states() -> Iterator[None]:
-    """Name the operator whose state can't be written.
+    """Convert an error for a state that can't be written to one that names its operator.
 
     Raises:
         OperatorError: naming it.

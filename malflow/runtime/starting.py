@@ -1,4 +1,4 @@
-"""The start of a run or a restart: the state that it begins with, and restarts that are refused."""
+"""The start of a run or a restart: its initial state, and restarts that are rejected."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
     Args:
         program: the program.
         parallelism: the number of workers.
-        restored: the content of the snapshot that the run begins with; None if there is none.
-        restarts: how often the run was restarted.
+        restored: the content of the snapshot that the run begins with, or None.
+        restarts: the number of restarts.
     """
     if restored is None:
         return RunStarted(parallelism, restarts=restarts)
@@ -37,10 +37,10 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
 
 
 class RestartGuard:
-    """Refuses a restart that would count records twice; each host that restarts a run asks it.
+    """Rejects a restart that would count records twice; for hosts that restart runs.
 
-    A source without positions begins anew. That is right if the restarted attempt begins with the same state as the one
-    that failed, and wrong if a snapshot has been taken meanwhile, which has some of the source's records.
+    A source without positions starts over. That is correct if the restarted attempt begins with the same state as the
+    failed one, but wrong if a snapshot was taken in between, which has some of the source's records.
 
     Args:
         program: the program.
@@ -53,12 +53,12 @@ class RestartGuard:
         self._cause: BaseException | None = None
 
     def note_failure(self, began_with: int | None, records: Mapping[str, int], error: BaseException) -> None:
-        """Note an attempt that has failed after it had restored its state.
+        """Record an attempt that failed after it had restored its state.
 
         Args:
-            began_with: the id of the snapshot with the state that it began with; None for an empty state.
-            records: how many records each source had emitted.
-            error: why it failed.
+            began_with: the id of the snapshot that it began with; None for an empty state.
+            records: the number of records that each source had emitted.
+            error: the error that made it fail.
         """
         self._began_with, self._cause = began_with, error
         self._emitted.update(name for name in self._sources if records.get(name))
@@ -67,11 +67,11 @@ class RestartGuard:
         """Check that an attempt may begin with a snapshot; None for an empty state.
 
         Raises:
-            SnapshotError: naming a source whose records the snapshot has, and which would emit them again.
+            SnapshotError: naming a source that would emit records again which the snapshot already has.
         """
         if self._emitted and restored != self._began_with:
             raise SnapshotError(
                 f"source '{min(self._emitted)}' has no positions, so the run can't be restarted: the source would "
-                f"begin anew, and snapshot {restored} has some of its records already. Write it as a StatefulSource, "
+                f"start over, and snapshot {restored} already has some of its records. Write it as a StatefulSource, "
                 f"or run the program again with restore=None, without the state; the run had failed: {self._cause}"
             ) from self._cause

@@ -57,7 +57,7 @@ class TakenRequests:
             self._take_snapshot()
 
     def take_last(self) -> None:
-        """Take all requests: the last snapshot answers those for snapshots, and no rescale is made any more."""
+        """Take all requests: the last snapshot answers those for snapshots, and rescales are no longer possible."""
         while self._pending:
             if self._pending[0].parallelism is None:
                 self._take_snapshot()
@@ -80,5 +80,5 @@ class TakenRequests:
             abandon([self.rescale], error)
 
     def _take_snapshot(self) -> None:
-        self.snapshots.append(self._pending[0])  # before it leaves the queue, lest a signal comes in between
+        self.snapshots.append(self._pending[0])  # before it leaves the queue, in case a signal arrives in between
         self._pending.popleft()

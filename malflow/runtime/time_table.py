@@ -1,4 +1,4 @@
-"""The explanation of a run's event time: what waits, and for which source."""
+"""The explanation of a run's event time: the operators that wait, and for which source."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["Reports", "TimeRow", "TimeTable", "explain"]
 _WORTH_TELLING = timedelta(seconds=1)
 
 Reports = Mapping[int, Mapping[int, OperatorTime]]
-"""By worker and vertex."""
+"""The time of each operator, by worker and vertex."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """An operator that waits for an epoch (watermark), on the worker on which its time is the earliest.
+    """An operator that waits for an epoch (watermark), on the worker with the earliest time.
 
     Attributes:
         operator: its name.
         worker: the worker.
-        what: what it keeps, such as ``windows``.
-        open: how many of them.
-        frontier: its time, the last epoch; None before the first one.
-        until: the epoch that it waits for; None if that is not known.
-        generator: the `generate_epochs` that holds it back; None if there is none.
+        what: the kind of its open results, such as ``windows``.
+        open: the number of open results.
+        frontier: its last epoch; None before the first one.
+        until: the epoch that it waits for; None if unknown.
+        generator: the `generate_epochs` that holds it back, or None.
         source: the source that feeds the generator.
-        part: the part of the source; None if all of its parts are meant.
+        part: the part of the source; None for all of its parts.
         epoch: the epoch of the generator, or of the part.
-        silence: how long the source, or the part, has emitted nothing; None if that is not known.
+        silence: how long the source, or the part, has emitted nothing; None if unknown.
         goes_on: whether the generator advances without input, by ``idle_after``.
     """
 
@@ -82,8 +82,8 @@ class TimeTable:
     Attributes:
         now: when the last tick began.
         rows: the operators that wait.
-        late: how many records were late at each `generate_epochs`.
-        lateness: the greatest difference between the epoch and a late record, where timestamps can be subtracted.
+        late: the number of late records at each `generate_epochs`.
+        lateness: the greatest difference between the epoch and a late record, if timestamps can be subtracted.
     """
 
     now: datetime | None = None
@@ -103,13 +103,12 @@ class TimeTable:
 def explain(
     program: Program, reports: Reports, heard: Mapping[tuple[str, int], datetime], now: datetime
 ) -> tuple[TimeRow, ...]:
-    """Return the operators that wait, each on the worker on which its time is the earliest.
+    """Return the operators that wait, each on the worker with the earliest time.
 
     Args:
         program: the program.
-        reports: how far each operator has come, by worker and vertex.
-        heard: when the last tick began in which a source emitted records on a worker; for parts of which no more is
-            known.
+        reports: the time of each operator, by worker and vertex.
+        heard: the start of the last tick in which a source emitted records on a worker, for parts without a report.
         now: when the last tick began.
     """
     run = _Run(program, reports, heard, now)
@@ -153,7 +152,7 @@ class _Run:
         return TimeRow(name, at, waiting.what, waiting.open, frontiers[0], waiting.until, **held_by)
 
     def _held_by(self, vertex: int, worker: int) -> dict[str, Any]:
-        """Return the facts about a generator of epochs, and the part that is behind the others."""
+        """Return the time of an epoch generator, and its part that is behind the others."""
         node, time = self._node(vertex), self._time(vertex, worker)
         if not isinstance(node, EpochsNode):
             return {"source": node.name}
@@ -169,7 +168,7 @@ class _Run:
         return facts
 
     def _upstream(self, vertex: int, worker: int) -> list[tuple[str, Any, datetime | None]]:
-        """Return the unfinished parts of the sources upstream, and when they were last heard; those near come first."""
+        """Return the unfinished parts of the sources upstream, nearest first, with the time of their last record."""
         found = {vertex}
         for at in range(vertex, -1, -1):
             if at in found:
@@ -192,13 +191,13 @@ class _Run:
 
 
 def _least(epochs: Mapping[Any, Any]) -> Any:
-    """Return the key of the least epoch; one without an epoch is before all others."""
+    """Return the key of the least epoch; a missing epoch is less than all others."""
     for key, epoch in epochs.items():
         if epoch is None:
             return key
     try:
         return min(epochs, key=epochs.__getitem__)
-    except Exception:  # noqa: BLE001 - epochs that can't be compared end the run elsewhere
+    except Exception:  # noqa: BLE001 - epochs that can't be compared fail the run elsewhere
         return next(iter(epochs))
 
 

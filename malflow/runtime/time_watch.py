@@ -1,4 +1,4 @@
-"""A watch over the event time of a run, which warns once when it stands still, or when many records are late."""
+"""Warnings about a run's event time: it stands still, or many records are late."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PATIENCE = timedelta(seconds=60)
 
 _MANY_UNREAD = 100
 _MANY_READ = 10
-"""One record in so many may be late without a warning: where nothing reads the late ones, and where something does."""
+"""One in this many records may be late without a warning, if nothing reads late records, and if something does."""
 
 _ENOUGH = 1_000
-"""How many records a generator must have seen before its late ones are many."""
+"""The number of records that a generator must have seen before a warning about late ones."""
 
 
 class TimeWatch:
     """Compares explanations of the run's time, a minute of tick time apart.
 
-    It warns once if operators wait, and neither their time nor the output of the run has gone on. It also warns, once
-    for each generator of epochs (watermarks), if more than one record in a hundred is late and nothing reads the late
-    ones, or one in ten if something does.
+    It warns once if operators wait while neither their time nor the run's output has advanced. For each epoch
+    (watermark) generator, it warns once if more than one record in a hundred is late and nothing reads late records, or
+    one in ten if something does.
     """
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class TimeWatch:
         """Warn if many records are late.
 
         Args:
-            seen: how many records each operator took.
-            late: how many were late at each generator of epochs.
-            lateness: the greatest lateness at each of them, where it is known.
-            unread: the generators whose late records nothing reads.
+            seen: the number of records that each operator received.
+            late: the number of late records at each epoch generator.
+            lateness: the greatest lateness at each of them, if known.
+            unread: the generators whose late records no operator reads.
         """
         for name, count in late.items():
             total, many = seen.get(name, 0), _MANY_UNREAD if name in unread else _MANY_READ
             if count * many > total >= _ENOUGH and name not in self._told_late:
                 self._told_late.add(name)
                 _log.warning(
-                    "%d of %d records (%.0f %%) are late at operator '%s'%s; give its generator a larger bound, or, if "
-                    "it has one time for parts or streams that are read at different speeds, generate epochs before "
-                    "they become one stream",
+                    "%d of %d records (%.0f %%) are late at operator '%s'%s; use a larger bound for its generator, or, "
+                    "if it has one time for parts or streams that are read at different speeds, generate epochs before "
+                    "they merge",
                     count,
                     total,
                     100 * count / total,
@@ -70,12 +70,12 @@ class TimeWatch:
         return not self._has_warned and now - self._since >= _PATIENCE
 
     def note(self, now: datetime, rows: Sequence[TimeRow], written: int) -> None:
-        """Compare an explanation with the one before, if it is due; warn if nothing has gone on.
+        """Compare an explanation with the previous one, if it is due; warn if nothing has advanced.
 
         Args:
             now: when the tick began.
             rows: the operators that wait.
-            written: how many records sinks have received.
+            written: the number of records that sinks have received.
         """
         if not self.is_due(now):
             return

@@ -178,7 +178,7 @@ def test_a_listener_that_raises_is_dropped(runtime: Any, caplog: pytest.LogCaptu
     runtime(sums, listeners=[fails, heard]).execute()
     assert fails.heard == 1
     assert heard.of(RunFinished)[0].error is None
-    (record,) = [record for record in caplog.records if "hears no more of the run" in record.message]
+    (record,) = [record for record in caplog.records if "receives no more events" in record.message]
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
 

@@ -157,7 +157,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, runtime: Any, times: list[int]
 def test_many_late_records_are_told_once_while_the_run_goes_on(runtime: Any, caplog: pytest.LogCaptureFixture) -> None:
     times = [number - 50 * (number % 40 == 39) for number in range(3000)]
     (warning,) = warnings_of(caplog, runtime, times)
-    assert "are late at operator 'e', by up to 44; give its generator a larger bound" in warning
+    assert "are late at operator 'e', by up to 44; use a larger bound for its generator" in warning
     assert int(warning.split()[2]) in range(1000, 2900)
 
 

@@ -81,6 +81,6 @@ def test_a_source_without_positions_is_told_of_where_it_begins_anew(
     assert not caplog.text
     assert sink.values == [1, 2, 3] * 2
     runtime(build, store).execute()
-    assert "source 'numbers' has no positions and begins anew, but the run resumes from snapshot" in caplog.text
+    assert "source 'numbers' has no positions and starts over, but the run resumes from snapshot" in caplog.text
     assert "Pass restore=None" in caplog.text
     assert [it.levelname for it in caplog.records] == ["WARNING"]

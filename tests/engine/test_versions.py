@@ -74,7 +74,7 @@ def test_each_state_goes_through_migrate_and_none_drops_the_key(parallelism: int
 
 def test_an_older_version_needs_a_migration() -> None:
     with pytest.raises(
-        SnapshotError, match=r"operator 'op' has version 3 and its states in the snapshot have version 2; give it migr"
+        SnapshotError, match=r"operator 'op' has version 3, but its states in the snapshot have version 2; pass migr"
     ):
         kept(VERSION_2).restore(program_of(lambda keyed: keyed.stateful_map("op", count, version=3)), 1)
 
@@ -84,7 +84,7 @@ def test_a_newer_version_is_refused() -> None:
     for version in (1, None):
         more = {} if version is None else {"version": version, "migrate": migrate}
         with pytest.raises(
-            SnapshotError, match=r"operator 'op' has states of version 2 in the snapshot.*version 1 onl"
+            SnapshotError, match=r"operator 'op' has states of version 2 in the snapshot.*only version 1"
         ):
             kept(VERSION_2).restore(program_of(lambda keyed, more=more: keyed.stateful_map("op", count, **more)), 1)
 

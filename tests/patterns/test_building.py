@@ -107,8 +107,8 @@ async def soon(value: Any) -> bool:
         (lambda: step("a", given=lambda value: True), r"step 'a' calls given\(value, so_far\)"),  # type: ignore[misc,arg-type]
         (lambda: a.then(len), r"then\(\) needs a pattern, such as step\(...\)"),  # type: ignore[arg-type]
         (lambda: a.then(absent(b, during=5)), r"call .then_not\(\)"),  # type: ignore[arg-type]
-        (lambda: a.next(b, without=c), "there is nothing; use 'then'"),  # type: ignore[arg-type]
-        (lambda: a.times(3, by="next", without=c), "there is nothing; use 'then'"),
+        (lambda: a.next(b, without=c), "no event lies between an event and the next one; use 'then'"),  # type: ignore[arg-type]
+        (lambda: a.times(3, by="next", without=c), "no event lies between an event and the next one; use 'then'"),
         (lambda: a.then(b, without=b.then(c)), "one step.* as its without; got b -> c"),
         (lambda: a.then(b, within="5 s"), "a number or a timedelta as its within; got '5 s'"),
         (lambda: a.then(b, within=True), "a number or a timedelta as its within; got True"),
@@ -119,11 +119,11 @@ async def soon(value: Any) -> bool:
         (lambda: absent(a, during=5).then(b.within(MINUTE)), "durations of different types"),
         (lambda: a.within(5).then(b), r"a within 5 has a within\(\), .* call it after then\(\)"),
         (lambda: b.then(a.within(5)), r"a within 5 has a within\(\)"),
-        (lambda: a.within(5) | b, r"within\(\), which bounds a whole pattern"),
-        (lambda: a.within(5).times(2), r"within\(\), which bounds a whole pattern"),
-        (lambda: a.within(5).within(6), r"has a within\(\) already"),
-        (lambda: a.then(absent(b, during=5).then(c)), r"begins with absent\(\), which stands in front"),
-        (lambda: absent(b, during=5).then(absent(b, during=5).then(c)), r"begins with absent\(\) already"),
+        (lambda: a.within(5) | b, r"within\(\), which applies to a whole pattern"),
+        (lambda: a.within(5).times(2), r"within\(\), which applies to a whole pattern"),
+        (lambda: a.within(5).within(6), r"already has a within\(\)"),
+        (lambda: a.then(absent(b, during=5).then(c)), r"begins with absent\(\), which belongs in front"),
+        (lambda: absent(b, during=5).then(absent(b, during=5).then(c)), r"already begins with absent\(\)"),
         (lambda: absent(b, during=None), r"absent\(\) needs a number or a timedelta as its during; got None"),
         (lambda: absent(a.then(b), during=5), "one step.* as its step; got a -> b"),
         (lambda: a.then_not(b).then(c), r"nothing can follow; write then_not\(..., during=...\)"),
@@ -131,18 +131,18 @@ async def soon(value: Any) -> bool:
         (lambda: a.then_not(b, during=5).then_not(c, during=5), "ends with an absence"),
         (lambda: a.then(step("a", len)), "two different steps named 'a'"),
         (lambda: a.then(b, without=step("a", len)), "two different steps named 'a'"),
-        (lambda: a.times(3, 2), "a low that is not above the high; got 3 and 2"),
+        (lambda: a.times(3, 2), "a low that does not exceed the high; got 3 and 2"),
         (lambda: a.times(0), "a low of at least 0 and a high of at least 1; got 0 and 0"),
         (lambda: a.times(True), r"times\(\) needs integers; got True"),
         (lambda: a.times(2, by="after"), "'then', 'next' or 'then_any' as its by; got 'after'"),  # type: ignore[arg-type]
-        (lambda: a.times(100).times(11), "up to 1,000 steps, repetitions included; this one has 1,100"),
+        (lambda: a.times(100).times(11), "up to 1,000 steps, including repetitions; this one has 1,100"),
         (lambda: a & b.then(c), "& needs steps on both sides; got b -> c"),
         (lambda: a & b & c & d & e, "& takes up to 4 steps; got 5"),
         (lambda: a | len, r"\| needs a pattern"),  # type: ignore[operator]
         (lambda: a.then(b) and c, "write | and & instead of 'or' and 'and'"),
-        (lambda: a.optional().check(), "needs no event at all"),
-        ((a | b.optional()).check, "needs no event at all"),
-        (lambda: a.then_not(b).check(), r"waits for ever; .* or call .within\(\)"),
+        (lambda: a.optional().check(), "needs no event"),
+        ((a | b.optional()).check, "needs no event"),
+        (lambda: a.then_not(b).check(), r"waits forever; .* or call .within\(\)"),
     ],
 )
 def test_mistakes_are_refused_while_a_pattern_is_built(build: Callable[[], object], message: str) -> None:

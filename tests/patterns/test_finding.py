@@ -202,7 +202,7 @@ def test_any_number_of_predicates_makes_a_column(count: int) -> None:
         (step("a", int), {"kind": type}, "no step with a kind that kind= could return"),
         (step("a", "A"), {"kind": 3}, "kind= needs a function"),
         (a, {"after": "next"}, "after= needs 'end', 'start' or 'all'; got 'next'"),
-        (a.optional(), {}, "needs no event at all"),
+        (a.optional(), {}, "needs no event"),
     ],
 )
 def test_mistakes_are_refused_before_records_are_read(

@@ -111,7 +111,7 @@ def test_durations_beyond_floats() -> None:
 @pytest.mark.parametrize("nothing", [nan, Decimal("nan"), None])
 def test_a_value_that_is_no_timestamp_is_refused(nothing: Any) -> None:
     pattern = a.then(b).within(5)
-    with pytest.raises(ValueError, match="is not a timestamp; give the record with value 'b' another one"):
+    with pytest.raises(ValueError, match="is not a timestamp; set another one for the record with value 'b'"):
         found(pattern, (1, "a"), (nothing, "b"))
     with pytest.raises(OperatorError, match=r"operator 'match' failed at key 'x', value 'b'.* is not a timestamp"):
         unordered(pattern, (1, "a"), (nothing, "b"))

@@ -34,7 +34,7 @@ def test_a_snapshot_with_records_of_a_source_without_positions_is_refused() -> N
     guard = RestartGuard(program())
     guard.check(None)
     guard.note_failure(None, {"anew": 5, "resumes": 5}, FAILED)
-    with pytest.raises(SnapshotError, match=r"source 'anew' has no positions.*snapshot 3 has some") as caught:
+    with pytest.raises(SnapshotError, match=r"source 'anew' has no positions.*snapshot 3 already has some") as caught:
         guard.check(3)
     assert caught.value.__cause__ is FAILED
     assert "an executor is lost" in str(caught.value)

@@ -90,7 +90,7 @@ def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchFolder
     damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at, bit in flips]
     for data in damaged:
         file.write_bytes(data)
-        with pytest.raises(RunFailed, match="is damaged: this run wrote something else"):
+        with pytest.raises(RunFailed, match="is damaged: its content is not what this run wrote"):
             scratch.read(0, 2, 5)
 
 
@@ -130,10 +130,10 @@ def test_remote_changes_are_signed_and_passing_failures_retried(
     (name,) = [it for it in server.filesystem().find(place.url) if it.endswith("000005-0-2")]
     data = server.filesystem().cat_file(name)
     other = Changelog(replace(place, key=b"another key"), 1)
-    with pytest.raises(RunFailed, match="is damaged: this run wrote something else"):
+    with pytest.raises(RunFailed, match="is damaged: its content is not what this run wrote"):
         other.read(0, 2, 5)
     server.filesystem().pipe_file(name.replace("000005", "000007"), data)
-    with pytest.raises(RunFailed, match="is damaged: this run wrote something else"):
+    with pytest.raises(RunFailed, match="is damaged: its content is not what this run wrote"):
         scratch.read(0, 2, 7)
     server.inject("403", "PUT", times=5)
     with pytest.raises(StoreError) as refused:

@@ -127,7 +127,7 @@ def test_changes_that_are_lost_or_damaged_start_the_run_again(cluster: Driver, t
     end = cluster.run(folder=str(tmp_path), deeds=[("sum", 50, "lose_scratch"), ("sum", 100, "flip_scratch")])
     assert (end["error"], end["restarts"]) == (None, 2)
     assert "is missing from the scratch folder" in end["warnings"][0]
-    assert "is damaged: this run wrote something else" in end["warnings"][1]
+    assert "is damaged: its content is not what this run wrote" in end["warnings"][1]
     assert_exact(tmp_path)
 
 

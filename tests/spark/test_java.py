@@ -23,7 +23,7 @@ from tests.spark.programs.java import SIZE
 
 pytestmark = pytest.mark.spark
 
-GONE = re.compile(r"the Java of this Spark session is gone: .* the last snapshot stands: run the program again")
+GONE = re.compile(r"the Java of this Spark session is gone: .* the last snapshot is intact: run the program again")
 
 
 def started(folder: Path, whose: str, when: str) -> subprocess.Popen[str]:

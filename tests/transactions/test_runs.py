@@ -408,7 +408,7 @@ def test_a_transactional_sink_without_snapshots_is_refused(tmp_path: Path) -> No
 
 def test_a_sink_object_that_is_used_twice_is_refused(tmp_path: Path) -> None:
     sink = LedgerSink(tmp_path / "db")
-    with pytest.raises(GraphError, match="'more' and sink 'out' are one object"):
+    with pytest.raises(GraphError, match="'more' and sink 'out' are the same object"):
         run_with(sink, sink, persistence=FsspecBackend(str(tmp_path)))
 
 

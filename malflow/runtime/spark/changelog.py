@@ -1,4 +1,4 @@
-"""The changelog of a run's state in a scratch folder: any process can rebuild or catch up a worker from it.
+"""The changelog of a run's state in a scratch folder, from which any process can rebuild a worker.
 
 Spark may run the task of a worker in any process, more than once, and may repeat it after a failure. So each tick of a
 worker writes one entry: the changes of its state and its output, under a name made of stage, worker and tick. Names are
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 NEVER = -1
-"""The tick of the last entry of a worker that has none."""
+"""Stands for the tick of the last entry of a worker without entries."""
 
 RUNS = "runs/"
 """The prefix of runs' folders in a scratch folder, which may hold other files."""
@@ -52,7 +52,7 @@ _LIMIT = 1 << 40
 _RETRY_SECONDS = 10.0
 _DIGEST = 32
 _LENGTH = 8
-"""Bytes of the number that says how long an entry is; after the entry comes the output."""
+"""Bytes of the length before an entry; the output follows the entry."""
 
 _REMOVERS = 8
 """Entries that are removed from a remote folder concurrently."""
@@ -60,13 +60,13 @@ _REMOVERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ScratchFolder:
-    """The scratch folder of a run, as every process needs to know it.
+    """The scratch folder of a run, with all that a process needs to open it.
 
     Attributes:
         url: a folder that all processes can reach.
         options: fsspec's options to open it.
         run: the run's id, which names its own subfolder.
-        key: signs the files where others could write.
+        key: signs the files if others can write to the folder.
         classes: the script's classes, pickled, which the files refer to.
     """
 
@@ -83,13 +83,13 @@ class ChangelogEntry:
 
     Attributes:
         tick: the tick.
-        before: the tick of the previous entry, `NEVER` if there is none.
+        before: the tick of the previous entry, or `NEVER`.
         deltas: the delta of each state that changed.
-        whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone can't say so,
-            since a state that did not change has none.
+        whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone don't show
+            this, since an unchanged state has no delta.
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
-        finished: by source, the parts that have finished since the previous entry; in a full entry, all in this run.
+        finished: the parts that have finished since the previous entry, by source; in a full entry, all in this run.
     """
 
     tick: int
@@ -101,7 +101,7 @@ class ChangelogEntry:
 
 
 class PackedEntry(NamedTuple):
-    """An entry as it is written, without the output of its tick.
+    """An entry in its written form, without the output of its tick.
 
     Attributes:
         tick: the tick of the entry.
@@ -118,11 +118,11 @@ class PackedEntry(NamedTuple):
 
 
 class StoredOutput(NamedTuple):
-    """The output of a tick beside its entry, from which a repeated task sends it again.
+    """The stored output of a tick, which a repeated task sends again.
 
     Attributes:
-        rows: the rows that are stored in the entry itself, which come last.
-        pieces: the names of the objects with the rows before them.
+        rows: the last rows, stored in the entry itself.
+        pieces: the names of the objects with the earlier rows.
     """
 
     rows: Sequence[Any] = ()
@@ -181,7 +181,7 @@ class Changelog:
         return output
 
     def write_piece(self, stage: int, worker: int, tick: int, parts: Sequence[bytes]) -> str:
-        """Write a part of a tick's output under a name of its own, which is returned.
+        """Write a part of a tick's output under a new name, and return the name.
 
         Raises:
             StoreError: if it can't be written.
@@ -229,7 +229,7 @@ class Changelog:
         return _loaded(lz4.frame.decompress(raw[_LENGTH:end]), held)
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:
-        """Read the entries after `tick` up to `last` in order, beginning no earlier than the last full one.
+        """Read the entries after `tick` up to `last` in order, but none before the last full one.
 
         Args:
             stage: the stage.
@@ -322,14 +322,16 @@ class Changelog:
             raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
         digest, body = data[:_DIGEST], data[_DIGEST:]
         if not hmac.compare_digest(digest, self._digest(name, body)):
-            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is damaged: this run wrote something else")
+            raise RunFailed(
+                f"'{name}' in the scratch folder {self._shown} is damaged: its content is not what this run wrote"
+            )
         return body
 
     def _missing(self, name: str) -> RunFailed:
         return RunFailed(f"'{name}' is missing from the scratch folder {self._shown}; every process must reach it")
 
     def _digest(self, name: str, *parts: bytes) -> bytes:
-        """Return a digest that finds damage; where others could write, it is signed."""
+        """Return a digest that detects damage; it is signed if others can write to the folder."""
         if self._is_private:
             return reduce(lambda crc, part: crc32(part, crc), parts, crc32(name.encode())).to_bytes(_DIGEST, "big")
         digest = blake2b(name.encode(), key=self._key, digest_size=_DIGEST)

@@ -25,7 +25,7 @@ class _Chain:
         ticks: the ticks of the entries that still exist.
         last: the tick of the last entry.
         whole: the tick of the last full entry.
-        base_bytes, bytes: the size of the last full entry, and of those after it.
+        base_bytes, bytes: the size of the last full entry, and of the entries after it.
     """
 
     ticks: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Chain:
 
     @property
     def is_long(self) -> bool:
-        """Whether rebuilding the worker from the changelog would read too much."""
+        """Whether rebuilding the worker would read too much of the changelog."""
         longest = _LONGEST * min(_MOST_LONGEST, 1 + self.base_bytes // _CHEAP)
         return self.bytes > self.base_bytes + _CHEAP or sum(tick > self.whole for tick in self.ticks) >= longest
 
@@ -104,7 +104,7 @@ class ChangelogIndex:
         ]
 
     def since(self, tick: int) -> dict[int, dict[int, Sequence[int]]]:
-        """Return, by worker and stage, the ticks of the entries after `tick`, from the last full one on."""
+        """Return the ticks of the entries after `tick`, at most back to the last full one, by worker and stage."""
         spans: dict[int, dict[int, Sequence[int]]] = {}
         for stage, chains in enumerate(self._chains):
             for worker, chain in enumerate(chains):
@@ -118,12 +118,12 @@ class ChangelogIndex:
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
     def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
-        """Drop entries before the last full one and notes of empty ticks; return them as (stage, worker, tick).
+        """Drop entries before the last full one and those of empty ticks; return them as (stage, worker, tick).
 
         Neither a process that takes over a worker nor a later snapshot needs them.
 
         Args:
-            reading: the ticks whose entries a snapshot is reading; they are kept.
+            reading: the ticks whose entries a snapshot is reading and which must stay.
         """
         dead, self._empty = self._empty, []
         for stage, chains in enumerate(self._chains):

@@ -54,7 +54,7 @@ class CurrentWorker:
         return held
 
     def _missed_entries(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
-        """Return the entries that a cached worker has missed; if it can't catch up, close it and return none."""
+        """Return the entries that a cached worker has missed; if it can't catch up, close it and return no entries."""
         try:
             if held.tick < self._command.tick and held.last < self._last:
                 held.worker.park()

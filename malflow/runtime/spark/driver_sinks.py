@@ -1,4 +1,4 @@
-"""Sinks on the driver: how workers collect the records for them, and how these are delivered."""
+"""Sinks on the driver: workers collect their records, and the driver delivers them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["SinkProxy", "check_sinks", "collected", "deliver", "driver_sinks", "
 
 
 class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
-    """Stands in for a sink that is on the driver, and collects its records.
+    """Stands in for a sink on the driver, and collects its records.
 
     Args:
-        number: which of the driver's sinks it stands for.
+        number: the index of the sink among the driver's sinks.
 
     Attributes:
-        bytes: about how many bytes the collected records have.
+        bytes: the approximate size of the collected records.
     """
 
     def __init__(self, number: int) -> None:
@@ -66,7 +66,7 @@ def with_sink_proxies(program: Program) -> Program:
 
 
 def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batch]]]:
-    """Take the records that a worker has collected for sinks on the driver: their number, their name, the records."""
+    """Take the records that a worker collected for sinks on the driver, with index and name of the sink."""
     for sink in sinks:
         if isinstance(sink.resource, SinkProxy) and (batches := sink.resource.take()):
             yield sink.resource.number, sink.context.operator_name, batches
@@ -95,10 +95,10 @@ def deliver(writers: Sequence[SinkWriter], rows: Sequence[Row]) -> None:
 
 
 def check_sinks(program: Program) -> None:
-    """Check that each sink with a position or transactions is on the driver: each process would have its own copy.
+    """Check that each sink with a position or transactions is on the driver, rather than a copy in each process.
 
     Raises:
-        GraphError: naming a sink that does not.
+        GraphError: naming a sink that is not.
     """
     for vertex in program.vertices:
         node = vertex.node

@@ -17,7 +17,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "bigger than spark.driver.maxResultSize")
 _MEMORY = (
     "; Java ran out of memory: give it more by spark.driver.memory (on a cluster also spark.executor.memory, and "
-    "spark.driver.maxResultSize for large output), or take fewer records at once by max_records_per_tick="
+    "spark.driver.maxResultSize for large output), or read fewer records at once by max_records_per_tick="
 )
 _NOT_TELLING = (
     "at ",
@@ -34,7 +34,7 @@ _NOT_TELLING = (
 
 
 def dumps_error(error: MalflowError) -> bytes:
-    """Pickle an error with its cause, or a description of what can't be pickled."""
+    """Pickle an error with its cause, or with descriptions in place of parts that can't be pickled."""
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     for shape in (_whole_error, _bare_error):
@@ -95,7 +95,7 @@ def spark_message(error: object) -> str:
 
 
 def _raised(trace: str) -> list[str]:
-    """Return the exception lines of a traceback: those after the frames, up to Java's trace."""
+    """Return the exception lines of a traceback, after the frames and before Java's trace."""
     lines = iter(trace.splitlines())
     raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
     more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)

@@ -1,4 +1,4 @@
-"""The owner of a run's folder, encoded in its name, and whether that process is known to have ended."""
+"""The process that owns a run's folder, encoded in its name, and whether it is known to have ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """Return the owner that stands for this process."""
+        """Return this process as an owner."""
         found = _found(os.getpid())
         return cls(_machine() if found else _UNKNOWN, os.getpid(), found[1] if found else 0)
 
@@ -68,7 +68,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process is known to have ended; unknown, hence false, for another machine's."""
+        """Whether the process is known to have ended; False for a process of another machine."""
         return self.is_here and not self._may_live()
 
     def _may_live(self) -> bool:

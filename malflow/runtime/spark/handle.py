@@ -29,7 +29,7 @@ __all__ = ["SparkHandle"]
 
 
 class SparkHandle(RunHandle):
-    """The handle of a run on Spark: makes attempts at the run until one ends it, then releases what they shared.
+    """The handle of a run on Spark: makes attempts until one ends the run, then releases shared resources.
 
     Args:
         session: the Spark session.
@@ -64,7 +64,7 @@ class SparkHandle(RunHandle):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
+        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
         return self._attempt.reader_is_gone
 
     @property
@@ -74,7 +74,7 @@ class SparkHandle(RunHandle):
 
     @property
     def query(self) -> StreamingQuery | None:
-        """Spark's own handle; a rescale or restart creates a new one."""
+        """Spark's handle of the current query; a rescale or restart creates a new one."""
         query = self._attempt.query
         return None if query is None else query.query
 

@@ -77,7 +77,7 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _executors(session: SparkSession) -> int:
-    """Return the number of executors; Spark runs one of as many tasks on each."""
+    """Return the number of executors; Spark spreads this many tasks over them, one on each."""
     context: Any = session.sparkContext
     holders: int = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark does not expose it
     return max(1, holders - 1)  # the driver is one of them

@@ -1,7 +1,7 @@
-"""The host of a run on Spark: rows to reports, ticks to commands, and what the changelog holds between two ticks.
+"""The host of a run on Spark: converts rows to reports and ticks to commands, and maintains the changelog.
 
-The workers' states are in the changelog, and in the processes that ran them last. A generation is a number of workers
-with the parts that they read; a rescale, and parts that appear, begin another one.
+The workers' states are in the changelog, and in the processes that last ran them. A generation is a number of workers
+with the parts that they read; a rescale or new parts begin another one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SparkHost:
         parallelism: the number of workers.
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
-        index: the index of the present generation's changelog.
+        index: the index of the current generation's changelog.
         processes: the last tick of each process.
     """
 
@@ -109,7 +109,7 @@ class SparkHost:
     # What the coordinator asks
 
     def load(self, restored: RestoredState) -> None:
-        """Load the states of a snapshot into workers that only hold them, and never run."""
+        """Load the states of a snapshot into workers that only hold them and never run."""
         if self._workers is None:
             raise RunFailed("the run has begun")
         states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
@@ -125,17 +125,17 @@ class SparkHost:
             self._workers = None
 
     def live(self) -> None:
-        """Return None: readers are built where they are read, so that the first tick tells what is finished."""
+        """Return None: the tasks build the readers, so only the first tick reports which are finished."""
 
     def pause(self) -> float:
         """Return the seconds left of the trigger interval, unless the last tick was cut short by its limit alone."""
         return 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
 
     def times(self) -> None:
-        """Return None: a tick must be asked how far operators have come."""
+        """Return None: only a tick can report the progress of operators."""
 
     def held(self) -> None:
-        """Return None: a tick must be asked for open results."""
+        """Return None: only a tick can report open results."""
 
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
@@ -156,13 +156,13 @@ class SparkHost:
         return made
 
     def _since(self, tick: int, *, full: bool) -> int | None:
-        """Return the tick after which all entries go into a snapshot; None if they don't hold all that it needs."""
+        """Return the tick after which all entries belong to a snapshot; None if they are not sufficient for it."""
         if not full or self.index.covers(self._kept):
             return self._kept
         return tick - 1 if self.index.covers(tick - 1) else None
 
     def settle(self, tick: int, snapshot: int | None) -> Iterable[tuple[str, Exception]]:
-        """Note the end of a snapshot; the tasks of the next tick confirm the positions in it."""
+        """Record the end of a snapshot; the tasks of the next tick confirm its positions."""
         if self._written is not None and snapshot is not None:
             self._durable = tick
             self._kept = tick if tick > self._changed else min(tick, self._changed - 1)
@@ -176,7 +176,7 @@ class SparkHost:
         self._begin_changed(workers, tick)
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
-        """Load the states of all workers, and begin a generation that reads the parts that there are now."""
+        """Load the states of all workers, and begin a generation that reads the current parts."""
         workers, tick = self._loaded(), self._command.tick
         for name, change in changes.items():
             states: dict[int, Mapping[Any, Any]] = {}
@@ -197,7 +197,7 @@ class SparkHost:
 
     @property
     def last_snapshot(self) -> LastSnapshot:
-        """The newest durable snapshot, whose positions the readers confirm when they are released."""
+        """The newest durable snapshot, whose positions the readers confirm on release."""
         return LastSnapshot(self._generation, self._durable, self.index.last[0])
 
     def spec(self) -> RunSpec:
@@ -211,7 +211,7 @@ class SparkHost:
         return self._spec
 
     def command(self, tick: Tick) -> TickCommand:
-        """Return the command of a tick; what only the last tick needed is removed from the changelog."""
+        """Return the command of a tick; remove entries that only the last tick needed from the changelog."""
         self._forget()
         self._began = time.monotonic()
         self._command = TickCommand.of(
@@ -232,10 +232,10 @@ class SparkHost:
 
         Args:
             rows: the rows that the tick's tasks returned.
-            seconds: how long the tasks took.
+            seconds: the duration of the tasks.
 
         Returns:
-            The reports; and how long the tick took, with the sinks on the driver.
+            The reports, and the duration of the tick including the sinks on the driver.
 
         Raises:
             MalflowError: if a task has failed, the reports don't agree, or a sink fails.
@@ -260,7 +260,7 @@ class SparkHost:
         """Return the reports of the tick.
 
         Raises:
-            MalflowError: if a task has failed, or they don't agree.
+            MalflowError: if a task failed, or the reports don't agree.
         """
         failures = [loaded_error(row.blob) for row in rows if row.kind == RowKind.FAILURE]
         if failures:
@@ -286,9 +286,9 @@ class SparkHost:
         return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
 
     def _begin_changed(self, workers: Workers, tick: int) -> None:
-        """Begin a generation whose states differ from those after the last tick; the next snapshot has them all.
+        """Begin a generation whose states differ from those after the last tick; the next snapshot is a full one.
 
-        That holds also if a snapshot of that very tick is still being written.
+        This also holds if a snapshot of that tick is still being written.
         """
         self._begin_generation(workers, tick)
         self._changed = tick
@@ -328,7 +328,7 @@ class SparkHost:
         )
 
     def _loaded(self) -> Workers:
-        """Return workers with the states after the last tick, which only hold them and never run."""
+        """Return workers that only hold the states after the last tick and never run."""
         changelog = Changelog(self._settings.scratch, self._generation)
         workers = self._make(self.parallelism, self.listed)
         workers.discovered.update(self._discovered)
@@ -340,12 +340,12 @@ class SparkHost:
         return workers
 
     def _wait_for_snapshot(self) -> None:
-        """Wait for the snapshot that is being written: its job reads the entries of the present generation."""
+        """Wait for the snapshot being written: its job reads the entries of the current generation."""
         if self._written is not None:
             self._written[1].exception()
 
     def _forget(self) -> None:
-        """Remove obsolete changelog entries, and the output of the last tick, which no task repeats any more."""
+        """Remove obsolete changelog entries, and the output of the last tick, which no task will repeat."""
         reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
         self._changelog.discard(self.index.forget(reading), self._pieces)
         self._pieces = []
@@ -372,9 +372,9 @@ def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: W
 def _check_record_counts(reports: list[StageReport]) -> None:
     """Check that the counts of sent and received records agree on each channel.
 
-    When Spark loses a task's output it repeats the task, and a function that is not deterministic may return something
-    else: then some workers have received the old output and others the new. Spark compares both outputs as well,
-    unless it is configured not to.
+    When Spark loses a task's output, it repeats the task. A function that is not deterministic may then return another
+    result, so that some workers have received the old output and others the new one. Spark compares both outputs as
+    well, unless configured otherwise.
 
     Raises:
         RunFailed: if the counts differ.

@@ -3,14 +3,14 @@
 The name of a folder encodes its owner: a process, and the machine or container it belongs to; see
 `malflow.runtime.spark.folder_owner`.
 
-- If the owner belongs to this machine and container, it is known whether it has ended. Folders of ended owners are
-  removed at once, both temporary ones and those in the user's scratch folder; those of live owners stay.
-- Whether a process of another machine, or of a container that is gone, is alive can't be known here. The folder of such
-  a run in a scratch folder is removed once the run has lost its job to this one and nothing in the folder has changed
-  during an hour of this run. If the run is alive after all, no harm is done: a failing run checks whether it has lost
-  its job before it restarts, and ends with the `FencedError` that it would have ended with anyway.
-- All else stays: folders with other names, of other users, from before the machine's last boot, and of runs on other
-  machines without persistence or with another job.
+- Whether an owner on this machine and in this container has ended is known. Folders of ended owners are removed at
+  once, temporary ones as well as those in the user's scratch folder; those of live owners stay.
+- Whether a process on another machine, or in a container that no longer exists, is alive can't be known here. Its
+  folder in a scratch folder is removed once its run has lost its job to this one and the folder has not changed for an
+  hour of this run. If the run is alive after all, this does no harm: a failing run checks whether it has lost its job
+  before it restarts, and ends with the `FencedError` that it would have raised anyway.
+- All other folders stay: those with other names, of other users, from before the machine's last boot, and of runs on
+  other machines without a persistence or with another job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The live runs of this driver; processes evict what they cache of any other run."""
+"""The live runs of this driver; processes evict cached workers of all other runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["REGISTRY", "LiveRuns", "RunRegistry"]
 
 
 class LiveRuns(NamedTuple):
-    """The runs that were live at some time; never outdated for ended runs, since a run does not start twice.
+    """The runs that were live at some time. Ended runs stay ended, since a run does not start twice.
 
     Attributes:
-        before: the number that the next run would have had.
+        before: the number of the next run at that time.
         numbers: the numbers of the live runs.
     """
 
@@ -22,7 +22,7 @@ class LiveRuns(NamedTuple):
     numbers: Collection[int]
 
     def is_over(self, run: int) -> bool:
-        """Whether a run had ended at that time; a run that began later had not."""
+        """Whether a run had ended at that time; False for a run that began later."""
         return run < self.before and run not in self.numbers
 
 

@@ -1,4 +1,4 @@
-"""What PySpark writes to standard error once Java is gone, and its suppression: the run's own error says it."""
+"""Suppression of PySpark's output to standard error once Java is gone, which the run's own error reports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MUTED = "malflow_handles_errors"
 
 
 def mute_lost_java(session: SparkSession) -> None:
-    """Keep PySpark from writing to standard error what it notices of Java's death, from now on.
+    """From now on, keep PySpark from reporting the death of Java on standard error.
 
-    That is a traceback for each request that finds the connection broken, and one of the server that collects
-    accumulators, which reads from Java.
+    It would write a traceback for each request that finds the connection broken, and one of the server that reads
+    accumulators from Java.
     """
     logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
     for name in _LOGGERS:
@@ -52,7 +52,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def is_lost_connection(error: BaseException | None) -> bool:
-    """Whether an error is py4j's for a connection to Java that broke, which says nothing about the reason."""
+    """Whether an error is py4j's error for a broken connection to Java, which does not contain the reason."""
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - only the extra has it
 
     return isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)

@@ -48,5 +48,5 @@ def _has_lost_slots(kind: type) -> bool:
 
 
 def _state_of_slots(value: Any) -> tuple[None, dict[str, Any]]:
-    """Return the state as the script's own class pickles it; that class can't load attributes from a ``__dict__``."""
+    """Return the state in the form of the script's own class, which can't load attributes from a ``__dict__``."""
     return None, dict(vars(value))

@@ -1,4 +1,4 @@
-"""Pickling between processes, with errors that name the record or state that can't be pickled or unpickled.
+"""Pickling between processes; errors name the record or state that can't be pickled or unpickled.
 
 User code must not end Spark's processes: a SystemExit or KeyboardInterrupt that it raises is an ordinary error here.
 """
@@ -112,7 +112,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
 
 
 def missing_module(error: object) -> str:
-    """Return advice if an error says that a module is missing, an empty text otherwise."""
+    """Return a hint if an error reports a missing module, otherwise an empty text."""
     said = error_text(error) if isinstance(error, BaseException) else str(error)
     if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
         return ""
@@ -170,7 +170,7 @@ _IN_PYTHON: Any = vars(pickle)["_Unpickler"]
 
 
 class _Mending(_IN_PYTHON):  # type: ignore[misc] # typeshed does not know it
-    """An unpickler that puts a placeholder for each object that can't be unpickled."""
+    """An unpickler that uses a placeholder for each object that can't be unpickled."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_IN_PYTHON.dispatch)
 
@@ -232,7 +232,7 @@ def _mended(data: bytes, otherwise: Any) -> Any:
 
 
 def _found(thing: Any, depth: int = 0) -> _Broken | None:
-    """Return the first placeholder in an object, None if it has none."""
+    """Return the first placeholder in an object, or None."""
     if isinstance(thing, _Broken):
         return thing
     if depth == _DEEPEST or isinstance(thing, str | bytes | int | float | None):

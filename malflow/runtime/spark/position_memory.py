@@ -1,7 +1,7 @@
 """The positions of a worker's sources in the snapshots of a run on Spark, confirmed once these are durable.
 
 The driver sends two ticks with each command: that of the newest durable snapshot, and that of the one being written. A
-worker remembers where its sources were at the end of these ticks, also if it catches up past them, so that it need not
+worker remembers the positions of its sources at the end of these ticks, even if it catches up past them, so it need not
 be in the process that captured the snapshot.
 """
 
@@ -19,12 +19,12 @@ __all__ = ["LastSnapshot", "PositionMemory"]
 
 @dataclass(frozen=True, slots=True)
 class LastSnapshot:
-    """The newest durable snapshot of a run that is over.
+    """The newest durable snapshot of an ended run.
 
     Attributes:
         generation: the last generation of workers.
         tick: the tick of the snapshot.
-        last: the tick of the last changelog entry of each worker's first stage, where the sources are.
+        last: the tick of the last changelog entry of each worker's first stage, which has the sources.
     """
 
     generation: int
@@ -40,13 +40,13 @@ class PositionMemory:
         self._confirmed = NEVER
 
     def note(self, sources: Iterable[Source], since: int, until: int, ticks: Iterable[int]) -> None:
-        """Note the present positions of sources as those at some of the ticks.
+        """Record the current positions of sources for some of the ticks.
 
         Args:
             sources: the sources of the worker.
             since: the tick of the last changelog entry in their state.
             until: the tick of the next one, or of the next tick.
-            ticks: the ticks of snapshots; those outside of ``since <= tick < until`` are left out.
+            ticks: the ticks of snapshots; those outside ``since <= tick < until`` are ignored.
         """
         for tick in set(ticks):
             if tick > NEVER and since <= tick < until and tick > self._confirmed and tick not in self._at:

@@ -24,7 +24,7 @@ _log = logging.getLogger("malflow.runtime")
 
 _SECONDS = 30.0
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds that the release tasks of each round occupy a process, so that each runs in a process of its own."""
+"""Seconds that the release tasks of each round occupy a process, so that each runs in a different process."""
 
 _FORGOTTEN_AFTER = 256
 """Ticks after which an inactive process counts as gone."""
@@ -39,7 +39,7 @@ def release_processes(
         session: the session.
         run: the id of the run.
         processes: the last tick of each process, by its name.
-        snapshot: the snapshot whose positions the readers are to confirm before; None if there is none.
+        snapshot: the snapshot whose positions the readers confirm first, or None.
 
     Returns:
         The errors of readers that could not confirm a position.

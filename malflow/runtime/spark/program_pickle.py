@@ -14,27 +14,28 @@ __all__ = ["check_sources", "payload"]
 
 
 def check_sources(program: Program) -> None:
-    """Check that every source can be read in any process, since a worker may be in another one in each tick.
+    """Check that every source can be read in any process, since a worker may change process in each tick.
 
     Raises:
-        GraphError: naming a source that can't.
+        GraphError: naming a source that can't be.
     """
     for vertex in program.vertices:
         source = program.sources.get(vertex.node.name)
         if source is not None and getattr(source.source.impl, "in_one_process", False):
             raise GraphError(
                 f"source '{source.name}' can't run on Spark, where readers move between processes: "
-                f"{source.source.impl!r} must stay in one; run it with SingleThreadRuntime, or put a queue between",
+                f"{source.source.impl!r} must stay in one process; run it with SingleThreadRuntime, or put a queue "
+                "between them",
                 operator=source.name,
                 location=vertex.location,
             )
 
 
 def payload(program: Program, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> bytes:
-    """Pickle the program with the parts of its sources, and those that have appeared since the job's first start.
+    """Pickle the program with the parts of its sources, including those that appeared after the job's first start.
 
-    Functions and classes of the script are pickled by value. Those of modules are pickled by name, so that the modules
-    must be installed on the executors.
+    Functions and classes of the script are pickled by value; those of modules by name, so the modules must be installed
+    on the executors.
 
     Raises:
         GraphError: naming the operator that can't be pickled.
@@ -61,9 +62,9 @@ def _refused(program: Program, error: Exception) -> GraphError:
 
 
 def _refusal(name: str, why: Exception, location: Any, *, is_source: bool) -> GraphError:
-    hint = "everything it holds must be picklable, to reach the processes of Spark"
+    hint = "all its data must be picklable, to reach the processes of Spark"
     if is_source:
-        hint += "; a generator or a connection is not: write a StatefulSource, which is built where it is read"
+        hint += "; a generator or a connection is not: write a StatefulSource, whose readers are built there"
     return GraphError(
         f"operator '{name}' can't run on Spark: {type(why).__name__}: {why}; {hint}", operator=name, location=location
     )

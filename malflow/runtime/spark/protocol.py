@@ -45,10 +45,10 @@ class RunSpec:
         parallelism: the number of workers.
         payload: the pickled program, and each worker's parts of each source; empty if they are in the scratch folder.
         scratch: the place of the changelog.
-        attempts: how often Spark tries a task.
-        most: the most records that a worker may poll in a tick, over all of its sources.
+        attempts: the number of times that Spark tries a task.
+        most: the maximum number of records that a worker polls in a tick, over all of its sources.
         poll_seconds: how long a worker keeps polling in a tick while there is input.
-        debug: whether to make checks that are too expensive to make always.
+        debug: whether to make checks that are too expensive for production.
         number: the number of the run; a run with the number zero never counts as ended.
     """
 
@@ -71,22 +71,22 @@ class TickCommand:
         tick: the number of the tick.
         last: the tick of the last changelog entry of each stage and worker.
         ended: the sources that have no unfinished part on any worker.
-        finished: sources and workers: the source has no unfinished part on that worker.
-        lifts: the epochs to which generators are to be lifted, pickled in base 64; empty if there are none.
+        finished: pairs of source and worker: the source has no unfinished part on that worker.
+        lifts: the epochs to which generators advance, pickled in base 64; empty if there are none.
         now: when the tick began, in ISO format.
         started: when the first tick of the run began, in ISO format.
-        passed: the microseconds by which the tick began later than the one before.
-        quiet: sources and workers: the source emitted nothing there in the tick before.
-        quiet_time: the `passed` of the tick before.
-        explains: whether tasks report how far operators have come in event time.
-        asks_held: whether the input has ended, and tasks report the open results of operators.
+        passed: the microseconds between the start of the previous tick and of this one.
+        quiet: pairs of source and worker: the source emitted nothing there in the previous tick.
+        quiet_time: the `passed` of the previous tick.
+        explains: whether tasks report the progress of operators in event time.
+        asks_held: whether the input has ended and tasks report the open results of operators.
         polls: whether sources are polled.
-        final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
+        final: whether this is the last tick, which emits the epoch (watermark) `MAX`.
         whole: whether every worker writes a full changelog entry, not only its changes.
-        rewrites: the stages and workers that write a full entry where `whole` is false.
-        most: the most records that a worker may poll; None for as many as the spec allows.
-        durable: the tick of the newest durable snapshot; `NEVER` if there is none.
-        writing: the tick of the snapshot that is being written; `NEVER` if there is none.
+        rewrites: the stages and workers that write a full entry even if `whole` is false.
+        most: the maximum number of records that a worker polls; None for the limit of the spec.
+        durable: the tick of the newest durable snapshot, or `NEVER`.
+        writing: the tick of the snapshot being written, or `NEVER`.
         live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
     """
 
@@ -113,7 +113,7 @@ class TickCommand:
 
     @property
     def snapshots(self) -> tuple[int, int]:
-        """The ticks of the newest durable snapshot, and of the one that is being written."""
+        """The ticks of the newest durable snapshot, and of the one being written."""
         return self.durable, self.writing
 
     def asks_full_entry(self, stage: int, worker: int) -> bool:
@@ -121,7 +121,7 @@ class TickCommand:
         return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
 
     def as_tick(self) -> Tick:
-        """Return the tick as its workers see it."""
+        """Return the tick in the form that its workers use."""
         return Tick(
             number=self.tick,
             now=datetime.fromisoformat(self.now),
@@ -145,7 +145,7 @@ class TickCommand:
         Args:
             tick: the tick.
             last: the tick of the last changelog entry of each stage and worker.
-            how: the other attributes that are not the tick's.
+            how: the attributes that are not part of the tick.
         """
         return cls(
             tick.number,
@@ -177,19 +177,19 @@ class TickCommand:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """A worker's report of one stage of a tick, and what the driver must know of its place in the shuffle.
+    """A worker's report of one stage of a tick, with data about the shuffle for the driver.
 
     Attributes:
         tick, stage: identify, with the worker of `report`, the stage attempt.
-        report: what any host tells; its counts come with the row, where Spark can observe them.
-        bytes: the size of its changelog entry; None if it has none, or one without changes.
+        report: the report as on any host; its counts are in the row, where Spark can observe them.
+        bytes: the size of its changelog entry; None without an entry, or for an entry without changes.
         whole: whether the entry is a full one.
         keys: the number of keys of each state that changed.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
-        noted: whether an entry without changes, which is dropped after the tick, says what a repeated task must send.
-        size: the bytes of the records that it sent.
-        pieces: the names of the pieces of output in the scratch folder, which are dropped after the tick.
+        noted: whether it wrote an entry without changes, dropped after the tick, for the output of a repeated task.
+        size: the size of the records that it sent.
+        pieces: the names of the pieces of output in the scratch folder, dropped after the tick.
         unconfirmed: pickled errors of readers that could not confirm a position.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
@@ -221,9 +221,9 @@ def names_of_counts(program: Program) -> list[str]:
 
 
 def pack_program(data: bytes, place: ScratchFolder, changelog: Changelog) -> tuple[bytes, ScratchFolder]:
-    """Return the program and the place of the changelog as they are sent with each task.
+    """Return the program and the place of the changelog in the form sent with each task.
 
-    A large program, or large classes of the script, are written to the scratch folder and left out.
+    A large program, or large classes of the script, are written to the scratch folder and omitted.
 
     Raises:
         StoreError: if they can't be written.
@@ -235,7 +235,7 @@ def pack_program(data: bytes, place: ScratchFolder, changelog: Changelog) -> tup
 
 
 def unpack_program(spec: RunSpec, changelog: Changelog) -> tuple[bytes, bytes]:
-    """Return the classes of the script and the program that were passed to `pack_program`.
+    """Return the script's classes and the program that were passed to `pack_program`.
 
     Raises:
         RunFailed: if they can't be read.

@@ -40,13 +40,13 @@ OnTick = Callable[[list[Row], float], TickCommand | None]
 class Query:
     """A Spark query that runs ticks until `on_tick` returns None.
 
-    Spark starts a tick once the `foreachBatch` callback of the previous one has returned, so that callback decides
-    about the next tick. It passes the next command to the tasks in a local property of the thread that submits jobs.
+    Spark starts a tick once the `foreachBatch` callback of the previous one has returned, so the callback decides about
+    the next tick. It passes the next command to the tasks in a local property of the thread that submits jobs.
 
     Args:
         session: the session.
         settings: the run's settings.
-        spec: what the tasks need to know of the run.
+        spec: the facts about the run that tasks need.
         program: the program.
         on_tick: called between ticks.
     """
@@ -156,7 +156,7 @@ class Query:
             rows = _collected(frame)
             self._heartbeat.note()
             command = self._on_tick(rows, time.monotonic() - began)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._error = error
         if command is not None:
             self._session.sparkContext.setLocalProperty(COMMAND, command.dumps())
@@ -194,12 +194,12 @@ def _names(session: SparkSession) -> list[str | None]:
 
 @contextmanager
 def _quick_checkpoints(session: SparkSession) -> Iterator[None]:
-    """Use the fast checkpoint file manager for queries started inside this context; nobody reads the checkpoints.
+    """Use the fast checkpoint file manager for queries started in this context, since checkpoints are never read.
 
     Without Hadoop's native library, Spark's default starts a process for each file: 80 ms per tick.
     """
     try:
-        session.sparkContext._jvm.java.lang.Class.forName(_QUICK)  # noqa: SLF001 - nothing else tells
+        session.sparkContext._jvm.java.lang.Class.forName(_QUICK)  # noqa: SLF001 - there is no public way
     except Exception:  # noqa: BLE001 - another version of Spark may have it elsewhere: use the default
         yield
         return
@@ -243,7 +243,7 @@ def _collected(frame: DataFrame) -> list[Row]:
 
 @contextmanager
 def _failures_named(deed: str) -> Iterator[None]:
-    """Convert failures of Spark, and of py4j when Java is gone, to errors that name the step that failed.
+    """Convert failures of Spark, and of py4j when Java is gone, to errors that name the failed step.
 
     Raises:
         RunFailed: naming the step.

@@ -35,10 +35,10 @@ __all__ = ["RunAttempt"]
 
 
 class RunAttempt:
-    """An attempt at a run: claims the job, restores its state, and runs queries until it ends, is stopped or fails.
+    """An attempt at a run: claims the job, restores its state, and runs queries until it ends, stops or fails.
 
-    A restart makes another attempt, with a claim, a scratch folder, sinks and counts of its own, so an attempt never
-    begins again. It knows nothing of restarts, nor of the session's end: these are the business of the `SparkHandle`.
+    A restart makes another attempt, with its own claim, scratch folder, sinks and counts, so an attempt runs only once.
+    The `SparkHandle` handles restarts and the end of the session.
 
     It works on one thread, except for the coordinator, which Spark calls on another.
 
@@ -48,8 +48,8 @@ class RunAttempt:
         parallelism: the initial number of workers.
         settings: the run's settings.
         requests: the requests to the run.
-        guard: refuses a restart that would count records twice.
-        restarts: how often the run was restarted before.
+        guard: rejects a restart that would count records twice.
+        restarts: the number of earlier restarts.
         sweep: removes leftovers of earlier runs, if given.
 
     Attributes:
@@ -100,7 +100,7 @@ class RunAttempt:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the reader of a sink's output has gone (a broken pipe)."""
+        """Whether the reader of a sink's output exited (a broken pipe)."""
         return self._sinks.reader_is_gone
 
     @property
@@ -114,12 +114,12 @@ class RunAttempt:
 
     @property
     def began_with(self) -> int | None:
-        """The id of the snapshot with the state that the run began with; None for an empty state."""
+        """The id of the snapshot that the run began with; None for an empty state."""
         return None if self._coordinator is None else self._coordinator.snapshots.began_with
 
     @property
     def has_kept(self) -> bool:
-        """Whether the run has taken a snapshot after the one that it began with."""
+        """Whether the run has taken a snapshot since it began."""
         return self._coordinator is not None and self._coordinator.snapshots.snapshot != self.began_with
 
     # The run
@@ -131,7 +131,7 @@ class RunAttempt:
             MalflowError: the error that ended the run.
         """
         try:
-            if self._program.stages:  # a dataflow of nothing has none
+            if self._program.stages:  # an empty dataflow has no tick
                 self._run()
         except PASSING as error:
             fenced = self._fenced()
@@ -190,7 +190,7 @@ class RunAttempt:
         return None
 
     def _run_query(self, host: SparkHost, coordinator: Coordinator, first: Tick) -> Step | None:
-        """Run a query for the present generation of workers, from its first tick on; return the step that ended it."""
+        """Run a query for the current generation of workers, from its first tick; return the step that ended it."""
         self._step, coordinator.hurries = None, False
 
         def after_tick(rows: list[Row], seconds: float = 0.0) -> TickCommand | None:
@@ -229,7 +229,7 @@ class RunAttempt:
             remove_run(self._settings.scratch, self._settings.scratch.run)
 
     def _release(self, *, ended: bool) -> None:
-        """Release the processes; where the run has not failed, their readers confirm the last snapshot first."""
+        """Release the processes; unless the run failed, their readers first confirm the last snapshot."""
         coordinator, host = self._coordinator, self._host
         if self.query is None or coordinator is None or host is None:
             return

@@ -48,24 +48,24 @@ class SparkRuntime(Runtime):
     """Run a dataflow in Spark: one Structured Streaming query, the workers in its Python processes.
 
     Args:
-        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution, in
+        build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution, in
             this process.
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend` that all processes can reach.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, each a Spark partition; None for one per core.
         spark: the session. None uses the active one, or creates one for this machine and stops it afterwards.
-        trigger: the shortest time from one tick to the next, except for the first few ticks, which find out how many
-            records fit. Half of a longer trigger is used for polling: higher throughput, at a higher latency. Spark's
-            processes stay alive during any pause.
-        max_records_per_tick: the most records that a tick may poll. With None, a tick polls for half a second, or half
-            of the trigger if that is longer, while there are records; and fewer if slow functions or sinks make the
-            whole tick longer than about twice that.
+        trigger: the minimum time from one tick to the next, except for the first few ticks, which measure how many
+            records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
+            Spark's processes stay alive during any pause.
+        max_records_per_tick: the maximum number of records that a tick polls. With None, a tick polls for half a
+            second, or half of the trigger if that is longer, while there are records; fewer if slow functions or sinks
+            make the whole tick longer than about twice that.
         scratch: a folder for the changelog that all processes can reach; on one machine, by default, a temporary one.
             A run removes its own files at the end, and the leftovers of killed runs: at once if their process is known
             to have ended, which requires Linux and the same machine, otherwise once a run of the same job has seen no
             change in them for an hour.
         scratch_options: fsspec's options to open that folder, such as credentials.
-        restart: how often to restart the run when Spark fails.
+        restart: the limits of restarts after a failure of Spark.
         name: the name of the query; by default the job's, with a suffix if a query already has it.
         restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
         debug: as in `malflow.SingleThreadRuntime`; the changelog is checked in each tick, since processes rebuild
@@ -131,7 +131,7 @@ class SparkRuntime(Runtime):
         return SparkRuntimeBuilder()
 
     def execute(self) -> None:
-        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
+        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
 
         Raises:
             MissingDependency: if pyspark or Java is missing.
@@ -150,7 +150,7 @@ class SparkRuntime(Runtime):
             raise SystemExit(BROKEN_PIPE)
 
     def start(self) -> SparkHandle:
-        """Build the dataflow and start it; it runs beside the caller.
+        """Build the dataflow and start it in the background.
 
         Raises:
             MalflowError: any error that `execute` raises before anything has run.
@@ -161,7 +161,7 @@ class SparkRuntime(Runtime):
             return self._started(program, session, requests, stack, ours=ours)
 
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
-        """Build the dataflow; return it with a session and whether to stop that at the end."""
+        """Build the dataflow; return it with a session, and whether to stop the session at the end."""
         require_spark()
         program = self._built()
         check_sources(program)
@@ -191,9 +191,11 @@ class SparkRuntime(Runtime):
     def _check_places(self) -> None:
         persistence, scratch = self._options.persistence, self._options.scratch
         if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
-            raise GraphError(f"{persistence!r} is in the memory of one process; Spark has several: use a folder")
+            raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")
         if str(scratch).startswith("memory:"):
-            raise GraphError(f"scratch={scratch!r} is in the memory of one process; Spark has several: use a folder")
+            raise GraphError(
+                f"scratch={scratch!r} is in the memory of one process, but Spark has several; use a folder"
+            )
 
     def _settings(self, session: SparkSession) -> Settings:
         options = self._options
@@ -216,11 +218,11 @@ class SparkRuntimeBuilder(RuntimeBuilder):
         return self._with("spark", session)
 
     def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
-        """Set the shortest time from one tick to the next."""
+        """Set the minimum time from one tick to the next."""
         return self._with("trigger", interval)
 
     def max_records_per_tick(self, records: int) -> SparkRuntimeBuilder:
-        """Set how many records a tick may poll."""
+        """Set the maximum number of records that a tick polls."""
         return self._with("max_records_per_tick", records)
 
     def scratch(self, url: str) -> SparkRuntimeBuilder:
@@ -232,7 +234,7 @@ class SparkRuntimeBuilder(RuntimeBuilder):
         return self._with("scratch_options", options)
 
     def restart(self, policy: RestartPolicy) -> SparkRuntimeBuilder:
-        """Set how often to restart the run when Spark fails."""
+        """Set the limits of restarts after a failure of Spark."""
         return self._with("restart", policy)
 
     def name(self, name: str) -> SparkRuntimeBuilder:

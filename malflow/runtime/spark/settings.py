@@ -28,13 +28,13 @@ _POLL_SECONDS = 0.5
 class RestartPolicy:
     """The limits of restarts from the last snapshot when Spark, a store or a machine fails.
 
-    A run whose own code fails is not restarted: Spark has already tried the task as often as its setting
-    ``spark.task.maxFailures`` says. Nor is a run without persistence, or one whose Java is gone: PySpark has one Java
-    per process, so only another process can continue the job.
+    A run whose own code fails is not restarted: Spark has already retried the task, up to ``spark.task.maxFailures``.
+    Nor is a run without a persistence, or one whose Java is gone: PySpark has one Java per process, so only another
+    process can continue the job.
 
     Attributes:
-        attempts: the most restarts in a row without a snapshot in between; 0 never restarts.
-        backoff: the wait before the first restart; it doubles before each further one.
+        attempts: the maximum number of restarts in a row without a snapshot in between; 0 never restarts.
+        backoff: the delay before the first restart; it doubles with each further one.
     """
 
     attempts: int = 3
@@ -43,7 +43,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class SparkOptions(RunOptions):
-    """The options of a run on Spark; `malflow.SparkRuntime` says what each is for.
+    """The options of a run on Spark, documented at `malflow.SparkRuntime`.
 
     Raises:
         GraphError: if an option is not valid.
@@ -58,7 +58,7 @@ class SparkOptions(RunOptions):
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the options, and copy those that the caller might change later."""
+        """Check the options, and copy those that the caller might mutate later."""
         super().__post_init__()
         if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
             raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
@@ -68,27 +68,27 @@ class SparkOptions(RunOptions):
 
     @property
     def query_name(self) -> str:
-        """The name of the query; if it is not the user's own, a query that already has it adds a suffix to it."""
+        """The name of the query; unless the user chose it, it has a suffix if another query has the same name."""
         return self.name or job_of(self.persistence, "malflow")
 
     @property
     def pause(self) -> float:
-        """The fewest seconds from the start of one tick to that of the next."""
+        """The minimum number of seconds from the start of one tick to the next."""
         return self.trigger.total_seconds()
 
     @property
     def poll_seconds(self) -> float:
-        """How long a worker may keep polling in a tick."""
+        """The number of seconds that a worker may poll in a tick."""
         return max(_POLL_SECONDS, self.pause / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a run on Spark: its options, and what is found or chosen when it starts.
+    """The settings of a run on Spark: its options, and facts found or chosen when it starts.
 
     Attributes:
         options: the options.
-        attempts: how often Spark tries a task.
+        attempts: the number of times that Spark tries a task.
         scratch: the place of the changelog.
     """
 

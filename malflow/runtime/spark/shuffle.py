@@ -32,24 +32,24 @@ __all__ = [
 SCHEMA: Final = "worker int, kind int, number int, sender int, blob binary, counts array<bigint>"
 
 _CHUNK = 4_096
-"""The fewest records of a full chunk: they fit in the processor's cache while they are packed and processed."""
+"""The minimum number of records of a full chunk, which fits in the processor's cache."""
 
 _BLOB = 4 << 20
-"""Bytes of the largest blob: Java holds each one in memory as a whole, several times."""
+"""Bytes of the largest blob: Java holds several complete copies of each in memory."""
 
 _HEAD = Struct("<I?")
 """The head of a blob: its number, and whether the next one continues it."""
 
 _LOOKED_AT = 8
-"""Elements of a value, and values of a batch, by which its size is estimated."""
+"""The number of elements of a value, and of values of a batch, from which the size is estimated."""
 
 
 class RowKind(IntEnum):
-    """The kind of a row: records of a channel, or something for the driver."""
+    """The kind of a row: records of a channel, or data for the driver."""
 
     CHANNEL = 0
     SINK = 1
-    """Records of a sink that is on the driver."""
+    """Records of a sink on the driver."""
     REPORT = 2
     """A worker's report of its tick."""
     FAILURE = 3
@@ -65,7 +65,7 @@ class Row(NamedTuple):
         number: the number of the channel or sink whose records it holds; 0 for reports and failures.
         sender: the worker that sent the row.
         blob: the contents.
-        counts: in a report, the records that each operator took and each source emitted, in the order of
+        counts: in a report, the number of records that each operator received and each source emitted, in the order of
             `names_of_counts`.
     """
 
@@ -102,8 +102,8 @@ class Chunk(NamedTuple):
 class ShuffleBuffer:
     """The records that one worker sends to another, or to a sink on the driver, in a tick.
 
-    Records are packed as they arrive and unpacked chunk by chunk, so that memory is bounded by the packed size. Large
-    records are packed one by one, and cut: Java never gets a large blob.
+    Records are packed as they arrive and unpacked chunk by chunk, so the packed size bounds memory. Large records are
+    packed one by one and cut, so that Java never receives a large blob.
 
     Args:
         operator: the sending operator.
@@ -111,7 +111,7 @@ class ShuffleBuffer:
 
     Attributes:
         records: the number of records.
-        bytes: the size of what was packed.
+        bytes: the packed size.
     """
 
     __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "_waiting_bytes", "bytes", "records")
@@ -193,7 +193,7 @@ def chunks_of(blobs: Iterable[bytes]) -> list[Chunk]:
 
 
 def estimated_bytes(values: Sequence[Any]) -> float:
-    """Return about how many bytes a column of values has, by the first of them."""
+    """Return the approximate size of a column of values, judging by the first of them."""
     count = len(values)
     if not count:
         return 0.0
@@ -202,7 +202,7 @@ def estimated_bytes(values: Sequence[Any]) -> float:
 
 
 def _weight(value: Any) -> float:
-    """Return about how many bytes an object has, with those in it."""
+    """Return the approximate size of an object, including its contents."""
     size = getsizeof(value, 0)
     inner: Any = value.values() if isinstance(value, dict) else value
     if not isinstance(value, list | tuple | dict | set | frozenset) or not value:

@@ -1,4 +1,4 @@
-"""A snapshot as a Spark job: each task writes what one worker changed since the previous snapshot."""
+"""A snapshot as a Spark job: each task writes the changes of one worker since the previous snapshot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SnapshotTask:
         spans: the ticks of the entries to read, by worker and stage.
         versions: the version of each state that is saved.
         writer: writes the files.
-        codec, compression: how to encode them.
+        codec, compression: the encoding of the files.
         base: whether the snapshot is a full one.
     """
 
@@ -78,7 +78,7 @@ class SnapshotTask:
 def summed(
     changelog: Changelog, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
 ) -> dict[str, DeltaSum]:
-    """Return the sum of a worker's changes in some ticks, for each of the named states."""
+    """Return the combined changes of a worker in some ticks, for each of the named states."""
     sums: dict[str, DeltaSum] = {}
     for tick in ticks:
         for name, delta in changelog.read(stage, worker, tick).deltas.items():

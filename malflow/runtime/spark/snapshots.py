@@ -1,4 +1,4 @@
-"""What a snapshot of a run on Spark takes from the changelog: written by Spark jobs, or passed through the driver."""
+"""Snapshots of a run on Spark from its changelog, written by Spark jobs or passed through the driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["ChangelogCapture"]
 
 
 class ChangelogCapture:
-    """Writes snapshots of what one generation of workers has in the changelog.
+    """Writes snapshots of the changelog of one generation of workers.
 
     Args:
         program: the program.
@@ -67,10 +67,10 @@ class ChangelogCapture:
         Args:
             session: the session to commit them with.
             tick: the number of the last tick.
-            since: the tick that the last snapshot has.
+            since: the tick of the last snapshot.
             ours: the positions of the driver's sinks.
-            base: whether the changes are all state.
-            alone: whether the job may use all slots, since no tick runs meanwhile.
+            base: whether the changes include all state.
+            alone: whether the job may use all slots, since no tick runs at the same time.
 
         Raises:
             StateNotSerializable: if a position can't be encoded.
@@ -92,7 +92,7 @@ class ChangelogCapture:
         return session.commit_written(tick, self._index.workers, self._specs, keys, write, base=base)
 
     def _pass_on(self, session: Session, tick: int, since: int, ours: Sequence[StateDelta]) -> Future[int]:
-        """Pass what changed through the driver, to a session that knows nothing of tasks."""
+        """Pass the changes through the driver, to a session that does not support tasks."""
         changelog = Changelog(self._place, self._generation)
         deltas = [
             StateDelta(worker, name, total.delta(), self._index.keys[worker, name])
@@ -125,7 +125,7 @@ def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], 
         context: runs the job.
         task: the task to run for each worker.
         workers: the workers.
-        alone: whether the job may use all slots; otherwise half of them are left to ticks.
+        alone: whether the job may use all slots; otherwise half of them are reserved for ticks.
     """
     if not workers:
         return [], []

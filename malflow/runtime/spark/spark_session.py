@@ -45,11 +45,11 @@ _CONF = {
 }
 _GONE = (
     "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; the last snapshot "
-    "stands: run the program again, in a new process; if it ran out of memory, give it more by "
-    "spark.driver.memory, or take fewer records at once by max_records_per_tick="
+    "is intact: run the program again, in a new process; if it ran out of memory, give it more by spark.driver.memory, "
+    "or read fewer records at once by max_records_per_tick="
 )
 _OF_THE_USER = (
-    "; a signal to the whole process group, as timeout and systemd send it, ends Java too, unless malflow creates the "
+    "; a signal to the whole process group, as sent by timeout and systemd, ends Java too, unless malflow creates the "
     "session (without spark=)"
 )
 _STDERR = 2
@@ -123,9 +123,9 @@ def _active_or_new() -> tuple[SparkSession, bool]:
 
 
 def _launch_java(settings: Mapping[str, str]) -> None:
-    """Start Java in a session of its own, so that a signal to our process group does not end it before a snapshot.
+    """Start Java in its own session, so that a signal to our process group does not end it before a snapshot.
 
-    It still ends with this process, however that ends, because its standard input is closed then.
+    It still ends with this process, however that ends, since its standard input is then closed.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - only the extra has it
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only the extra has it
@@ -140,7 +140,7 @@ def is_alive(session: SparkSession) -> bool:
     """Whether a session's Java is running and the session was not stopped."""
     context: Any = session.sparkContext
     try:
-        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - nothing else tells
+        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - there is no public way
     except Exception:  # noqa: BLE001 - py4j raises various errors for a lost connection
         return False
 
@@ -196,12 +196,12 @@ def check_session(session: Any) -> None:
     conf = session.sparkContext.getConf()
     if conf.get("spark.speculation", "false") == "true":
         raise GraphError(
-            "spark.speculation=true runs two tasks for the same part of a tick at once, so that sinks write twice; "
-            "turn it off"
+            "spark.speculation=true runs two tasks for the same part of a tick at once, so sinks write twice; turn it "
+            "off"
         )
     if conf.get("spark.python.worker.reuse", "true") == "false":
         raise GraphError(
-            "spark.python.worker.reuse=false ends each process after one task, so that every tick would read all state "
+            "spark.python.worker.reuse=false ends each process after one task, so every tick would read all state "
             "again; turn it on"
         )
 
@@ -226,7 +226,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def task_attempts(session: SparkSession) -> int:
-    """Return how often Spark tries a task before it gives up."""
+    """Return the number of times that Spark tries a task before it gives up."""
     master = session.sparkContext.master
     if (given := re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", master)) is not None:
         return int(given[1])

@@ -34,9 +34,9 @@ _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 class StageAttempt:
     """One attempt at a tick of one stage of one worker.
 
-    The first attempt that writes the changelog entry counts, with all that it sends: the output is stored with the
-    entry. Any other attempt sends that again and calls no user code, so that nobody receives what the state does not
-    hold. Sinks on the workers are flushed before the entry is written, so that what counts has reached them.
+    The first attempt that writes the changelog entry counts, with all its output, which is stored with the entry. Any
+    other attempt sends the stored output and calls no user code, so that no output goes beyond the state. Sinks on the
+    workers are flushed before the entry is written, so that they have received all counted records.
     """
 
     def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:
@@ -71,17 +71,17 @@ class StageAttempt:
         output = self._stored() or self._completed(blobs) or self._stored()
         if output is None:
             raise RunFailed(
-                f"what stage {self._stage} of worker {self._worker} sent is missing from the scratch folder"
+                f"the output of stage {self._stage} of worker {self._worker} is missing from the scratch folder"
             )
         yield from output
 
     def _stored(self) -> Iterable[Row] | None:
-        """Return the output of an earlier attempt, None if none has written its changelog entry."""
+        """Return the output of an earlier attempt; None if no attempt has written its changelog entry."""
         stored = self._changelog.output(self._stage, self._worker, self._command.tick)
         return None if stored is None else map(self._signed, read_output(self._changelog, stored))
 
     def _signed(self, row: Row) -> Row:
-        """Return the row; a report in the last stage with the name of this process."""
+        """Return the row, adding the name of this process to a report of the last stage."""
         if row.kind != RowKind.REPORT or not self._is_last:
             return row
         return row._replace(blob=pickle.dumps(replace(pickle.loads(row.blob), process=process_name()), 5))  # noqa: S301 - of this run
@@ -91,7 +91,7 @@ class StageAttempt:
         return self._stage == len(self._program.stages) - 1
 
     def _completed(self, blobs: dict[tuple[int, int], list[bytes]]) -> Iterable[Row] | None:
-        """Run the tick; return its output, None if another attempt has written the changelog entry meanwhile."""
+        """Run the tick; return its output, or None if another attempt wrote the changelog entry first."""
         arrived: dict[tuple[int, int], list[Chunk]] = {}
         for channel, sender in [*blobs]:
             arrived[channel, sender] = chunks = chunks_of(blobs.pop((channel, sender)))
@@ -149,7 +149,7 @@ class StageAttempt:
         return bool(self._loaded.parts[name][self._worker]) and name not in self._command.ended
 
     def _process(self, worker: Worker, arrived: _Arrived, outgoing: OutgoingRecords) -> None:
-        """Process the input chunk by chunk, unpacking one at a time, if that gives the same result."""
+        """Process the input, unpacking one chunk at a time if that has the same result."""
         chunks = [(channel, sender, chunk) for (channel, sender), them in sorted(arrived.items()) for chunk in them]
         timed = any(chunk.timed for _, _, chunk in chunks)
         if not chunks or timed or self._command.final or not worker.takes_pieces:
@@ -178,7 +178,7 @@ class StageAttempt:
         """Append the tick's changes to the changelog, with its output.
 
         Returns:
-            The output, None if another attempt has written its entry meanwhile; and the report.
+            The output, or None if another attempt wrote its entry first; and the report.
         """
         report = self._report(live.worker)
         change = self._change(live)
@@ -188,7 +188,7 @@ class StageAttempt:
             report = replace(report, bytes=written.size, whole=change.whole, keys=keys)
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
         output.add(outgoing.rows())
-        # without an entry, another attempt does the same, or its report tells that it has not
+        # without an entry, another attempt has the same result, or its report shows that it has not
         is_noted = bool(report.bytes is not None or report.report.polled or output.rows or self._may_come)
         report = replace(
             report,
@@ -206,7 +206,7 @@ class StageAttempt:
 
     def _report(self, worker: Worker) -> StageReport:
         report = worker.report(self._tick)
-        report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts come with the row
+        report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts are in the row
         report.polled = self._polling.records
         report.emitting = sorted(self._polling.emitting)
         report.times = self._times
@@ -222,7 +222,7 @@ class StageAttempt:
         )
 
     def _change(self, live: LiveWorker) -> ChangelogEntry:
-        """Return the changes of the tick; the last one, in which the epoch `MAX` flows, changes nothing that lasts."""
+        """Return the changes of the tick; the changes of the last tick, with the epoch `MAX`, are not kept."""
         tick = self._command.tick
         if self._command.final:
             return ChangelogEntry(tick, self._last, {})
@@ -235,6 +235,6 @@ class StageAttempt:
 
 
 def _times_of(worker: Worker) -> dict[int, OperatorTime]:
-    """Return how far each operator has come; without what only this process knows, since a repetition must agree."""
+    """Return the progress of each operator, without facts known only here, since a repetition must agree."""
     times = worker.explain().items()
     return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}

@@ -1,4 +1,4 @@
-"""The changes of one stage of one worker in a tick, and how they are packed for the changelog."""
+"""The changes of one stage of one worker in a tick, packed for the changelog."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from malflow.states.keyed import Delta
 __all__ = ["deltas_of", "packed"]
 
 _MOSTLY = 4 / 3
-"""A full entry is written if a stage has at most so many keys for each key in its full deltas."""
+"""A full entry is written if a stage has at most this many keys for each key in its full deltas."""
 
 
 def deltas_of(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
-    """Return the delta of each state, whether they hold all state, and in that case the recent changes, if separate.
+    """Return the delta of each state, whether they hold all state, and if so, the recent changes, if separate.
 
-    If full deltas have most of the keys, all other states are returned in full as well, which makes earlier entries
+    If full deltas have most of the keys, all other states are returned in full as well, so earlier entries become
     obsolete.
 
     Args:
@@ -44,7 +44,7 @@ def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
 
 
 def packed(entry: ChangelogEntry) -> PackedEntry:
-    """Return an entry as it is written.
+    """Return an entry in its written form.
 
     Raises:
         OperatorError: naming a state that can't be pickled.

@@ -65,7 +65,7 @@ class OutputLog:
         if self._changelog.write(stage, worker, entry, output):
             return True
         first = self._changelog.output(stage, worker, tick)
-        if first is None or first.pieces != self.pieces:  # else it was our own, whose answer was lost
+        if first is None or first.pieces != self.pieces:  # otherwise it was this attempt, whose answer was lost
             self._changelog.discard((), self.pieces)
         return False
 

@@ -54,7 +54,7 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 @cache
 def _leave_modules_out() -> None:
-    """Leave what has been imported by now out of later collections of garbage.
+    """Exclude everything imported so far from later garbage collections.
 
     Spark collects after each task. That would walk all objects of pandas, Arrow and the program's modules, and take
     longer than the task of a small tick.

@@ -1,4 +1,4 @@
-"""A limit of records per tick that adapts so that a tick takes a second or so, wherever the slow function is."""
+"""An adaptive limit of records per tick that keeps ticks at about a second, wherever the slow function is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRUSTED_GROWTH: Final = 8.0
 _RECENT: Final = 16
 _TOLERATED: Final = 1.75
 _WORTH_IT: Final = 3.0
-"""Seconds up to which ticks grow to bring their fixed time down to a quarter."""
+"""Ticks grow up to this number of seconds to reduce their fixed time to a quarter."""
 
 _HICCUP: Final = 5.0
 _TRY_AFTER: Final = 32
@@ -36,16 +36,16 @@ class Pace:
     Besides Spark's own overhead, a tick takes a fixed time plus a time per record. After a tick shorter than allowed,
     the limit grows in proportion; after a longer one it shrinks, but not below the records that take as long as the
     fixed time, which smaller ticks would not reduce. If the fixed time is large, ticks may take up to three seconds to
-    amortize it. Where records are large, the limit is what a worker may send in bytes. A single tick that is slightly
+    amortize it. If records are large, the bytes that a worker may send are the limit. A single tick that is slightly
     too long is ignored: the machine may have been busy.
 
     Args:
-        pause: the fewest seconds from the start of one tick to that of the next; ticks may take as long.
+        pause: the minimum number of seconds from the start of one tick to the next; ticks may take as long.
         workers: the number of workers.
 
     Attributes:
         limit: the most records that a worker may poll.
-        pause: the fewest seconds from the start of one tick to that of the next.
+        pause: the minimum number of seconds from the start of one tick to the next.
     """
 
     def __init__(self, pause: float, workers: int) -> None:
@@ -67,7 +67,7 @@ class Pace:
             size: the most bytes that a worker sent in a stage of it.
 
         Returns:
-            Whether only the limit made the tick shorter than necessary.
+            Whether the tick was shorter than allowed only because of the limit.
         """
         is_short = self._note(polled, seconds)
         if polled and size * self.limit > MOST_BYTES * polled:

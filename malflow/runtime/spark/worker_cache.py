@@ -53,7 +53,7 @@ class LiveWorker:
         tick: the last tick that it ran.
         last: the tick of the last changelog entry included in its state.
         recount: with `debug`, its state as recounted from the changelog.
-        memory: where its sources were in the snapshots that are being written.
+        memory: the positions of its sources in the snapshots being written.
     """
 
     worker: Worker
@@ -96,18 +96,18 @@ class LoadedProgram(NamedTuple):
 
 
 UNCONFIRMED = 1
-"""The number of a row of `ReleaseTask` that reports a reader which could not confirm a position."""
+"""The number of a `ReleaseTask` row that reports a reader which could not confirm a position."""
 
 LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 """The cached workers, by run, generation, stage and number."""
 
 SHARED: dict[str, dict[int, Operator]] = {}
-"""By run, the operators that close a resource shared by all workers of this process, by the resource's `id()`."""
+"""The operators that close a resource shared by all workers of this process, by run and the resource's `id()`."""
 
 _LOADED: dict[tuple[str, int], LoadedProgram] = {}
 
 _NUMBERS: dict[str, int] = {}
-"""The numbers of the runs that have something cached here."""
+"""The numbers of the runs with cached data here."""
 
 
 def name_of(spec: RunSpec, stage: int, worker: int) -> tuple[str, int, int, int]:
@@ -126,7 +126,7 @@ class ReleaseTask:
     Args:
         run: the id of the run.
         pause: seconds to occupy the process, so that other tasks run in other processes.
-        snapshot: the snapshot whose positions are to be confirmed before; None if there is none, or the run failed.
+        snapshot: the snapshot whose positions to confirm first; None without a snapshot, or if the run failed.
     """
 
     def __init__(self, run: str, pause: float, snapshot: LastSnapshot | None) -> None:
@@ -135,7 +135,7 @@ class ReleaseTask:
         self._snapshot = snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Close sinks, suspend readers, forget states."""
+        """Close sinks, suspend readers, drop states."""
         for _ in batches:
             pass
         unconfirmed = [] if self._snapshot is None else _confirm(self._run, self._snapshot)
@@ -146,7 +146,7 @@ class ReleaseTask:
 
 
 def _confirm(run: str, snapshot: LastSnapshot) -> list[bytes]:
-    """Confirm the positions of the last snapshot, where workers are in its state; return the errors of readers."""
+    """Confirm the positions of the last snapshot for workers in its state; return the errors of readers."""
     errors: list[Exception] = []
     for (of, generation, stage, worker), live in LIVE_WORKERS.items():
         if (of, generation, stage) == (run, snapshot.generation, 0) and live.last == snapshot.last[worker]:

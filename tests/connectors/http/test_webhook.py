@@ -230,7 +230,9 @@ def test_webhook_on_spark() -> None:
     def build(provider: Any) -> None:
         provider.new_stream().source("hooks", WebhookSource(token="hush"))
 
-    with pytest.raises(GraphError, match=r"'hooks' can't run on Spark.*must stay in one; run it with") as refused:
+    with pytest.raises(
+        GraphError, match=r"'hooks' can't run on Spark.*must stay in one process; run it with"
+    ) as refused:
         SparkRuntime(build).execute()
     assert "hush" not in str(refused.value)
 
