@@ -98,10 +98,10 @@ def require_function(asked_by: str, option: str, value: object) -> None:
 
 
 def require_start(asked_by: str, value: object) -> None:
-    """Check where a source starts: at an end, or at a time.
+    """Check the start of a source: ``"earliest"``, ``"latest"`` or a time.
 
     Raises:
-        GraphError: if it is neither, or the time has no zone.
+        GraphError: if it is something else, or the time has no zone.
     """
     if not isinstance(value, datetime):
         if value not in ("earliest", "latest"):

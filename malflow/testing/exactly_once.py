@@ -1,4 +1,4 @@
-"""Check that stops, crashes and rescales do not change what a dataflow computes."""
+"""Check that stops, crashes and rescales do not change the results of a dataflow."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def assert_exactly_once(
             `Timed` value. A source emits a copy of each item, as if it had read it. `PAUSE` is a tick without a record,
             and ``PAUSE(seconds)`` two of them, with that time between.
         parallelism: the numbers of workers to run with; the undisturbed run has the first of them.
-        max_examples: how many schedules to try.
+        max_examples: the number of schedules to try.
         rescale: whether to change the number of workers, which must not change the results. If False, a run keeps
             its number of workers and is compared with an undisturbed run of the same number. Always off if the
             dataflow has state under ``key_local``, which cannot be moved.
-        ticks: the seconds from the begin of each tick to the next; or a sequence of such numbers, the last of which
-            applies to all ticks that follow. A ``PAUSE(seconds)`` has its own time.
+        ticks: the seconds from the start of each tick to the start of the next; or a sequence of such numbers, the
+            last of which applies to all ticks that follow. A ``PAUSE(seconds)`` has its own time.
         at_end: the effect of the end of the input, as in `SingleThreadRuntime`. By default windows close and timers
             fire, so that their results are compared; with ``"keep"`` they do not.
         seed: seeds the choice of schedules; by default they are the same every time.

@@ -56,7 +56,7 @@ class Fault:
         kind: one of the kinds above.
         operation: ``"write"``, ``"read"``, ``"list"`` or ``"delete"``.
         path_contains: a substring of the path; the default matches every path.
-        nth: how many matching operations succeed first.
+        nth: the number of matching operations that succeed first.
 
     Raises:
         GraphError: if the kind is unknown, or does not apply to the operation.

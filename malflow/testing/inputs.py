@@ -1,4 +1,4 @@
-"""The records of a test in one order over all sources, and the sources that emit them one by one."""
+"""All records of a test in one order across its sources, and the sources that emit them one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FeedRecord:
     Attributes:
         source, part, value, timestamp: the record's source, part, value and timestamp.
         is_pause: whether it is a pause.
-        gap: the seconds from the begin of the previous tick to this one; None if the item does not set them.
+        gap: the seconds from the start of the previous tick to this one; None if the item does not set them.
     """
 
     source: str

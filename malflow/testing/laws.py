@@ -39,7 +39,7 @@ class Laws:
                 raise GraphError(f"{suite} has no law {law!r}; {instead}")
 
     def has(self, law: str) -> bool:
-        """Whether a law is to be checked."""
+        """Whether to check a law."""
         return law not in self._without
 
     def broken(self, law: str, what: str) -> NoReturn:

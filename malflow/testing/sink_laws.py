@@ -240,7 +240,7 @@ class _SinkSuite:
             sink.commit(list(handles))
 
     def _see(self, law: str, when: str, values: Sequence[Any], times: int) -> None:
-        """Check how often each of some values is visible."""
+        """Check that each of these values is visible `times` times."""
         __tracebackhide__ = True
         if not self._laws.has(law):
             return
@@ -497,7 +497,7 @@ class _SinkSuite:
         self._see("frozen", "after the system was frozen, and the next run committed", values, 1)
 
     def _notice(self, what: str, call: Callable[[], Any], *, is_lost: bool) -> None:
-        """Check that a call raises if, and only if, transactions are lost; and not a `FencedError`."""
+        """Check that a call raises if, and only if, transactions are lost; the error must not be a `FencedError`."""
         __tracebackhide__ = True
         if not is_lost:
             with self._laws.of("restored"):

@@ -1,6 +1,6 @@
 """Long attacks on the runtimes: ``python -m tests.campaign PART [--minutes M] [--seed S] [--cases N]``.
 
-Each case prints its seed; ``--seed S --cases 1`` runs it again. Exit code 1 tells of a difference.
+Each case prints its seed; ``--seed S --cases 1`` runs it again. Exit code 1 means a difference.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _DAEMON = b"pyspark.worker"
 
 
 class Attack:
-    """A thread that attacks processes until the block is left; whoever was stopped goes on then.
+    """A thread that attacks processes until the block ends; stopped processes then continue.
 
     Args:
         rng: decides when, who and how.

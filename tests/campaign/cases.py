@@ -48,7 +48,7 @@ class Campaign:
                 return
 
     def attempt(self, seed: int, case: Callable[[], str]) -> None:
-        """Run a case, and print its seed and what came of it."""
+        """Run a case, and print its seed and the outcome."""
         began = time.monotonic()
         try:
             said = case()

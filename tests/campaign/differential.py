@@ -66,7 +66,7 @@ def case(seed: int, spark: Any) -> str:
 
 
 def _go_on_from_each(job: Job, parallelism: int) -> int:
-    """Go on from each snapshot that is there, on one thread; tell how many there were."""
+    """Continue from each snapshot, on one thread; return the number of snapshots."""
     ids = [it.id for it in snapshots(job.backend("there"))]
     for number in ids:
         shutil.copytree(job.folder / "there", job.folder / f"from-{number}")

@@ -44,7 +44,7 @@ class PacedSource(StatefulSourceImpl[Any, Any, Any, int]):
     """A source of the records of a script.
 
     Args:
-        scripts: what each part gives.
+        scripts: the output of each part.
         opened: is told of each reader that is built, and in which process.
         keyed: whether parts are keys.
     """

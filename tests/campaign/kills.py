@@ -61,7 +61,7 @@ def _workers_case(seed: int, spark: Any, server: FaultyS3) -> str:
 
 
 def cluster(campaign: Campaign) -> None:
-    """Kill and stop workers, executors and the driver of a cluster of processes, and go on on either runtime."""
+    """Kill and stop workers, executors and the driver of a cluster of processes, and continue on either runtime."""
     with TemporaryDirectory() as folder, FaultyS3() as server, _Drivers(Path(folder)) as drivers:
         for seed in campaign.seeds():
             campaign.attempt(seed, partial(_cluster_case, seed, drivers, server))

@@ -23,7 +23,7 @@ def sis(items: Iterable[Any]) -> StatelessSource[Any, Any, int]:
 def messages_of(
     runtime: Callable[..., Any], items: Iterable[Any], build: Callable[[Any], Stream[Any, Any, Any]]
 ) -> list[DataMessage[Any, Any, Any]]:
-    """Stream items through what `build` makes of them, and give the messages."""
+    """Stream items through what `build` makes of them, and return the messages."""
     collected: VecSink[Any, Any, Any] = VecSink()
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -36,14 +36,14 @@ def messages_of(
 def values_of(
     runtime: Callable[..., Any], items: Iterable[Any], build: Callable[[Any], Stream[Any, Any, Any]]
 ) -> list[Any]:
-    """Stream items through what `build` makes of them, and give the values."""
+    """Stream items through what `build` makes of them, and return the values."""
     return [message.value for message in messages_of(runtime, items, build)]
 
 
 def epochs_of(
     runtime: Callable[..., Any], items: Iterable[Any], build: Callable[[Any], Stream[Any, Any, Any]], log: Log
 ) -> list[Any]:
-    """Stream items through what `build` makes of them, and give the epochs that come out, by way of a log."""
+    """Stream items through what `build` makes of them, and return the epochs that come out, by way of a log."""
     before = len(log)
     values_of(runtime, items, lambda s: build(s).inspect_frontier("epochs", lambda epoch, _: log.append(epoch)))
     return list(log[before:])
@@ -72,7 +72,7 @@ def counts_of(runtime: Callable[..., Any], items: Sequence[Any], store: Any, **o
 
 
 class Started:
-    """A run in a thread of its own, which is stopped at the end of the `with`, if it goes on still.
+    """A run in a thread of its own, which is stopped at the end of the `with` block, if it has not ended.
 
     Attributes:
         run: what can be asked for `snapshot`, `rescale`, `stop` and `progress`.

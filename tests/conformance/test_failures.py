@@ -18,7 +18,7 @@ from tests.kit.log import Log
 
 
 def failure(build: Any, items: Any = (1, 0, 2), *, runtime: Any = SingleThreadRuntime, **options: Any) -> OperatorError:
-    """Run a stream that must fail, and give the error."""
+    """Run a stream that must fail, and return the error."""
     with pytest.raises(OperatorError) as caught:
         runtime(lambda provider: build(provider.new_stream().source("source", sis(list(items)))), **options).execute()
     return caught.value

@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 class Flow:
-    """Counts in windows of 10 behind an exchange; and what it sent."""
+    """Counts in windows of 10 after an exchange; and what it sent."""
 
     def __init__(self, script: Any, **options: Any) -> None:
         self.source = StatefulSource(ScriptedSource(script))

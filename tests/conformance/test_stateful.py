@@ -23,7 +23,7 @@ def running_sum(key: Any, value: int, state: int) -> tuple[int, int]:
 
 
 def kept_state(build: Any, items: Any, runtime: Any, store: Any, operator: str) -> dict[Any, Any]:
-    """Run, and give what the last snapshot holds for an operator, over all workers."""
+    """Run, and return what the last snapshot holds for an operator, over all workers."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         build(provider.new_stream().source("source", sis(items)))

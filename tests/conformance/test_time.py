@@ -148,7 +148,7 @@ def test_files_of_different_days_make_nothing_late(any_parallelism: Any, tmp_pat
 def part_epochs(
     runtime: Any, script: Any, log: Log, source: Any = ScriptedSource, **options: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Read the timestamps of parts, with epochs that follow them; give the epochs that come out, and what is late."""
+    """Read the timestamps of parts, with epochs that follow them; return the epochs that come out, and what is late."""
     late: VecSink[Any, Any, Any] = VecSink()
     timed = {part: [it if it is PAUSE else Timed(it, it) for it in items] for part, items in script.items()}
     scripted = source(timed)
@@ -213,7 +213,7 @@ def test_an_incoming_epoch_passes_if_it_is_greater(runtime: Any, log: Log) -> No
 
 
 def union_epochs(runtime: Any, left: Any, right: Any, log: Log, name: str | None = None) -> list[Any]:
-    """Join two streams, whose values are their epochs, and give the epochs after the union, by way of a log."""
+    """Join two streams, whose values are their epochs, and return the epochs after the union, by way of a log."""
     before = len(log)
 
     def build_dataflow(provider: StreamProvider) -> None:

@@ -66,7 +66,7 @@ class Pair:
             self.sql(f"insert into {self.name} values {values}")  # noqa: S608 - a name of ours
 
     def run(self, *options: str) -> None:
-        """Run the job to the end of what is there."""
+        """Run the job to the current end of the input."""
         run_child(PROGRAM, *self.arguments, *options)
 
     def kill(self, point: str, *options: str) -> None:

@@ -62,7 +62,7 @@ def number_of(seconds: float, record: Any) -> int:
 
 
 def main(*arguments: str) -> None:
-    """Run the job to the end of what is there."""
+    """Run the job to the current end of the input."""
     source, sink, folder, servers, dsn, name, *options = arguments
     workers = [int(option) for option in options if option.isdigit()]
     build = pair(source, sink, folder, servers, dsn, name, seconds=0.005 if workers else 0)

@@ -42,7 +42,7 @@ def free_port() -> int:
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[dict[str, str]]:
-    """Run the master and a worker as the README starts them; give the environment for the rest of its commands."""
+    """Run the master and a worker as the README starts them; return the environment for the rest of its commands."""
     master, worker, submit = commands_under("Standalone").splitlines()
     assert submit.startswith("spark-submit ")
     port = str(free_port())
@@ -85,7 +85,7 @@ def standalone(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def submitted(folder: Path, environment: dict[str, str]) -> list[str]:
-    """Submit the example as the README says, with places of the test's; give what it prints."""
+    """Submit the example as the README says, with places of the test's; return what it prints."""
     command = commands_under("Standalone").splitlines()[-1].replace("7077", environment["PORT"])
     for here, there in (("/shared", str(folder)), (" word_count.py", f" {FOLDER / 'word_count.py'}")):
         assert here in command
@@ -104,7 +104,7 @@ def submitted(folder: Path, environment: dict[str, str]) -> list[str]:
 
 
 def counted(words: list[str], so_far: Counter[str]) -> list[str]:
-    """Count some words more, and give what lines say of it."""
+    """Count some words more, and return what lines say of it."""
     told = []
     for word in words:
         so_far[word] += 1

@@ -30,7 +30,7 @@ def name(postgres_dsn: str) -> Iterator[str]:
 
 
 def command(servers: str, dsn: str, name: str, folder: Path) -> list[object]:
-    """Return what runs the example to the end of what is there."""
+    """Return what runs the example to the current end of the input."""
     places = ["--servers", servers, "--postgres", dsn, "--state", folder]
     return ["examples.enriched_orders", "--once", "--name", name, *places]
 

@@ -26,7 +26,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run an example's main() and give the lines that it printed."""
+    """Run an example's main() and return the lines that it printed."""
 
     def run_example(name: str, *arguments: object) -> list[str]:
         importlib.import_module(f"examples.{name}").main(*arguments)
@@ -376,7 +376,7 @@ def contents(directory: Path) -> dict[str, str]:
 
 @pytest.fixture
 def texts(tmp_path: Path) -> dict[str, list[str]]:
-    """Write three files, one of them empty; give their lines by path."""
+    """Write three files, one of them empty; return their lines by path."""
     lines = {"odd.txt": ["one", "three", "five"], "even.txt": ["two", "", "fôur"], "empty.txt": []}
     for name, text in lines.items():
         (tmp_path / name).write_text("\n".join(text), encoding="utf-8")

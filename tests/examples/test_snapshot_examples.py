@@ -17,7 +17,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run an example's main() and give the lines that it and its child processes printed."""
+    """Run an example's main() and return the lines that it and its child processes printed."""
 
     def run_example(name: str, *arguments: object) -> list[str]:
         importlib.import_module(f"examples.{name}").main(*arguments)

@@ -1,6 +1,6 @@
 """The dataflow of the golden files whose keys are members of enums, placed by their module too, as they were at first.
 
-It has to stay as it is: what it did is in the golden files.
+It must not change: its results are in the golden files.
 """
 
 from __future__ import annotations

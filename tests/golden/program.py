@@ -1,6 +1,6 @@
 """The dataflow whose snapshots are kept for ever: it has every kind of state, and keys and states of many types.
 
-It has to stay as it is: what it did is in the golden files.
+It must not change: its results are in the golden files.
 """
 
 from __future__ import annotations

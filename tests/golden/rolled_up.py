@@ -1,6 +1,6 @@
 """The dataflow of the golden files with rollups, a kind of state that is newer than its format.
 
-It has to stay as it is: what it did is in the golden files.
+It must not change: its results are in the golden files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The dataflow of the golden files with windows: it has every kind of state that came with format 3.
 
-It has to stay as it is: what it did is in the golden files. Its limit names the kind that was the only one then.
+It must not change: its results are in the golden files. Its limit names the kind that was the only one then.
 """
 
 from __future__ import annotations

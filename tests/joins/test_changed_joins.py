@@ -18,7 +18,7 @@ from tests.joins.running import Add, asof, interval, joined_flow
 
 
 class Job:
-    """A job that is stopped after a left record at 0, and goes on with a right one at 1."""
+    """A job that is stopped after a left record at 0, and continues with a right one at 1."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

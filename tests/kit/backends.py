@@ -15,7 +15,7 @@ __all__ = ["at_once", "in_memory", "kept", "kept_states", "memory_filesystem"]
 
 
 def at_once(url: object, **options: Any) -> FsspecBackend:
-    """Make a backend that writes each snapshot before the run goes on."""
+    """Make a backend that writes each snapshot before the run continues."""
     backend = FsspecBackend(str(url), **options)
     backend._executor = InlineExecutor
     return backend

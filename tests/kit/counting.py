@@ -43,7 +43,7 @@ def run(build_dataflow: Callable[[StreamProvider], object], backend: FsspecBacke
 
 
 def counted(items: Sequence[Any], backend: FsspecBackend, **options: Any) -> list[tuple[Any, int]]:
-    """Count items, and give what was emitted."""
+    """Count items, and return what was emitted."""
     sink: VecSink[Any, int, Any] = VecSink()
     run(counting(items, sink), backend, **options)
     return [(msg.key, msg.value) for msg in sink]

@@ -33,7 +33,7 @@ def run_of(
 
 
 def finish(run: DrivenRun) -> None:
-    """Go on to the end, and close."""
+    """Continue to the end, and close."""
     with run:
         while not run.is_finished:
             run.tick()
@@ -64,7 +64,7 @@ class Store:
         )
 
     def restore(self, program: Program, parallelism: int) -> DrivenRun:
-        """Open a run that goes on from there."""
+        """Open a run that continues from there."""
         run = DrivenRun(program, parallelism=parallelism, tracked=True)
         if self.set_up is not None:
             tick, before, versions, placements = self.set_up

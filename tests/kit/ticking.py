@@ -38,7 +38,7 @@ class SteppingClock(RunClock):
         self.now = START
 
     def read(self) -> tuple[datetime, datetime]:
-        """Go on."""
+        """Continue."""
         self.now += timedelta(seconds=next(self._gaps, 0))
         return self.now, START
 

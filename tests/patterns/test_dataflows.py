@@ -31,7 +31,7 @@ rows = st.tuples(st.sampled_from("xy"), st.integers(0, 12), values)
 
 
 def spread(items: list[Any]) -> list[Item]:
-    """Return items whose times go on, out of order."""
+    """Return items whose times advance, out of order."""
     return [it if it is PAUSE else (it[0], it[1] + at, it[2]) for at, it in enumerate(items)]
 
 

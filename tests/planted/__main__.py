@@ -1,6 +1,6 @@
 """Plant bugs in copies of the package, and check that the tests find them: ``python -m tests.planted``.
 
-Exit code 1 tells of a bug that no test found.
+Exit code 1 means a bug that no test found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _hunted(bugs: Iterable[Bug], parallel: int) -> Iterable[Bug]:
-    """Hunt each bug, and tell what came of it; yield the survivors."""
+    """Hunt each bug, and print the outcome; yield the survivors."""
     with ThreadPoolExecutor(parallel) as pool:
         for bug, (verdict, seconds, report) in pool.map(lambda it: (it, hunt(it)), bugs):
             print(f"{verdict.value:8} {seconds:4.0f} s  {bug.name} [{bug.file}]  {report}", flush=True)

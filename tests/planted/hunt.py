@@ -21,7 +21,7 @@ _SECONDS = 600
 
 
 class Verdict(Enum):
-    """What came of a bug.
+    """The outcome of a bug.
 
     Attributes:
         KILLED: a test failed.
@@ -42,8 +42,8 @@ class Bug:
         name: what goes wrong.
         trap: the mistake that it stands for.
         file: the file, from the package's folder.
-        old: what is there, once.
-        new: what is there instead.
+        old: the text to replace, which occurs once.
+        new: the replacement.
         tests: the tests that are to find it: files, or tests in files.
         seconds: within which the tests end without the bug.
     """

@@ -62,7 +62,7 @@ class Child:
         self.process.stdin.flush()
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; give its exit code, and what it said of errors."""
+        """Wait for its end; return its exit code, and what it said of errors."""
         output, errors = self.process.communicate(timeout=DEADLINE)
         self.said.extend((output or b"").decode().splitlines())
         return self.process.returncode, (errors or b"").decode()
@@ -87,7 +87,7 @@ def run(folder: Path, options: Options, **more: Any) -> tuple[int, str]:
 
 
 def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int = 3) -> None:
-    """Go on with the count in this process, to its end."""
+    """Continue with the count in this process, to its end."""
     folder.mkdir(exist_ok=True)
     every = 0.1 if every == 0 and size > Options.size else every
     Program(folder, Options(size=size, parallelism=parallelism, every=every)).runtime.execute()

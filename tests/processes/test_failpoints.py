@@ -29,7 +29,7 @@ TIMES = [1, 2, 3]
 
 
 def history(folder: Path, size: int = 100) -> int:
-    """Count a third of the numbers, and stop; give the id of the last snapshot."""
+    """Count a third of the numbers, and stop; return the id of the last snapshot."""
     Program(folder, Options(size=size, at=size // 3, do="stop")).runtime.execute()
     assert counted(folder) == len(emitted(folder)) > 0
     return newest(folder)

@@ -22,7 +22,7 @@ ALL = -1
 
 
 def place(folder: Path, seed: str, stop: int) -> dict[str, int]:
-    """Run the program, and give the worker of each key."""
+    """Run the program, and return the worker of each key."""
     code = f"from tests.processes.programs.placing import main; main({str(folder)!r}, {stop})"
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run(

@@ -31,7 +31,7 @@ SLOW = Options(size=SIZE, every=0.01, sleep=0.005)
 
 
 def assert_fenced(process: Child) -> str:
-    """Check that a process ended because another has its job; give what it said."""
+    """Check that a process ended because another has its job; return what it said."""
     code, errors = process.end()
     assert code == 1
     assert "malflow.errors.FencedError: job 'counting' was claimed by another run" in errors

@@ -113,7 +113,7 @@ def build(
     Args:
         dataflow: the dataflow.
         provider: what gives streams.
-        chunk: how many records a poll gives at most.
+        chunk: how many records a poll returns at most.
         result: what comes of it.
         source: makes the source of a step, where it is to be another one.
     """

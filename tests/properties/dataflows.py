@@ -79,7 +79,7 @@ class Draft:
         return self.draw(st.sampled_from(list(choices)))
 
     def add(self, kind: str, inputs: tuple[int, ...], arg: Any, *outputs: Traits, **more: Any) -> int:
-        """Add a step; give the number of its first output."""
+        """Add a step; return the number of its first output."""
         for index in inputs:
             self.readers[index] += 1
             if self.readers[index] > 1:
@@ -323,7 +323,7 @@ def early_window(draft: Draft, index: int) -> None:
 
 
 def late_window(draft: Draft, index: int) -> None:
-    """Generate epochs, and add the late records to windows of those on time, on one worker or behind an exchange.
+    """Generate epochs, and add the late records to windows of those on time, on one worker or after an exchange.
 
     The late records are named or found, and the revised results are a stream of their own or come with the others.
     """

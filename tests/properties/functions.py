@@ -373,7 +373,7 @@ def _swap(_: Any, value: Any, state: Any) -> Any:
 
 
 def _absorb(_: Any, value: Any, state: Any) -> Any:
-    """Keep a list that came in, and go on changing it: it is the operator's own."""
+    """Keep an input list, and continue to change it: it is the operator's own."""
     if state is not None:
         state.append(0)
     return (0 if state is None else len(state)), value if isinstance(value, list) else state

@@ -39,8 +39,8 @@ class Edit:
     Attributes:
         owner: the module or class that has it.
         name: its name.
-        old: what is there, once.
-        new: what is there instead.
+        old: the text to replace, which occurs once.
+        new: the replacement.
     """
 
     owner: Any

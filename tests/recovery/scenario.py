@@ -134,7 +134,7 @@ class Engine(Protocol):
     states: tuple[StateSpec, ...]
 
     def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> EngineRun:
-        """Claim the job, and go on from what it gives."""
+        """Claim the job, and continue from what it gives."""
 
     def observe(self, restored: RestoredState | None) -> Observed:
         """Compare what was restored with the model."""
@@ -153,7 +153,7 @@ class EngineRun(Protocol):
         """Take a snapshot."""
 
     def rescale(self, parallelism: int) -> None:
-        """Go on with another number of workers."""
+        """Continue with another number of workers."""
 
 
 def _place(key: str, parallelism: int) -> int:
@@ -436,7 +436,7 @@ class Process:
         self._world.ceiling = max(self._world.ceiling, self.position)
 
     def snapshot(self) -> str:
-        """Take a snapshot, and tell what came of it: "committed", "failed", or why the run ended."""
+        """Take a snapshot, and return the outcome: "committed", "failed", or why the run ended."""
         assert self.run is not None
         assert self.is_alive
         position, run = self.position, self.run
@@ -451,7 +451,7 @@ class Process:
         return problem
 
     def rescale(self, parallelism: int) -> None:
-        """Go on with another number of workers."""
+        """Continue with another number of workers."""
         assert self.run is not None
         self.run.rescale(parallelism)
 

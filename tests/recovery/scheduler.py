@@ -100,7 +100,7 @@ class Stepper:
             self._thread.join()
 
     def meet(self, call: Call) -> str:
-        """Stand before a call, on the thread that works; give the fault that it meets."""
+        """Stand before a call, on the thread that works; return the fault that it meets."""
         if self._left == 0 and not self._killed:
             self.waiting = call
             self._still.release()
@@ -410,7 +410,7 @@ class Process:
         self._settle()
 
     def run_to(self, operation: str, prefix: str) -> bool:
-        """Go on until before a call, and tell whether it came to that."""
+        """Continue until just before a call, and return whether that call was reached."""
         while (call := self.stepper.waiting) is not None:
             if operation in ("", call.operation) and call.key.startswith(prefix):
                 return True
@@ -418,7 +418,7 @@ class Process:
         return False
 
     def finish(self) -> None:
-        """Go on to the end of what was begun."""
+        """Continue to the end of what was begun."""
         while not self.stepper.is_idle:
             self.step(1000)
 
@@ -513,7 +513,7 @@ class Agenda:
         self._process, self._actions, self._snapshot = process, list(actions), snapshot
 
     def go_on(self, calls: int = 1 << 30) -> bool:
-        """Make some calls, and tell whether there are more."""
+        """Make some calls, and return whether there are more."""
         process = self._process
         while calls or process.stepper.is_idle:
             if not process.stepper.is_idle:
@@ -527,13 +527,13 @@ class Agenda:
 
 
 def interleave(old: tuple[str, ...], new: tuple[str, ...], *, before: int, most: int, old_first: bool = True) -> int:
-    """Pause one process before each of its calls, then the other before each of its own, and go on.
+    """Pause one process before each of its calls, then the other before each of its own, and continue.
 
     Args:
         old: what the process does that has the job, if any has.
         new: what the other one does.
         before: how many snapshots there are already; with none, there is not even a job.
-        most: before how many calls the second one stands still; after these it goes on to its end.
+        most: before how many calls the second one stands still; after these it continues to its end.
         old_first: whether the old process is the first to stand still.
 
     Returns:
@@ -558,7 +558,7 @@ def interleave(old: tuple[str, ...], new: tuple[str, ...], *, before: int, most:
 def _cross(
     old: tuple[str, ...], new: tuple[str, ...], first_calls: int, second_calls: int, *, before: int, old_first: bool
 ) -> tuple[bool, bool]:
-    """Interleave in one way, and tell whether each was within its actions where it stood still."""
+    """Interleave in one way, and return whether each was within its actions where it stood still."""
     world = World(growth=0.01)  # every other snapshot is a base
     try:
         if before:

@@ -178,7 +178,7 @@ def engine(kind: type[Toy | Real]) -> Toy | Real:
 
 @cache
 def beginning(setting: Setting, kind: type[Toy | Real]) -> tuple[dict[str, bytes], int]:
-    """Make what there is when a story begins, and tell up to which record it goes."""
+    """Make what there is when a story begins, and return the number of its last record."""
     objects: dict[str, bytes] = {}
     world = World(lambda: MemoryStore(objects), engine(kind), retain=setting.retain, growth=setting.growth)
     if setting.earlier:

@@ -36,7 +36,7 @@ LOG = "malflow.runtime"
 
 
 def hourly(source: Any, **options: Any) -> Callable[[Any], None]:
-    """Return a dataflow of windows of 60, behind an exchange."""
+    """Return a dataflow of windows of 60, after an exchange."""
 
     def build(provider: Any) -> None:
         stream = provider.new_stream().source("flights", source)

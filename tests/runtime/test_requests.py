@@ -366,7 +366,7 @@ def test_an_idle_run_answers_too() -> None:
     backend, collected = in_memory(), VecSink[Any, Any, Any]()
 
     class Waiting:
-        """A source that gives one record, and then nothing until it is told to end."""
+        """A source that emits one record, and then nothing until it is told to end."""
 
         given, ended = False, False
 

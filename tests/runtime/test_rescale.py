@@ -59,7 +59,7 @@ class Reader:
 
 
 class Scripted:
-    """A source whose parts give one row a tick each: the rows of a part, in order."""
+    """A source whose parts emit one row a tick each: the rows of a part, in order."""
 
     def __init__(self, rows: dict[Any, Sequence[Any]]) -> None:
         self.rows = rows
@@ -246,7 +246,7 @@ def test_nothing_shows_of_rescales_and_restarts(
 
 
 def _check_epochs(epochs: list[tuple[int, Any]], floor: Any, *, last: bool = False) -> Any:
-    """Check that all workers saw the same epochs, each once and beyond all before; give the last one."""
+    """Check that all workers saw the same epochs, each once and beyond all before; return the last one."""
     by_worker: dict[int, list[Any]] = defaultdict(list)
     for worker, epoch in epochs:
         by_worker[worker].append(epoch)

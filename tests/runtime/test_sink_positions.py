@@ -29,7 +29,7 @@ class Step(NamedTuple):
         fails_at: the number at which it fails.
         parallelism: how many workers there are.
         keeps: whether a snapshot is taken after each tick.
-        rescales_at: the number at which it is told to go on with another number of workers.
+        rescales_at: the number at which it is told to continue with another number of workers.
     """
 
     size: int

@@ -71,7 +71,7 @@ class Kafka(Server):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
         if shutil.which("java") is None:
             return "Java 17 is not installed"
         return None if _HOME.exists() else f"Kafka {VERSION} is not installed"

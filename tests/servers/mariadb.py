@@ -26,7 +26,7 @@ class MariaDB(Server):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
         return None if _program() else "Debian's package mariadb-server-core is not installed"
 
     @classmethod

@@ -45,7 +45,7 @@ class Postgres(Server):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
         return None if _binaries() else "Debian's package postgresql is not installed"
 
     @classmethod

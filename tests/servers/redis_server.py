@@ -21,7 +21,7 @@ class RedisServer(Server):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
         return None if shutil.which("redis-server") else "Debian's package redis-server is not installed"
 
     @classmethod

@@ -51,7 +51,7 @@ class Server(ABC):
     @classmethod
     @abstractmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
 
     @classmethod
     @abstractmethod

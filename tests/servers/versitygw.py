@@ -26,7 +26,7 @@ class Versitygw(Server):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Return what is not installed, or None if the server can be started."""
+        """Return the reason why the server cannot be started, such as a missing package, or None."""
         return None if _BINARY.exists() else f"versitygw {VERSION} is not installed"
 
     @classmethod

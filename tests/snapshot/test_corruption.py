@@ -55,7 +55,7 @@ def data_key(store: HookedStore, snapshot: int) -> str:
 
 
 def refusal_of(objects: dict[str, bytes], key: str, damaged: bytes | None) -> SnapshotCorrupt:
-    """Open a copy of a job with one damaged file, and give what is said."""
+    """Open a copy of a job with one damaged file, and return what is said."""
     store = HookedStore()
     store.objects = {**objects, key: damaged or b""}
     if damaged is None:

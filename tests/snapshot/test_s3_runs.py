@@ -84,7 +84,7 @@ class Place:
         **options: Any,
     ) -> list[int]:
         """Sum the odd and the even values of a source, take a snapshot after each value of its part x, and do
-        something before some of these values; give the values in their order.
+        something before some of these values; return the values in their order.
         """
         seen: VecSink[Any, Any, Any] = VecSink()
         hooks = dict(at or {})

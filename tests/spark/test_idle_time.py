@@ -72,7 +72,7 @@ plans = st.builds(
 def test_idle_time_is_the_same_as_in_one_thread(
     script: list[Step], bound: int, idle_after: int, per_part: bool, behind: bool, workers: int, faults: list[Plan]
 ) -> None:
-    """Also where tasks are repeated, in other processes; the generator may be behind an exchange."""
+    """Also where tasks are repeated, in other processes; the generator may be after an exchange."""
     polls = {part: [step.stamps if step.part == at else () for step in script] for at, part in enumerate(PARTS)}
     per_part = per_part and not behind
     options: dict[str, Any] = {"idle_after": timedelta(seconds=idle_after), "second": 1, "per_part": per_part}

@@ -29,7 +29,7 @@ def nowhere(_key: Any, workers: Sequence[int]) -> int:
 
 
 def ended(answer: Future[Any]) -> type[BaseException | None]:
-    """Wait until a future ends, and tell how."""
+    """Wait until a future ends, and return how."""
     try:
         return type(answer.exception(SECONDS))
     except CancelledError:

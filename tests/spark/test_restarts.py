@@ -112,7 +112,7 @@ def test_run_without_restore_begins_empty_even_after_a_failed_start(spark: Any, 
 
 
 def removing(folder: Path, always: bool) -> Callable[[Any], Any]:
-    """Remove the changes of all ticks before, and go on."""
+    """Remove the changes of all ticks before, and continue."""
 
     def remove(value: int) -> int:
         files = [it for it in folder.rglob("*") if it.is_file()]

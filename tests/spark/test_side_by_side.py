@@ -43,7 +43,7 @@ class Diary(StatelessSinkImpl[Any, Any, Any]):
 
 
 def writing(folder: Path, size: int, *, pause: float = 0.0) -> Any:
-    """Write numbers to diaries, behind an exchange."""
+    """Write numbers to diaries, after an exchange."""
     folder.mkdir()
 
     def slowly(value: int) -> int:

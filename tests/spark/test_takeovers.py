@@ -548,7 +548,7 @@ class CountedGzip(GzipFile):
 
 
 def test_a_compressed_file_is_read_once_by_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its readers move in each tick, and go on where they left off; those that have ended are not begun again."""
+    """Its readers move in each tick, and continue where they left off; those that have ended are not begun again."""
     monkeypatch.setitem(compr, "gzip", lambda file, mode: CountedGzip(fileobj=file, mode=mode))
     monkeypatch.setattr(lines, "CHUNK", 64)
     sizes = {"short": 40, "long": 400}

@@ -139,7 +139,7 @@ class Scheduled(StatefulLogic[Any, Any, Any, Any, Any]):
 
 
 def kept(provider: StreamProvider, *, how: str) -> None:
-    """Add up numbers, behind an exchange alone, or with something that makes a difference of the order or of runs."""
+    """Add up numbers, after an exchange alone, or with something that makes a difference of the order or of runs."""
     numbers = provider.new_stream().source("numbers", SingleIteratorSource([0]))
     keyed = numbers.key_distribute("key", lambda msg: msg.value % 5)
     if how == "joined":

@@ -34,7 +34,7 @@ class RunningSum:
         SingleThreadRuntime(self.build, persistence=backend, debug=True).execute()
 
     def run_until_done(self) -> int:
-        """Run again after each crash or error, until the source has ended for the second time; give the tries."""
+        """Run again after each crash or error, until the source has ended for the second time; return the tries."""
         for tries in range(1, 9):
             try:
                 self.run()

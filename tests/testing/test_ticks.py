@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 
 
 class Flow:
-    """Counts in windows of 10, with time that goes on after an hour of silence; and what it sent."""
+    """Counts in windows of 10, with time that advances after an hour of silence; and what it sent."""
 
     def __init__(self, source: Any, **options: Any) -> None:
         self.source = source

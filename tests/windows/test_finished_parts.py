@@ -29,7 +29,7 @@ def apart() -> int:
 
 
 def counted(source: ScriptedSource, late: VecSink[Any, Any, Any], results: VecSink[Any, Any, Any]) -> Any:
-    """Return a dataflow that counts in windows of 10, behind an exchange."""
+    """Return a dataflow that counts in windows of 10, after an exchange."""
 
     def build(provider: Any) -> None:
         stream = provider.new_stream().source("source", StatefulSource(source))

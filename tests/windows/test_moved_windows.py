@@ -49,7 +49,7 @@ keys = "abcdefgh"
 
 
 def records_of(script: list[list[int]]) -> dict[int, list[Any]]:
-    """Return the records of each part, a tick each; time goes on by one a record, with some disorder."""
+    """Return the records of each part, a tick each; time advances by one a record, with some disorder."""
     return {
         part: [
             Timed((keys[(3 * index + part + jitter) % len(keys)], (part, index)), 2 * index + jitter)

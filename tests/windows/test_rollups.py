@@ -49,7 +49,7 @@ bounds = st.sampled_from([0, 30, 3_000, 90_000]).map(lambda it: timedelta(second
 
 
 def _arriving(rows: Sequence[Any]) -> list[Item]:
-    """Return records whose timestamps go on by the steps of the rows, in seconds."""
+    """Return records whose timestamps advance by the steps of the rows, in seconds."""
     now, found = START, []
     for row in rows:
         if row is not PAUSE:

@@ -34,7 +34,7 @@ steps = scripts()
 
 
 class Flow:
-    """A dataflow over three parts, which counts in windows behind an exchange; and what it did, tick by tick."""
+    """A dataflow over three parts, which counts in windows after an exchange; and what it did, tick by tick."""
 
     def __init__(self, script: Sequence[Step], bound: int, **options: Any) -> None:
         polls: dict[str, list[Sequence[int]]] = {part: [] for part in PARTS}

@@ -103,7 +103,7 @@ class OneFile:
         """Resume at a position, truncating the file to it.
 
         Raises:
-            SinkFileError: if the file differs from what was written, or has other content that would be lost.
+            SinkFileError: if the file was replaced or changed, or has other content that would be lost.
         """
         if self._file is not None:
             self._file.close()

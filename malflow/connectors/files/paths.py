@@ -43,7 +43,7 @@ class InputFileError(MalflowError, OSError):
 
 
 class ReplacedFileError(InputFileError):
-    """A file is not the one that was read before."""
+    """A file was replaced or changed since it was read."""
 
     def __str__(self) -> str:
         return (
@@ -89,8 +89,8 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
 def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
     """Return the canonical name of a file.
 
-    For a local file this is the absolute path without protocol, links resolved; for others the store's path with the
-    first of its protocols. Names that a store distinguishes stay distinct: ``//`` and ``..`` are parts of a key.
+    For a local file this is the absolute path without protocol, with links resolved; for other files, the store's path
+    with the first of its protocols. Names that differ for a store stay distinct: ``//`` and ``..`` are parts of a key.
     """
     if _is_chained(path):
         return path

@@ -112,7 +112,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
         Raises:
             BadRecord: if the next record cannot be read and `on_error` is ``"raise"``.
-            InputFileError: if the file is missing, damaged, or not the one that was read before.
+            InputFileError: if the file is missing, damaged, or replaced since it was read.
         """
         try:
             return self._next_batch(limit)

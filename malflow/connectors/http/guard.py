@@ -16,7 +16,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOG = logging.getLogger("malflow.http")
 _KEPT, _KEPT_AT_ONCE = 3, 32
-"""Connections may take one in so many of the process's file descriptors; snapshots need others."""
+"""The share of the process's file descriptors for connections, as a divisor; snapshots need others."""
 
 _AT_ONCE = 128
 

@@ -21,7 +21,7 @@ class _Received:
 
 
 class Inbox:
-    """A bounded queue between the thread of a server and that of a run.
+    """A bounded queue between the threads of a server and a run.
 
     Args:
         most: the maximum number of records, including those read and not acknowledged.

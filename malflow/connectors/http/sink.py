@@ -54,7 +54,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             values that returns bytes.
         headers: sent with each request, such as ``Authorization``.
         delivery: see above.
-        formatter: returns what to send for a message; by default its value.
+        formatter: returns the value to send for a message; by default its value.
         method: the HTTP method.
         retries: how often to retry a request; 8 retries take about 2 minutes.
         timeout: seconds to wait for a connection, and for the whole head of the response.
@@ -140,7 +140,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         return tuple((str(uuid4()), body) for body in bodies) or None
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Send requests with the keys of their preparation.
+        """Send requests with the idempotency keys chosen by `prepare`.
 
         Raises:
             HttpSinkError: if the server rejects one.

@@ -15,7 +15,7 @@ Part: TypeAlias = tuple[str, int]
 
 ANOTHER_HISTORY = (
     "it has other records than those that were read: the broker lost the end of its log, or was restored from an older "
-    "copy, and others were written since"
+    "copy, and new records were written since"
 )
 
 _FULL_MESSAGES = 16_384

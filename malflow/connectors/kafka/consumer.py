@@ -270,7 +270,7 @@ class SharedConsumer:
             buffer.error = error
 
     def _handle(self, buffer: Buffer) -> None:
-        """Raise the error that stopped a partition, or continue where the user chose."""
+        """Raise the error that stopped a partition, or continue according to `on_data_loss`."""
         error, reason = buffer.error, buffer.lost
         if reason is None and error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             doubted = buffer.doubted

@@ -54,7 +54,7 @@ class KafkaRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How messages are read."""
+    """Options for reading messages."""
 
     decoder: Decoder[Any]
     key_decoder: Decoder[Any]

@@ -47,7 +47,7 @@ MISSING = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""Errors that say that a topic may be gone."""
+"""Errors that suggest that a topic is gone."""
 
 
 class Topic(NamedTuple):
@@ -63,7 +63,7 @@ class Topic(NamedTuple):
 
 
 def describe_known(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic]:
-    """Return topics, all of which must exist.
+    """Describe topics; all of them must exist.
 
     Raises:
         KafkaFailed: if one does not exist, or the servers do not answer.
@@ -76,7 +76,7 @@ def describe_known(settings: ClientSettings, topics: Sequence[str]) -> dict[str,
 
 
 def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic]:
-    """Return those of the topics that exist.
+    """Describe topics, without those that do not exist.
 
     Raises:
         KafkaFailed: if the servers do not answer, or refuse the connection.

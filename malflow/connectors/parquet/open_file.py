@@ -69,7 +69,7 @@ class RowBatch(NamedTuple):
     numbers: list[int] | None
 
     def indices(self, start: int, stop: int) -> Sequence[int]:
-        """Return the numbers of the rows from place `start` to `stop` of the batch."""
+        """Return the numbers of the rows from `start` to `stop` of the batch."""
         return range(self.start + start, self.start + stop) if self.numbers is None else self.numbers[start:stop]
 
 

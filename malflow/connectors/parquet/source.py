@@ -106,7 +106,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         """Return the next records of a row group, at most `limit`.
 
         Raises:
-            InputFileError: if the file is missing, damaged, not the one that was read before, or lacks a column.
+            InputFileError: if the file is missing, damaged, or replaced since it was read, or lacks a column.
         """
         try:
             batch = self._next_batch()

@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to copy, and how: tables of a publication, columns left as text, the number of rows in a page."""
+    """The scope of a copy: tables of a publication, columns left as text, the number of rows in a page."""
 
     tables: tuple[Table, ...]
     publication: str
@@ -129,7 +129,7 @@ class CopyReader:
 
 
 def begin_copy(server: PostgresServer, slot: str, wanted: Wanted) -> tuple[int, CopyReader]:
-    """Create the slot, and a reader of the tables as of that moment; return where the slot's stream begins.
+    """Create the slot, and a reader of the tables as of that moment; return the start of the slot's stream.
 
     The tables are locked against truncation while they are read, as by pg_dump: a truncated table looks empty to older
     snapshots too. If a table was truncated before it was locked, the slot is created again.

@@ -112,7 +112,7 @@ class Ledger:
         connection.execute(self._sql(update), (transaction, self._owner.job, self._owner.sink))
 
     def _columns(self, connection: Connection) -> frozenset[str]:
-        """Return the columns of the table; none if it does not exist, or the role may not read it."""
+        """Return the columns of the table; empty if it does not exist, or the role may not read it."""
         found = connection.execute(_COLUMNS, (self._table.as_string(connection),)).fetchone()
         return frozenset(found[0] if found is not None else ())
 

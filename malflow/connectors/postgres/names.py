@@ -1,4 +1,4 @@
-"""Names of tables and columns: as SQL, and as they are shown."""
+"""Names of tables and columns, for statements and for messages."""
 
 from __future__ import annotations
 

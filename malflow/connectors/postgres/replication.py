@@ -140,9 +140,10 @@ class ReplicationStream:
 
 
 def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -> tuple[int, str]:
-    """Create a slot on a replication connection; return where its stream begins, and a snapshot's name of that moment.
+    """Create a slot on a replication connection; return the start of its stream and the name of a snapshot.
 
-    The snapshot is valid until the connection's next command, or its end.
+    The snapshot shows the database at the start of the stream. It is valid until the connection's next command, or its
+    end.
     """
     command = f"CREATE_REPLICATION_SLOT {_quoted(slot)} LOGICAL pgoutput (SNAPSHOT 'export')"
     result = connection.pgconn.exec_(command.encode())

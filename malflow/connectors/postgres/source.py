@@ -142,7 +142,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """The query with its columns; the columns of the key, with their types as SQL, and which are read as text."""
+    """The query and its columns; the columns of the key, their types as SQL, and whether each is read as text."""
 
     select: sql.Composable
     names: tuple[str, ...]

@@ -33,7 +33,7 @@ class Snapshot(NamedTuple):
         return cls(int(xmin), int(xmax), frozenset(map(int, running.split(","))) if running else frozenset(), lsn, time)
 
     def shows(self, xid: int) -> bool:
-        """Whether the effects of a committed transaction are visible; `xid` has the 32 bits of the stream."""
+        """Whether the effects of a committed transaction are visible; `xid` is its 32-bit id in the stream."""
         behind = (xid - self.xmin) % _XIDS
         if behind >= _XIDS // 2:
             return True  # before xmin
@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
         return full < self.xmax and full not in self.running
 
     def plain(self) -> tuple[Any, ...]:
-        """Return it as plain values."""
+        """Convert to plain values, for positions."""
         return self.xmin, self.xmax, tuple(sorted(self.running)), self.lsn, self.time.isoformat()
 
     @classmethod
@@ -83,7 +83,7 @@ class TableCopy:
             self.ranges.append((snapshot, ()))
 
     def plain(self) -> tuple[Any, ...]:
-        """Return it as plain values."""
+        """Convert to plain values, for positions."""
         return self.files, tuple(self.ranges), self.done
 
 
@@ -120,7 +120,7 @@ class CopyState:
         return max((snapshot.lsn for snapshot in self.snapshots), default=0) if len(self.snapshots) > 1 else 0
 
     def plain(self) -> tuple[Any, ...]:
-        """Return it as plain values."""
+        """Convert to plain values, for positions."""
         tables = tuple((name, table.plain()) for name, table in self.tables.items())
         return tables, tuple(snapshot.plain() for snapshot in self.snapshots)
 

@@ -29,8 +29,8 @@ _FIXED = {
     "protocol": "replies are read as RESP2 shapes them",
     "legacy_responses": "replies are read as RESP2 shapes them",
     "decode_responses": "replies are bytes; use decode= or encode=",
-    "cache": "what is read must be the server's",
-    "cache_config": "what is read must be the server's",
+    "cache": "reads must come from the server",
+    "cache_config": "reads must come from the server",
 }
 _SECRETS = ("password", "ssl_password")
 

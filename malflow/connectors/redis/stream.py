@@ -123,7 +123,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         return None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Return the records of the next entries, at most `limit`; none while the server can't be reached.
+        """Return the records of the next entries, up to `limit`; nothing while the server can't be reached.
 
         Raises:
             RedisDataLost: if entries were lost before they were read.

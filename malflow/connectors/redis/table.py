@@ -86,7 +86,7 @@ class RedisTable:
         return str(policy.get("appendonly")) == "yes" and str(policy.get("appendfsync")) == "always"
 
     def eviction(self) -> str | None:
-        """Return the policy by which the server evicts keys that never expire; None if it has none, or unknown."""
+        """Return the policy by which the server evicts keys that never expire; None if it never does, or unknown."""
         try:
             answer: Any = self._connected().config_get("maxmemory-policy")
         except redis.ResponseError:

@@ -35,7 +35,7 @@ def sink(
 ) -> SqlSink:
     """Return a sink of the table that the path ends with; the database precedes it.
 
-    The options are those of `SqlSink`; `driver` is what stands in the query of a URL of SQLAlchemy's, as in
+    The options are the same as for `SqlSink`; `driver` has the query parameters of the SQLAlchemy URL, as in
     ``?driver.charset=utf8mb4``.
 
     Raises:

@@ -35,7 +35,7 @@ _PACKAGES = {
     "mysqlconnector": "mysql-connector-python",
     "psycopg": "'psycopg[binary]'",
 }
-"""The packages of drivers, where their names differ."""
+"""The packages of drivers whose names differ."""
 
 _PERMANENT = re.compile(
     r"access denied|authentication|password|no pg_hba|does not exist|unknown database|unable to open|not permitted"

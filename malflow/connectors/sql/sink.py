@@ -124,7 +124,7 @@ class SqlSink(LedgerSink):
             self._try_to_write(partial(self._write_and_undo, pending), handle[2])
 
     def _write_and_undo(self, handles: Sequence[Handle]) -> None:
-        """Write transactions, and undo that."""
+        """Write transactions, and roll back."""
         writer, _ = self._made_writer()
         try:
             with self._database.transaction(undo=True) as connection:
@@ -134,7 +134,7 @@ class SqlSink(LedgerSink):
                     for batch in plain:
                         writer.write(connection, RowBatch(*batch), strict=True)
         except exc.IntegrityError as error:
-            if not _FOREIGN.search(str(error.orig)):  # another sink may have yet to write what it refers to
+            if not _FOREIGN.search(str(error.orig)):  # another sink may have yet to write the referenced row
                 raise
 
     def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
@@ -151,7 +151,7 @@ class SqlSink(LedgerSink):
             self._confirmed.note(transaction)
 
     def _check_ledger(self) -> None:
-        """Check that the ledger is there: a database of before it was made lacks all that was committed."""
+        """Check that the ledger exists: a backup from before its creation lacks all committed rows."""
         with self._database.transaction() as connection:
             if not self._ledger().exists(connection):
                 self._confirmed.check(0)
@@ -180,7 +180,7 @@ class SqlSink(LedgerSink):
         self._database.retry(attempt, self._writing)
 
     def _refused(self, batches: Sequence[PlainBatch], error: Exception) -> SqlError:
-        """Return an error that names the first row which is refused by itself, if there is one."""
+        """Return an error that names the first row that the table rejects on its own, if there is one."""
         if isinstance(error, exc.ProgrammingError) or (isinstance(error, exc.DBAPIError) and error.statement is None):
             return self._database.failure(self._writing, error)
         writer, _ = self._made_writer()

@@ -21,7 +21,7 @@ from malflow.errors import short_repr
 __all__ = ["ValueChecks"]
 
 Check: TypeAlias = Callable[[Any], str | None]
-"""Return the fault of a value, or None."""
+"""Returns the problem with a value, or None."""
 
 _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.Boolean, (bool, Integral), "a boolean"),
@@ -85,7 +85,7 @@ class ValueChecks:
         """Check the rows of a batch.
 
         Raises:
-            SqlError: naming the column, the value, and the row.
+            SqlError: if a value does not fit; the error names the column, the value and the row.
         """
         if batch.operation == "merge":
             deleted = [row for row in batch.rows if row[0]]
@@ -230,7 +230,7 @@ def _unlike_json(value: Any) -> str | None:
 
 
 def _unlike_datetime(value: datetime) -> str | None:
-    """Return the fault of a datetime of pandas, or None."""
+    """Return the problem with a pandas datetime, or None."""
     if value != value:  # noqa: PLR0124 - NaT
         return "is not a time; write None"
     if getattr(value, "nanosecond", 0):
@@ -262,7 +262,7 @@ def _of_bytes(length: int) -> Check:
 
 
 def _unlike_float(value: Any) -> str | None:
-    """Return the fault of a value that SQLite, whose numbers are floats, would not keep exactly."""
+    """Return the problem with a value that SQLite, whose numbers are floats, would not keep exactly."""
     if value != value:  # noqa: PLR0124 - NaN
         return "would be stored as NULL by SQLite"
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:

@@ -16,7 +16,7 @@ Staged: TypeAlias = tuple[str, ...]
 """The data with which any process can publish a file: its name and, on S3, the upload and the ETags of its parts."""
 
 LOST = (
-    "was prepared by an earlier run, and is gone: neither the staged file nor '%s' is there. If a reader has moved it, "
+    "was prepared by an earlier run, and is gone: neither the staged file nor '%s' exists. If a reader has moved it, "
     "put it back; if it was deleted, start from restore=None, or pass recovery='previous', sinks='accept_duplicates'"
 )
 """The problem of a staged file that is gone."""

@@ -25,7 +25,7 @@ def store() -> Iterator[Any]:
 
 
 def drain(source: Any, state: Any = None) -> tuple[list[Any], Any]:
-    """Read the one file of a source to its end; give the values and the last position."""
+    """Read the one file of a source to its end; return the values and the last position."""
     [part] = source.list_parts()
     partition = source.build_part(part, state)
     values: list[Any] = []

@@ -48,7 +48,7 @@ class Job:
         return parked(PROGRAM, *self.arguments(), point=point)
 
     def finish(self) -> None:
-        """Run it to the end of what is there."""
+        """Run to the current end of the input."""
         run_child(PROGRAM, *self.arguments(), "ends")
 
     def check(self) -> None:

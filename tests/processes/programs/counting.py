@@ -155,14 +155,14 @@ def say(word: str) -> None:
 
 
 def fork(program: Program) -> None:
-    """Go on twice: as the parent, which waits for the child, and as the child."""
+    """Continue twice: as the parent, which waits for the child, and as the child."""
     child = os.fork()
     if child:
         say(f"child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
 
 
 def until_broken() -> None:
-    """Go on saying something until nobody is there to read it."""
+    """Print something until it is no longer read."""
     while True:
         say("is anybody there?")
         time.sleep(0.002)

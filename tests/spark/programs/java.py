@@ -67,7 +67,7 @@ def ask(runtime: SparkRuntime, answers: list[Future[Any]]) -> None:
 
 
 def raised(call: Callable[[], object]) -> list[str]:
-    """Call something, and tell what it raises."""
+    """Call something, and return what it raises."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - it is told

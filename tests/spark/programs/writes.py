@@ -83,7 +83,7 @@ def _kill_executor(options: Options) -> None:
 
 
 def _outlive_executor(options: Options) -> None:
-    """Kill the executor, and go on when the run is over."""
+    """Kill the executor, and continue when the run is over."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark would have it end
     os.kill(_executor(), signal.SIGKILL)
     deadline = time.monotonic() + _SECONDS
