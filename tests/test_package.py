@@ -17,12 +17,23 @@ import malflow.patterns
 import malflow.sinks
 import malflow.snapshot
 import malflow.sources
+import malflow.store
 from malflow.sinks import VecSink
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 
 
 @pytest.mark.parametrize(
-    "module", [malflow, malflow.agg, malflow.events, malflow.patterns, malflow.sources, malflow.sinks, malflow.snapshot]
+    "module",
+    [
+        malflow,
+        malflow.agg,
+        malflow.events,
+        malflow.patterns,
+        malflow.sources,
+        malflow.sinks,
+        malflow.snapshot,
+        malflow.store,
+    ],
 )
 def test_all_is_sorted_and_complete(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]

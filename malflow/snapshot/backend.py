@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
+from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, short_repr
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.evolution import check_definitions, check_shapes, match_states
@@ -19,7 +20,7 @@ from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.states.kinds import StateSpec
-from malflow.store.contract import KeyMissing, Store
+from malflow.store.contract import KeyMissing, Store, require_store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
@@ -31,14 +32,14 @@ _LARGEST_JOB_FILE = 4096
 
 
 class FsspecBackend:
-    """Stores the state of a job as incremental snapshots below a path or URL.
+    """Stores the state of a job as incremental snapshots below a path or URL, or in a store of your own.
 
     Only one run at a time can work on a job: the one that started last. Snapshots are immutable files, verified
     whenever they are read; a damaged one is never loaded.
 
     Args:
-        url: a local path or an fsspec URL: ``s3://bucket/prefix``, ``memory://name``, ...
-        job: the job's name, which becomes a folder below the URL.
+        url: a local path or an fsspec URL: ``s3://bucket/prefix``, ``memory://name``, ...; left out with `store`.
+        job: the job's name, which becomes a folder below the URL. A store of your own holds one job.
         storage_options: options of the file system, such as credentials; secrets are not pickled.
         retain: the number of snapshots to retain; older ones are deleted.
         compression: ``"lz4"`` or ``"none"``.
@@ -54,6 +55,8 @@ class FsspecBackend:
         tolerate_failures_for: how long snapshots may keep failing before the run ends. A failed snapshot is retried
             after a second, then after two, four, and so on up to a minute.
         filesystem: an fsspec file system to use instead of the one named by the URL.
+        store: a store of your own instead of a URL: see `malflow.store.Store`. On Spark it must be possible to pickle
+            it.
 
     Raises:
         GraphError: if an argument is invalid, or unsigned pickles would be loaded from where others may write.
@@ -64,7 +67,7 @@ class FsspecBackend:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         job: str = "default",
         storage_options: Mapping[str, Any] | None = None,
@@ -78,11 +81,17 @@ class FsspecBackend:
         retry_for: timedelta = timedelta(seconds=30),
         tolerate_failures_for: timedelta = timedelta(minutes=10),
         filesystem: Any = None,
+        store: Store | None = None,
     ) -> None:
         self.job = check_job(job)
         self._options = dict(storage_options or {})
         self._filesystem = filesystem
-        self._url = check_place(url, self._options, filesystem)
+        self.own_store = store
+        if store is None:
+            self._url = check_place(url, self._options, filesystem)
+        else:
+            _check_own(store, url, storage_options, filesystem, allow_unsafe_single_writer)
+            self._url = ""
         self._codec = codec_of(codec)
         self._signer = Signer.of(signing_key)
         self._unsigned = allow_unsigned_pickle
@@ -147,7 +156,7 @@ class FsspecBackend:
     @property
     def is_in_memory(self) -> bool:
         """Whether the store is in the memory of this process, which no other process reaches."""
-        return self._url.startswith("memory:")
+        return self.own_store is None and self._url.startswith("memory:")
 
     def manifest_log(self) -> ManifestLog:
         """Return the manifests and data files of the job, for reading."""
@@ -157,6 +166,11 @@ class FsspecBackend:
         manifest_log = self.manifest_log()
         if open_or_create_job(manifest_log, self._environment, self._refuse_nested):
             return manifest_log
+        if self.own_store is not None:
+            raise SnapshotError(
+                f"{self._shown_url()} overwrites existing objects, so two runs of one job could destroy each other's "
+                "snapshots; let put_new() raise KeyExists if the key exists, and check it with assert_store()"
+            )
         if not self._unsafe:
             raise SnapshotError(
                 f"the store at {self._shown_url()} overwrites existing objects, so two runs of one job could destroy "
@@ -171,6 +185,8 @@ class FsspecBackend:
         Raises:
             SnapshotError: if it is, naming both.
         """
+        if self.own_store is not None:
+            return
         protocol, mark, path = self._url.rpartition("://")
         steps = path.rstrip("/").split("/")
         for count in range(len(steps), 0, -1):
@@ -200,6 +216,8 @@ class FsspecBackend:
         )
 
     def _store(self, *, exclusive: bool) -> Store:
+        if self.own_store is not None:
+            return self.own_store
         root = self._url if self._url.endswith("://") else f"{self._url.rstrip('/')}/"
         folder = f"{root}{self.job}"
         return open_store(folder, self._options, filesystem=self._filesystem, exclusive=exclusive, private=self._trusts)
@@ -211,7 +229,7 @@ class FsspecBackend:
 
     def _check_codec(self) -> None:
         if self._trusts:
-            if is_private(self._url, self._filesystem):
+            if self.own_store is None and is_private(self._url, self._filesystem):
                 return
             raise GraphError(
                 f"loading a pickle can execute code, and others may be able to write to {self._shown_url()}; "
@@ -219,7 +237,7 @@ class FsspecBackend:
             )
 
     def _shown_url(self) -> str:
-        return self._redacted(self._url)
+        return self._redacted(self._url) if self.own_store is None else short_repr(self.own_store)
 
     def _redacted(self, url: str) -> str:
         return redacted(url, secrets_in(self._options, url))
@@ -234,7 +252,8 @@ class FsspecBackend:
         return state
 
     def __repr__(self) -> str:
-        return f"FsspecBackend({self._shown_url()!r}, job={self.job!r})"
+        place = repr(self._shown_url()) if self.own_store is None else f"store={self._shown_url()}"
+        return f"FsspecBackend({place}, job={self.job!r})"
 
 
 class _Authenticator:
@@ -259,6 +278,21 @@ class _Authenticator:
 
 
 _UNSIGNED_HINT = "allow_unsigned_pickle=True accepts it"
+
+
+def _check_own(store: Store, url: object, storage_options: object, filesystem: object, unsafe: bool) -> None:
+    """Check a store of the user's, and that nothing is passed with it that belongs to a URL.
+
+    Raises:
+        GraphError: if it is not a store, or another place is named as well.
+    """
+    if isinstance(store, str | os.PathLike):
+        raise GraphError(f"store needs an object of your own; got {short_repr(store)}; pass it as url")
+    require_store(store, "store")
+    given = {"url": url, "storage_options": storage_options, "filesystem": filesystem}
+    for name, value in {**given, "allow_unsafe_single_writer": unsafe or None}.items():
+        if value is not None:
+            raise GraphError(f"{name} and store are mutually exclusive; pass one of them")
 
 
 def _seconds(name: str, duration: object) -> float:

@@ -6,9 +6,19 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from malflow.errors import StoreError
+from malflow.errors import GraphError, StoreError, offers, require_arguments, require_methods, short_repr
 
-__all__ = ["KeyExists", "KeyMissing", "Store", "Transient", "UnknownOutcome", "is_key", "require_folder", "require_key"]
+__all__ = [
+    "KeyExists",
+    "KeyMissing",
+    "Store",
+    "Transient",
+    "UnknownOutcome",
+    "is_key",
+    "require_folder",
+    "require_key",
+    "require_store",
+]
 
 
 class KeyExists(Exception):
@@ -40,7 +50,11 @@ class Store(Protocol):
     `UnknownOutcome`. KeyboardInterrupt and other BaseExceptions pass through. They never leave a partial object, but
     the outcome of an interrupted `put_new` is unknown, as after `UnknownOutcome`.
 
-    A store is thread-safe.
+    A store is thread-safe. On Spark it is pickled to the tasks that write data files, and must reach the same place
+    there: leave connections out with ``__getstate__``, and open them when they are first used. An exception that is not
+    named below ends the run.
+
+    `malflow.testing.assert_store` checks all of this.
     """
 
     def put_new(self, key: str, data: bytes) -> None:
@@ -88,6 +102,15 @@ class Store(Protocol):
         """
 
 
+_METHODS = {
+    "put_new": ("key", "data"),
+    "get": ("key", "limit"),
+    "list": ("prefix",),
+    "delete": ("key",),
+    "sweep": ("prefix", "dead"),
+}
+_CONTRACT = "malflow.store.Store says what each method does"
+
 _COMPONENT = r"[A-Za-z0-9-][A-Za-z0-9.-]*"
 _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 
@@ -109,6 +132,20 @@ def require_key(key: str) -> None:
     """
     if not is_key(key):
         raise StoreError(f"{key[:80]!r} is not a valid key of a store; nothing was touched")
+
+
+def require_store(store: object, wanted_by: str) -> None:
+    """Check that an object has the methods of a store.
+
+    Raises:
+        GraphError: if one is missing, or does not take the arguments that it is called with.
+    """
+    lacking = [f"{name}({', '.join(_METHODS[name])})" for name in _METHODS if not offers(store, name)]
+    if lacking and not isinstance(store, type):
+        raise GraphError(f"{wanted_by} needs a store; {short_repr(store)} has no {', '.join(lacking)}; {_CONTRACT}")
+    require_methods(store, wanted_by, _METHODS)
+    for name, arguments in _METHODS.items():
+        require_arguments(getattr(store, name), wanted_by, arguments, _CONTRACT)
 
 
 def require_folder(prefix: str) -> None:

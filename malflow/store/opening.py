@@ -68,7 +68,7 @@ def open_store(
     return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
 
 
-def check_place(url: str | os.PathLike[str], options: Mapping[str, Any], filesystem: Any = None) -> str:
+def check_place(url: str | os.PathLike[str] | None, options: Mapping[str, Any], filesystem: Any = None) -> str:
     """Check the spelling of the path or URL of a store.
 
     Returns:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
     from malflow.testing.sink_laws import assert_sink
     from malflow.testing.source_laws import assert_source
+    from malflow.testing.store_laws import assert_store
 
 __all__ = [
     "CRASH",
@@ -39,6 +40,7 @@ __all__ = [
     "assert_exactly_once",
     "assert_sink",
     "assert_source",
+    "assert_store",
 ]
 
 _ROOMS = {
@@ -47,6 +49,7 @@ _ROOMS = {
     "faults": ("Call", "Fault", "FaultyFileSystem"),
     "sink_laws": ("assert_sink",),
     "source_laws": ("assert_source",),
+    "store_laws": ("assert_store",),
     "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
 }
 _LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for name in names}

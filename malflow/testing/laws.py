@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -12,7 +14,7 @@ from malflow.diagnostics import short_repr
 from malflow.errors import GraphError, error_text
 from malflow.testing.likeness import likeness
 
-__all__ = ["Laws"]
+__all__ = ["Laws", "in_a_thread"]
 
 
 class Laws:
@@ -91,3 +93,17 @@ class Laws:
             f"{short_repr(expected[at]) if at < len(expected) else 'nothing'}, got "
             f"{short_repr(got[at]) if at < len(got) else 'nothing'}",
         )
+
+
+def in_a_thread(call: Callable[[], object]) -> Future[object]:
+    """Call a function on a thread for which nobody has to wait."""
+    future: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets as chance
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
@@ -24,7 +22,7 @@ from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl, is_tra
 from malflow.snapshot.backend import FsspecBackend
 from malflow.streams.stream import StreamProvider
 from malflow.testing.crash import Crash
-from malflow.testing.laws import Laws
+from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.likeness import likeness
 from malflow.testing.scripted import PAUSE, ScriptedSource
 
@@ -477,7 +475,7 @@ class _SinkSuite:
         values = self._write("frozen", sink)
         handle = self._prepare("frozen", sink, 1)
         with freeze():
-            done = _in_a_thread(lambda: sink.commit([handle]))
+            done = in_a_thread(lambda: sink.commit([handle]))
             time.sleep(_SHORTLY)
         with self._laws.of("frozen"):
             done.result(timeout)
@@ -485,7 +483,7 @@ class _SinkSuite:
         values = self._write("frozen", sink)
         handle = self._prepare("frozen", sink, 2)
         with freeze():
-            done = _in_a_thread(lambda: sink.commit([handle]))
+            done = in_a_thread(lambda: sink.commit([handle]))
             try:
                 raised = done.exception(timeout)
             except TimeoutError:
@@ -622,17 +620,3 @@ def _write_batch(sink: Any, keys: Sequence[Any], values: Sequence[Any], timestam
         return
     for key, value, timestamp in zip(keys, values, timestamps, strict=True):
         sink.sink(DataMessage(key, value, timestamp))
-
-
-def _in_a_thread(call: Callable[[], object]) -> Future[object]:
-    """Call a function on a thread for which nobody has to wait."""
-    future: Future[object] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future

@@ -25,7 +25,9 @@ class _Opened:
         self.jobs: dict[Any, tuple[FsspecBackend, Sequence[StateSpec], RestoreOptions]] = {}
 
     def note(self, backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreOptions) -> None:
-        if type(backend) is FsspecBackend and is_private(backend._url, backend._filesystem):
+        if type(backend) is not FsspecBackend or backend.own_store is not None:
+            return
+        if is_private(backend._url, backend._filesystem):
             key = backend._url, backend.job, id(backend._filesystem)
             self.jobs.pop(key, None)
             self.jobs[key] = backend, states, start

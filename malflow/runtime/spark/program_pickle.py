@@ -7,10 +7,10 @@ from typing import Any
 
 from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
-from malflow.errors import GraphError
+from malflow.errors import GraphError, short_repr
 from malflow.runtime.spark.driver_sinks import with_sink_proxies
 
-__all__ = ["check_sources", "payload"]
+__all__ = ["check_sources", "check_store", "payload"]
 
 
 def check_sources(program: Program) -> None:
@@ -29,6 +29,23 @@ def check_sources(program: Program) -> None:
                 operator=source.name,
                 location=vertex.location,
             )
+
+
+def check_store(store: object) -> None:
+    """Check that a store of the user's can be pickled, for the tasks that write data files.
+
+    Raises:
+        GraphError: if it can't.
+    """
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    try:
+        cloudpickle.dumps(store, 5)
+    except Exception as error:
+        raise GraphError(
+            f"store {short_repr(store)} can't run on Spark: {type(error).__name__}: {error}; it is pickled to tasks "
+            "that write data files: leave connections out with __getstate__, and open them when they are first used"
+        ) from error
 
 
 def payload(program: Program, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> bytes:

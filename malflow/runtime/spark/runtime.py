@@ -21,7 +21,7 @@ from malflow.runtime.spark.driver_sinks import check_sinks
 from malflow.runtime.spark.folder_owner import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.main_module import pickled_classes
-from malflow.runtime.spark.program_pickle import check_sources
+from malflow.runtime.spark.program_pickle import check_sources, check_store
 from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
@@ -192,6 +192,8 @@ class SparkRuntime(Runtime):
         persistence, scratch = self._options.persistence, self._options.scratch
         if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
             raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")
+        if isinstance(persistence, FsspecBackend) and persistence.own_store is not None:
+            check_store(persistence.own_store)
         if str(scratch).startswith("memory:"):
             raise GraphError(
                 f"scratch={scratch!r} is in the memory of one process, but Spark has several; use a folder"
