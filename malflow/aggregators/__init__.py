@@ -1,1 +1,1 @@
-"""Aggregators, and the loops that are generated from them; `malflow.agg` is their public face."""
+"""Aggregators, and the loops generated from them; `malflow.agg` is their public interface."""

@@ -1,4 +1,4 @@
-"""Checks of the contract of aggregators, which cost too much to run always: ``debug=True`` on a runtime."""
+"""Checks of the contract of aggregators, too slow for production: ``debug=True`` on a runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WATCHED = 10_000
 
 
 class Watch:
-    """A record of the contents of accumulators, by which unexpected changes are found.
+    """A record of the contents of accumulators, for detecting unexpected changes.
 
     Args:
         aggregators: the aggregators of the kernel.
@@ -33,13 +33,13 @@ class Watch:
         self._noted: OrderedDict[int, tuple[Any, list[Any]]] = OrderedDict()  # the accumulator keeps its id in use
 
     def note(self, acc: Any) -> None:
-        """Record the look of an accumulator; the oldest records are dropped."""
+        """Record the content of an accumulator; the oldest records are dropped."""
         self._noted[id(acc)] = (acc, self._looks(acc))
         if len(self._noted) > _WATCHED:
             self._noted.popitem(last=False)
 
     def verify(self, acc: Any) -> None:
-        """Check that an accumulator looks as it did when it was noted.
+        """Check that an accumulator has not changed since it was recorded.
 
         Raises:
             ValueError: if it does not.
@@ -49,7 +49,7 @@ class Watch:
             self._compare(acc, looks, "something else changed its accumulator, or a value in it; aggregate copies")
 
     def unchanged(self, method: str, call: Callable[[], Any], *accs: Any) -> Any:
-        """Call a function of some accumulators; check that it changes none.
+        """Call a function of some accumulators, and check that it mutates none of them.
 
         Raises:
             ValueError: if it does.
@@ -102,7 +102,7 @@ class Watch:
 
 
 def _leaves(aggregator: Slotted[Any, Any, Any]) -> Iterator[Slotted[Any, Any, Any]]:
-    """Yield the aggregators of which one consists."""
+    """Yield the elementary aggregators of an aggregator."""
     if isinstance(aggregator, Several):
         for part in aggregator.parts:
             yield from _leaves(slotted(part))
@@ -113,5 +113,5 @@ def _leaves(aggregator: Slotted[Any, Any, Any]) -> Iterator[Slotted[Any, Any, An
 def _look(state: Any) -> bytes | str:
     try:
         return pickle.dumps(state)
-    except Exception:  # noqa: BLE001 - what cannot be pickled is compared by its text
+    except Exception:  # noqa: BLE001 - an object that can't be pickled is compared by its text
         return short_repr(state)

@@ -17,11 +17,11 @@ class Aggregator(Generic[V_contra, A, R_co]):
     """Combines any number of values into one result, through an accumulator of plain data.
 
     Derive from it for an aggregation that `malflow.agg` does not offer; `malflow.agg.fold` does the same with
-    functions. An instance must not change, since all workers share it: keep what changes in the accumulator, which is
+    functions. An instance must not change, since all workers share it: keep mutable data in the accumulator, which is
     saved in snapshots.
 
-    ``merge`` is needed by windows that overlap or grow together, such as sliding ones and sessions. It must be
-    associative, and ``merge(create(), a)`` equal to ``a``.
+    Windows that overlap or merge, such as sliding windows and sessions, need ``merge``. It must be associative, and
+    ``merge(create(), a)`` equal to ``a``.
 
     In the examples, ``aggregate(aggregator, values)`` adds the values, at the timestamps 0, 1, 2, ..., and returns the
     result.
@@ -44,14 +44,14 @@ class Aggregator(Generic[V_contra, A, R_co]):
         raise NotImplementedError
 
     def add(self, acc: A, value: V_contra, timestamp: Any) -> A:
-        """Add a record's value and return the accumulator: `acc` itself, changed in place, or another one."""
+        """Add a record's value and return the accumulator: `acc` itself, mutated in place, or a new one."""
         raise NotImplementedError
 
     def merge(self, one: A, other: A) -> A:
         """Return the accumulator of the values of both, those of `one` before those of `other`.
 
-        It must change neither: windows share accumulators. So it must not return one of them either, unless
-        accumulators are immutable.
+        It must mutate neither, since windows share accumulators; nor return one of them, unless accumulators are
+        immutable.
         """
         raise NotImplementedError
 

@@ -17,10 +17,10 @@ _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
 
 def definition_of(aggregators: Sequence[Aggregator[Any, Any, Any]]) -> str:
-    """Return a text that two programs have in common if the accumulators of one can be those of the other.
+    """Return a text that two programs share if their accumulators are interchangeable.
 
-    The texts of the aggregators say which slots there are, unless functions have the same name: two lambdas have two
-    slots, one that is used twice has one. The slots are then listed.
+    The texts of the aggregators determine the slots, unless functions have the same name: two lambdas have two slots,
+    one lambda used twice has one. The slots are then listed.
 
     >>> from malflow import agg
     >>> definition_of([agg.sum(len), agg.mean(len)])
@@ -34,7 +34,7 @@ def definition_of(aggregators: Sequence[Aggregator[Any, Any, Any]]) -> str:
 
 
 def _layout(aggregators: Sequence[Aggregator[Any, Any, Any]], identity: Callable[[Slot], object]) -> str:
-    """Return the numbers of the slots of each aggregator, if those with the same identity are one."""
+    """Return the numbers of the slots of each aggregator, where slots with the same identity are merged."""
     numbers: dict[object, int] = {}
     slots = [slotted(it).slots for it in aggregators]
     return ", ".join([" ".join([str(numbers.setdefault(identity(it), len(numbers))) for it in own]) for own in slots])

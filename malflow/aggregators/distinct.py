@@ -53,7 +53,7 @@ class EstimateDistinct(Slotted[V, list[int], int]):
         return (Slot(list, _add_hash, _least_of_both, self.field, "x"),)
 
     def combine(self, *states: Any) -> int:
-        """Return how many hashes there must be in all, if those that are kept are spread evenly."""
+        """Return the estimated number of hashes, assuming that the kept ones are spread evenly."""
         (hashes,) = states
         return len(hashes) if len(hashes) < _KEPT else round((_KEPT - 1) * _HASHES / hashes[-1])
 

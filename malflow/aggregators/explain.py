@@ -23,7 +23,7 @@ _MIXED = (
 def explain(error: Exception) -> None:
     """Add a note to an error of generated code: which field is missing, or that one is None.
 
-    An error of a user's function is left as it is.
+    An error of a user's function is left unchanged.
     """
     trace = error.__traceback__
     if trace is None or not _is_ours(trace):

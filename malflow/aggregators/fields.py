@@ -32,20 +32,20 @@ __all__ = [
 ]
 
 Field = Callable[[Any], Any] | str | None
-"""A function of the value; or a text: an item of a mapping, an attribute of anything else; None: the value itself."""
+"""A function of the value; a text, for an item of a mapping or an attribute of other values; or None, for the value."""
 
 
 LACKING = "call .filter() first to drop such records, or pass a function that reads the field"
-"""What to do about values that lack a field."""
+"""The remedy for values that lack a field."""
 
 TEXTS = (str, bytes, bytearray)
-"""What is not a number, although some of it can be added."""
+"""Types that are not numbers, although some can be added."""
 
-TEXT_CURE = "convert it where it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
+TEXT_CURE = "convert it when it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
 
 
 def checked_field(function: str, field: Any) -> Any:
-    """Return the field that a function of `malflow.agg` was called with, having checked it.
+    """Check the field that a function of `malflow.agg` was called with, and return it.
 
     Raises:
         GraphError: if nothing can be read with it.
@@ -61,7 +61,7 @@ def checked_field(function: str, field: Any) -> Any:
 
 
 def checked_callable(function: str, given: Any, count: int, arguments: str) -> Any:
-    """Return a function, having checked that it can be called with `count` arguments and runs when it is called.
+    """Check that a function can be called with `count` arguments and runs when it is called; return it.
 
     Raises:
         GraphError: if it does not.
@@ -89,7 +89,7 @@ def checked_callable(function: str, given: Any, count: int, arguments: str) -> A
 
 
 def whole_number(function: str, name: str, given: Any, least: int) -> int:
-    """Return an integer argument, having checked it.
+    """Check an integer argument, and return it.
 
     Raises:
         GraphError: if it is not an integer, or below `least`.
@@ -125,7 +125,7 @@ def read_of_message(field: Field, message: DataMessage[Any, Any, Any]) -> Any:
 
 
 def exact(x: Any) -> Any:
-    """Return an integer as a fraction, in which nothing is rounded, and anything else as it is."""
+    """Return an integer as a fraction, for exact arithmetic, and any other number unchanged."""
     return Fraction(int(x)) if isinstance(x, Integral) else x
 
 
@@ -141,7 +141,7 @@ def source_of_field(field: str, *, mapping: bool) -> str:
 
 
 def refuse_none(field: Field) -> None:
-    """Refuse None where a number, or another value that can be compared, is needed.
+    """Reject None in place of a number or another comparable value.
 
     Raises:
         TypeError: always.
@@ -150,7 +150,7 @@ def refuse_none(field: Field) -> None:
 
 
 def refuse_other(field: Field, x: Any) -> None:
-    """Refuse None, and text, where a number is needed.
+    """Reject None and text in place of a number.
 
     Raises:
         TypeError: if it is one of these.
@@ -162,7 +162,7 @@ def refuse_other(field: Field, x: Any) -> None:
 
 
 def refuse_nan(field: Field) -> None:
-    """Refuse NaN, with which sums and extremes depend on the order of the records, or are NaN for ever.
+    """Reject NaN, with which sums and extremes depend on the order of records, or stay NaN.
 
     Raises:
         ValueError: always.

@@ -1,4 +1,4 @@
-"""Aggregators made of a user's functions."""
+"""Aggregators from a user's functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fold(Slotted[V, A, R]):
     """See `malflow.agg.fold`.
 
     Attributes:
-        timed: whether the function that adds takes the timestamp too.
+        timed: whether the `add` function takes the timestamp too.
     """
 
     creator: Callable[[], A]

@@ -50,7 +50,7 @@ class MostFrequent(Slotted[V, Counts, Ranking]):
     capacity: int
 
     def make_slots(self) -> tuple[Slot, ...]:
-        """Return the counts of as many values as the capacity allows."""
+        """Return the counts of at most `capacity` values."""
         return (Slot(dict, self.count, self.merge_counts, self.field, "x", needs_equality=True),)
 
     def combine(self, *states: Any) -> Ranking:
@@ -59,7 +59,7 @@ class MostFrequent(Slotted[V, Counts, Ranking]):
         return tuple(nlargest(self.n, counts.items(), itemgetter(1)))
 
     def count(self, counts: Counts, x: Any) -> Counts:
-        """Count a value; if there is no room, it takes the place and the count of the rarest."""
+        """Count a value; without free capacity, it replaces the rarest value and inherits its count."""
         if x in counts:
             counts[x] += 1
         elif len(counts) < self.capacity:
@@ -70,14 +70,14 @@ class MostFrequent(Slotted[V, Counts, Ranking]):
         return counts
 
     def merge_counts(self, one: Counts, other: Counts) -> Counts:
-        """Merge as Agarwal et al. do: a value that one side lacks may have had the count of its rarest there."""
+        """Merge counts after Agarwal et al.: a value missing on one side may have had the count of its rarest there."""
         missing = self._bound(one), self._bound(other)
         both = {x: one.get(x, missing[0]) + other.get(x, missing[1]) for x in (*one, *other)}
         kept = dict(nlargest(self.capacity, both.items(), itemgetter(1)))
         return {x: count for x, count in both.items() if x in kept}
 
     def _bound(self, counts: Counts) -> int:
-        """Return how often a value that is not counted can have occurred at most."""
+        """Return the maximum number of occurrences of a value without a counter."""
         return min(counts.values()) if len(counts) >= self.capacity else 0
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Kernels: several aggregators compiled into one loop over the records.
 
-Each aggregator is lowered to slots: a value to begin with, and the code that adds a record. Equal slots are shared, so
+Each aggregator is lowered to slots: an initial value, and the code that adds a record. Equal slots are shared, so
 ``sum`` and ``mean`` of one field add it once. Source code for a single loop over the records is generated from the
 slots and compiled, with an accumulator that holds all of their states. This avoids a call for each record and
 aggregator (loop fusion, as in query compilers after Neumann, 2011).
@@ -29,27 +29,26 @@ _EMPTY = object()
 
 
 class _Columns(NamedTuple):
-    """The fields that a kernel reads, row by row: bare if it is one; anything if it has none."""
+    """The fields that a kernel reads, row by row: a single field is not wrapped; without fields, any values."""
 
     rows: Iterable[Any]
 
 
 class Kernel:
-    """Aggregators compiled into one loop; the source code is generated, as dataclasses generate their methods.
+    """Aggregators compiled into one loop, from generated source code, as in dataclasses.
 
-    The accumulator of a key is the state of the only slot, or a list with the states of the slots, of which equal ones
-    of several aggregators are kept once. The result is that of the only aggregator, or a tuple.
+    The accumulator of a key is the state of the only slot, or a list of the states of the slots; equal slots of several
+    aggregators are stored once. The result is that of the only aggregator, or a tuple.
 
-    Records are added one by one, in their order, so that the result does not depend on how they are cut into batches,
-    not even in the last digit of a float. Fields that are given by their names are items of the values if the first
-    value is a mapping, and attributes otherwise.
+    Records are added one by one, in order, so the result does not depend on batching, not even in the last digit of a
+    float. Fields given by name are items of the values if the first value is a mapping, and attributes otherwise.
 
     Args:
         aggregators: the aggregators.
     """
 
     refuses_nan = False
-    """Whether NaN is refused where numbers are summed or compared."""
+    """Whether NaN is rejected where numbers are summed or compared."""
 
     def __init__(self, aggregators: Sequence[Aggregator[Any, Any, Any]]) -> None:
         self.aggregators = tuple(aggregators)
@@ -88,8 +87,8 @@ class Kernel:
         Args:
             accs: the accumulators by key; new keys are inserted.
             keys: the keys of the records.
-            values: their values. An iterator is advanced by one at a time, so that its length hint tells the record
-                at which a user's function failed.
+            values: their values. An iterator is advanced one by one, so that its length hint locates the record at
+                which a user's function failed.
             timestamps: their timestamps.
             admit: called with each new key before it is inserted.
         """
@@ -110,7 +109,7 @@ class Kernel:
         return outcomes
 
     def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
-        """Return values as `add` and `each` take them, and an iterator whose length hint tells how many are left.
+        """Return values for `add` and `each`, and an iterator whose length hint is the number of values left.
 
         Of `Rows`, only the columns that are needed are read.
         """
@@ -126,7 +125,7 @@ class Kernel:
         """Return the accumulator of the records of both, those of `one` first; neither is changed.
 
         Raises:
-            TypeError: if there is an aggregator without merge.
+            TypeError: if an aggregator can't merge.
         """
         return self._merge(one, other)
 
@@ -134,7 +133,7 @@ class Kernel:
         """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
 
         Raises:
-            TypeError: if there is an aggregator without merge.
+            TypeError: if an aggregator can't merge.
         """
         merged: dict[Any, Any] = self._merge_by_key(one, other)
         return merged
@@ -149,7 +148,7 @@ class Kernel:
         return outcomes
 
     def _prepared(self, values: Iterable[Any]) -> tuple[Mapping[str, Callable[..., Any]], Iterable[Any]]:
-        """Return the loops and the values; if there are no loops yet, compile those for the kind of the first value."""
+        """Return the loops and the values; compile the loops for the kind of the first value if necessary."""
         if type(values) is _Columns:
             if self._loops_of_columns is None:
                 self._loops_of_columns = self._source.compile("columns")
@@ -175,10 +174,10 @@ class Kernel:
 
 
 class CheckedKernel(Kernel):
-    """A kernel that checks, at a price, what is not checked otherwise.
+    """A kernel with additional, slow checks.
 
-    That no NaN is summed or compared, that ``merge`` and ``result`` keep to their contract, and that an accumulator, or
-    a value that is kept in it, changes only while records are added.
+    It checks that no NaN is summed or compared, that ``merge`` and ``result`` keep to their contract, and that an
+    accumulator, or a value in it, changes only while records are added.
     """
 
     refuses_nan = True
@@ -222,12 +221,12 @@ class CheckedKernel(Kernel):
         self._watch.note(accs[key])
 
     def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
-        """Return an iterator over the values, twice: each is checked by itself."""
+        """Return an iterator over the values, twice, since each value is checked separately."""
         rest = iter(values)
         return rest, rest
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Return the accumulator of the records of both; check that neither is changed, or given out."""
+        """Return the accumulator of the records of both; check that neither is mutated or returned."""
         self._watch.verify(one)
         self._watch.verify(other)
         merged = self._watch.unchanged("merge", lambda: super(CheckedKernel, self).merge(one, other), one, other)
@@ -240,7 +239,7 @@ class CheckedKernel(Kernel):
         return {**one, **other, **both}
 
     def result(self, acc: Any) -> Any:
-        """Return the result of an accumulator; check that it is not changed, or given out."""
+        """Return the result of an accumulator; check that it is not mutated or returned."""
         self._watch.verify(acc)
         outcome = self._watch.unchanged("result", lambda: super(CheckedKernel, self).result(acc), acc)
         self._watch.refuse_given_out(acc)
@@ -256,11 +255,11 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
 
     Args:
         aggregators: the aggregators.
-        debug: whether to check what costs too much to check always: that ``merge`` and ``result`` keep to their
-            contract, and that no NaN is summed or compared.
+        debug: whether to add slow checks: that ``merge`` and ``result`` keep to their contract, and that no NaN is
+            summed or compared.
 
     Raises:
-        GraphError: if there is none, or one is not an aggregator.
+        GraphError: if there are none, or one is not an aggregator.
     """
     if not aggregators:
         raise GraphError("no aggregator is given; write agg.count(), for example", location=location())
@@ -269,10 +268,10 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
 
 
 def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
-    """Return an argument that must be an aggregator.
+    """Check that an argument is an aggregator, and return it.
 
     Raises:
-        GraphError: if it is not an aggregator; the text says what to write instead.
+        GraphError: if it is not an aggregator, with a hint.
     """
     if not isinstance(given, Aggregator):
         name = describe(given) if callable(given) else short_repr(given)

@@ -16,7 +16,7 @@ from malflow.aggregators.slots import Slot, Slotted, unique
 __all__ = ["Source"]
 
 Kind = Literal["items", "attributes", "columns"]
-"""What the values are from which fields are read: mappings, objects, or the columns of the fields, row by row."""
+"""The kind of the values from which fields are read: mappings, objects, or columns, row by row."""
 
 _FUNCTIONS = ("add", "each", "merge", "merge_by_key", "result", "results")
 
@@ -28,7 +28,7 @@ class Source:
 
     Args:
         aggregators: the aggregators.
-        refuses_nan: whether the loop refuses NaN where numbers are summed or compared.
+        refuses_nan: whether the loop rejects NaN where numbers are summed or compared.
     """
 
     def __init__(self, aggregators: Sequence[Slotted[Any, Any, Any]], *, refuses_nan: bool) -> None:
@@ -48,7 +48,7 @@ class Source:
 
     @property
     def reads_fields(self) -> bool:
-        """Whether a field is read by its name, so that the loop depends on the kind of the values."""
+        """Whether a field is read by name, so that the loop depends on the kind of the values."""
         return any(isinstance(slot.column, str) for slot in self.slots)
 
     def place(self, slot: Slot) -> str:
@@ -66,14 +66,14 @@ class Source:
 
     @property
     def fields(self) -> list[str] | None:
-        """The fields that are read, each once; None if anything but fields given by their names is read."""
+        """The distinct fields that are read; None unless all of them are given by name."""
         read = [slot.column for slot in self.slots if slot.reads("x")]
         if any(slot.reads("v") for slot in self.slots) or not all(isinstance(column, str) for column in read):
             return None
         return [column for column in dict.fromkeys(read) if isinstance(column, str)]
 
     def compile(self, kind: Kind) -> dict[str, Callable[..., Any]]:
-        """Return the functions of a kernel by their names; `add` and `each` are for values of one kind."""
+        """Return the functions of a kernel by name; `add` and `each` are for values of one kind."""
         parts = [self._loop(kind, each=False), self._loop(kind, each=True), self._merge(), self._result()]
         source = "\n\n".join(parts)
         reads_items = kind == "items" if self.reads_fields and kind != "columns" else None
@@ -84,7 +84,7 @@ class Source:
     def _loop(self, kind: Kind, *, each: bool) -> str:
         names = [self._columns[field][0] for field in self.fields or ()] if kind == "columns" else []
         value = names[0] if len(names) == 1 else f"({', '.join(names)})" if names else "v"
-        is_timed = any(slot.reads("t") for slot in self.slots)  # objects of unread timestamps are not made
+        is_timed = any(slot.reads("t") for slot in self.slots)  # avoids creating objects for unread timestamps
         record, columns = (f"{value}, t", "values, timestamps") if is_timed else (value, "values")
         lines = [
             f"def {'each' if each else 'add'}(accs, keys, values, timestamps, admit):",
@@ -125,7 +125,7 @@ class Source:
             lines.append("if a is None:")
         lines.append("    if admit is not None: admit(key)")
         for name, column in self._columns.values():
-            if self._needs_number(column):  # most are of these two classes, of which nothing else has to be asked
+            if self._needs_number(column):  # most are of these two classes, which need no further check
                 lines.append(f"    if {name}.__class__ is not int and {name}.__class__ is not float:")
                 lines.append(f"        refuse_other({self.bind('field', column)}, {name})")
             elif self._needs_value(column):
@@ -153,7 +153,7 @@ class Source:
         return f"{to} = {self._added(slot, a, x)}"
 
     def _added(self, slot: Slot, state: str, x: str) -> str:
-        """Return a call of the function that adds."""
+        """Return a call of the `add` function."""
         arguments = [x if letter == "x" else letter for letter in slot.takes]
         return f"{self.bind('add', slot.add)}({', '.join([state, *arguments])})"
 
@@ -202,7 +202,7 @@ class Source:
         return columns
 
     def _needs_value(self, column: Field, *, equality: bool = False) -> bool:
-        """Whether a slot that reads the column refuses None, or NaN."""
+        """Whether a slot that reads the column rejects None, or NaN."""
         readers = [slot for slot in self.slots if _key_of(slot.column) == _key_of(column)]
         return any(slot.needs_value or (equality and slot.needs_equality) for slot in readers)
 
@@ -220,7 +220,7 @@ def _indented(depth: int, lines: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _code(source: str) -> CodeType:
-    """Compile source code, and keep it for tracebacks, which then show its lines."""
+    """Compile source code, and keep it so that tracebacks show its lines."""
     name = f"<malflow aggregation {blake2b(source.encode(), digest_size=6).hexdigest()}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     return compile(source, name, "exec")

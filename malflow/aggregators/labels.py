@@ -25,7 +25,7 @@ def label(thing: Any) -> str:
 
 
 def call(function: str, *arguments: Any, **options: Any) -> str:
-    """Return the text of a call in which absent arguments, those that are None, are left out.
+    """Return the text of a call without arguments that are None.
 
     >>> call("agg.sum", "amount"), call("agg.count", None), call("agg.variance", len, ddof=0)
     ("agg.sum('amount')", 'agg.count()', 'agg.variance(len, ddof=0)')

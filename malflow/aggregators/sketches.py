@@ -21,7 +21,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 Buckets = dict[Any, Any]
-"""How many numbers are in each bucket, and the ends. Buckets ascend with their numbers; 0 is that of zero."""
+"""The count of each bucket, and the least and greatest number. Buckets are in ascending order; bucket 0 is for zero."""
 
 _LEAST, _GREATEST = "least", "greatest"
 
@@ -29,7 +29,7 @@ _ERROR = 0.01
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)
 _LOG_GAMMA = log(_GAMMA)
 _OF_ONE = 1 << 20
-"""The bucket of 1: the buckets of all positive floats are above that of zero."""
+"""The bucket of 1, so that the buckets of all positive floats are above that of zero."""
 
 
 class _Sketch(Slotted[V, Buckets, R]):
@@ -130,12 +130,13 @@ def _as_float(x: Any) -> float:
         return float(x)
     except OverflowError:
         raise OverflowError(
-            f"agg.quantiles estimates in floats, and {short_repr(x)} is beyond them; agg.exact_quantiles takes it"
+            f"agg.quantiles estimates in floats, and {short_repr(x)} is out of their range; agg.exact_quantiles "
+            "accepts it"
         ) from None
 
 
 def _merge(one: Buckets, other: Buckets) -> Buckets:
-    """Return the sums of the counts; the ends are those of both, if both are known."""
+    """Return the sums of the counts, with the ends of both, if known."""
     if not one or not other:
         return dict(one or other)
     counts = merged_counts(one, other)
@@ -157,7 +158,7 @@ def merged_counts(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _quantiles(buckets: Buckets, fractions: tuple[float, ...]) -> tuple[Any, ...]:
-    """Return the middle of the bucket of each quantile, within the ends; None where there are no numbers."""
+    """Return the middle of the bucket of each quantile, within the ends; None if there are no numbers."""
     counts = {bucket: count for bucket, count in buckets.items() if bucket not in (_LEAST, _GREATEST)}
     least, greatest = buckets.get(_LEAST, -inf), buckets.get(_GREATEST, inf)
     found = _at_ranks(counts, fractions)
@@ -165,7 +166,7 @@ def _quantiles(buckets: Buckets, fractions: tuple[float, ...]) -> tuple[Any, ...
 
 
 def _at_ranks(counts: dict[Any, int], fractions: tuple[float, ...]) -> tuple[Any, ...]:
-    """Return the value at each rank ``ceil(fraction * n)``, counted from 1; None where there is nothing."""
+    """Return the value at each rank ``ceil(fraction * n)``, counted from 1; None if there are no values."""
     if not counts:
         return (None,) * len(fractions)
     ascending = sorted(counts)
@@ -175,7 +176,7 @@ def _at_ranks(counts: dict[Any, int], fractions: tuple[float, ...]) -> tuple[Any
 
 
 def _middle(bucket: int) -> float:
-    """Return the number from which no number of the bucket differs by more than the relative error."""
+    """Return the number within the relative error of every number in the bucket."""
     if bucket == 0:
         return 0.0
     middle = _middle_above_zero(abs(bucket) - _OF_ONE)

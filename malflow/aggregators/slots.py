@@ -1,4 +1,4 @@
-"""Slots: the variables of which the accumulators of aggregators consist, each with its step of the generated loop."""
+"""Slots: the variables of accumulators, each with its step of the generated loop."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _IMMUTABLE = frozenset({int, float, str, bool, bytes, complex, type(None)})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """One variable of an accumulator. Slots of several aggregators with the same `identity` are kept once.
+    """One variable of an accumulator. Slots of several aggregators with the same `identity` are stored once.
 
     The templates are source code of the generated loop. In them, ``{a}`` is the state, ``{to}`` is where the next
     state is stored, and ``{x}`` and ``{t}`` are the column and the timestamp. Without templates the loop calls `add`.
 
     Attributes:
         create: returns the empty state.
-        add: takes the state and what `takes` says, and returns the state, which it may change in place.
-        merge: ``(state, state) -> state``; must not change either, nor return one that is mutable. None: there is none.
-        column: what ``x`` is.
-        takes: the other arguments of `add`, a letter each: ``x`` the column, ``t`` the timestamp, ``v`` the value.
+        add: takes the state and the arguments in `takes`, and returns the state, possibly mutated in place.
+        merge: ``(state, state) -> state``; must not mutate either, nor return one that is mutable. None if it can't
+            merge.
+        column: the field that ``x`` holds.
+        takes: the other arguments of `add`, one letter each: ``x`` the column, ``t`` the timestamp, ``v`` the value.
         needs_value: whether ``x`` must not be None.
         needs_number: whether ``x`` must not be text or bytes; with `needs_value`.
         needs_equality: whether ``x`` must not be NaN, which is checked with ``debug=True`` only.
@@ -61,7 +62,7 @@ class Slot:
 
     @property
     def identity(self) -> object:
-        """The functions and the column, which equal slots have in common."""
+        """The functions and the column, which are the same for equal slots."""
         column = self.column if isinstance(self.column, str) else _same(self.column)
         return _same(self.create), _same(self.add), _same(self.merge), column
 
@@ -77,13 +78,13 @@ class Slot:
 
 
 class Layout(Protocol):
-    """Where the slots of several aggregators are in one accumulator, and the names that generated code may use."""
+    """The places of slots in a common accumulator, and the names for generated code."""
 
     def place(self, slot: Slot) -> str:
         """Return the expression of a slot's state."""
 
     def bind(self, hint: str, thing: object) -> str:
-        """Return a name by which generated code finds an object."""
+        """Return a name for an object in generated code."""
 
 
 class Slotted(Aggregator[V, A, R]):
@@ -102,7 +103,7 @@ class Slotted(Aggregator[V, A, R]):
         raise NotImplementedError
 
     def combine(self, *states: Any) -> R:
-        """Return the result that belongs to the states of the slots."""
+        """Return the result for the states of the slots."""
         raise NotImplementedError
 
     def create(self) -> A:
@@ -144,7 +145,7 @@ class Slotted(Aggregator[V, A, R]):
         return places[0] if len(places) == 1 else f"[{', '.join(places)}]"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the arguments; the slots follow from them."""
+        """Pickle the arguments, from which the slots are derived."""
         return {name: it for name, it in vars(self).items() if name != "slots"}
 
     def _unpacked(self, acc: Any) -> Sequence[Any]:
@@ -171,12 +172,12 @@ class Called(Slotted[V, A, R]):
 
 
 def slotted(aggregator: Aggregator[V, A, R]) -> Slotted[V, A, R]:
-    """Return the aggregator in the form that is compiled."""
+    """Return the aggregator in the form for compilation."""
     return aggregator if isinstance(aggregator, Slotted) else Called(aggregator)
 
 
 def unique(slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    """Return each slot once, in the order of their first occurrence."""
+    """Return the distinct slots, in the order of their first occurrence."""
     kept: dict[object, Slot] = {}
     for slot in slots:
         kept.setdefault(slot.identity, slot)
@@ -189,7 +190,7 @@ def duplicate(state: Any) -> Any:
 
 
 def _same(function: Any) -> object:
-    """Return the stand-in for a function in an identity: methods of one object are equal, but not the same."""
+    """Return a substitute for a function in an identity: methods of one object are equal, but not identical."""
     return function if isinstance(function, MethodType) else id(function)
 
 

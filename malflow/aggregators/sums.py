@@ -86,7 +86,7 @@ def _increment_if(count: int, x: Any, _timestamp: Any) -> int:
 
 
 def nothing() -> None:
-    """Return the empty state of sums and extremes, which is of no type."""
+    """Return the empty state of sums and extremes, which has no type yet."""
 
 
 def _plus(total: Any, x: Any, _timestamp: Any) -> Any:
@@ -94,7 +94,7 @@ def _plus(total: Any, x: Any, _timestamp: Any) -> Any:
 
 
 def either(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """Merge two states; an empty one, which is None, adds nothing to the other."""
+    """Merge two states, where None stands for an empty one."""
     if one is None or other is None:
         return other if one is None else one
     return merge(one, other)

@@ -15,7 +15,7 @@ __all__ = ["Deviation", "Variance"]
 V = TypeVar("V")
 
 _EXACT = 1 << 53
-"""Up to here floats have all integers. If the first number is a greater one, the moments are fractions."""
+"""Floats represent all integers up to this one. If the first number is greater, the moments are fractions."""
 
 Moments = list[Any]
 """Count, mean, and the sum of the squares of the deviations from the mean."""

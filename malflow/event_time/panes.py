@@ -1,7 +1,7 @@
 """Numbered partitions of time.
 
-A pane is an interval that contains its start and not its end. Panes follow each other without gaps, and their numbers
-ascend by one. An epoch closes a pane once it reaches the pane's last instant: the greatest timestamp in it.
+A pane is an interval that includes its start and excludes its end. Panes follow each other without gaps, and their
+numbers ascend by one. An epoch closes a pane once it reaches the pane's last instant: the greatest timestamp in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 _TICK = timedelta.resolution
 _TICKS: dict[type, Any] = {int: 1, datetime: _TICK, timedelta: _TICK, date: _DAY}
-"""The least differences of timestamps of the most frequent types."""
+"""The least differences between timestamps, for the most common types."""
 
 
 class Panes(Protocol):
@@ -57,11 +57,11 @@ class Fitting(Protocol):
     """A partition of time whose bounds depend on the type of the timestamps."""
 
     def fit(self, timestamp: Any, /) -> Panes:
-        """Return the panes for timestamps of this one's type."""
+        """Return the panes for timestamps of this type."""
 
 
 def fitted(panes: Panes | Fitting, timestamp: Any) -> Panes:
-    """Return panes for timestamps of this one's type.
+    """Return panes for timestamps of this type.
 
     Raises:
         TypeError: if the panes don't divide the time of such timestamps.
@@ -89,10 +89,10 @@ def instant_after(moment: Any) -> Any:
 
 
 def _tick_of(timestamp: Any) -> Any:
-    """Return the least difference of two timestamps of this one's type.
+    """Return the least difference between two timestamps of this type.
 
     Raises:
-        TypeError: if there is none.
+        TypeError: if the type has no least difference.
     """
     tick = _TICKS.get(type(timestamp))
     if tick is not None:
@@ -110,7 +110,7 @@ def _tick_of(timestamp: Any) -> Any:
 
 
 def shown_in_zone(panes: Panes, moment: Any) -> Any:
-    """Return an instant as results show it: in the zone of calendar panes."""
+    """Return an instant in the form for results: in the zone of calendar panes."""
     zone = getattr(panes, "zone", None)
     return moment.astimezone(zone) if zone is not None and isinstance(moment, datetime) and moment.tzinfo else moment
 
@@ -121,17 +121,17 @@ class RegularPanes:
 
     Attributes:
         size: their length.
-        offset: where one starts, at least zero and less than the size.
+        offset: the start of a pane, at least zero and less than the size.
     """
 
     size: Any
     offset: Any
 
     def fit(self, timestamp: Any) -> Panes:
-        """Return the panes for timestamps of this one's type.
+        """Return the panes for timestamps of this type.
 
         Raises:
-            TypeError: if the size can't be added to such a timestamp, or nothing comes right before an instant of it.
+            TypeError: if the size can't be added to such a timestamp, or the type has no least difference.
         """
         if not isinstance(self.size, timedelta):
             return self._fit_number(timestamp)
@@ -155,7 +155,7 @@ class RegularPanes:
 
     def _misfit(self, timestamp: Any) -> TypeError:
         cure = (
-            "give the size as a timedelta"
+            "use a timedelta as the size"
             if isinstance(timestamp, date | timedelta)
             else "timestamps can be ints or floats for windows of a number, and datetimes, dates or timedeltas for "
             "windows of a timedelta: set them by .event_time()"
@@ -202,7 +202,7 @@ class _FloatPanes:
         if not isfinite(timestamp):
             raise ValueError(f"timestamp {timestamp!r} is in no window; filter such records")
         number = int((timestamp - self.offset) // self.size)
-        for near in (number, number - 1, number + 1):  # the product may be rounded otherwise than the quotient
+        for near in (number, number - 1, number + 1):  # the product may round differently from the quotient
             if self.start(near) <= timestamp < self.start(near + 1):
                 return near
         raise ValueError(
@@ -234,15 +234,15 @@ class Unit(Enum):
 
 _LENGTHS = {Unit.SECOND: timedelta(seconds=1), Unit.MINUTE: timedelta(minutes=1), Unit.HOUR: _HOUR}
 _YEARS = range(2020, 2038)
-"""The years whose offsets of time zones are looked at."""
+"""The years in which the offsets of time zones are checked."""
 _MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
 
 def zone_of(zone: Any) -> tzinfo:
-    """Return a time zone by its name, or as it is.
+    """Return a time zone by its name; a tzinfo unchanged.
 
     Raises:
-        GraphError: if there is none of this name.
+        GraphError: if no zone has this name.
     """
     if isinstance(zone, tzinfo):
         return zone
@@ -262,14 +262,14 @@ def zone_of(zone: Any) -> tzinfo:
 class CalendarPanes:
     """Calendar units in a time zone: see `malflow.windows.calendar`.
 
-    A day starts at midnight; if that does not exist, at the first instant after it, and if it comes twice, at the
-    first of both. A day that a zone skips is empty: it starts where the next day does. Hours start at full hours of
-    the zone's offset on 2020-01-01.
+    A day starts at midnight; if midnight does not exist, at the first instant after it; if it occurs twice, at the
+    first one. A day that a zone skips is empty: it starts where the next day does. Hours start at full hours of the
+    zone's offset on 2020-01-01.
 
     Instants are returned in UTC, so that they compare as instants.
 
     Raises:
-        GraphError: if units would begin within those of the clock, since a zone sets it by a part of a unit.
+        GraphError: if units can't be aligned to the zone's clock, which changes by a fraction of a unit.
     """
 
     unit: Unit
@@ -282,8 +282,8 @@ class CalendarPanes:
         if length is not None and not _has_whole_offsets(self.zone, length):
             one = self.unit.value
             raise GraphError(
-                f"calendar windows of {one}s don't fit the zone {self.zone}, where clocks are set by a part of "
-                f"a{'n' if one == 'hour' else ''} {one}, so that they would not begin at full {one}s of the clock; "
+                f"calendar windows of {one}s don't fit the zone {self.zone}, where clocks change by a part of "
+                f"a{'n' if one == 'hour' else ''} {one}, so they would not begin at full {one}s of the clock; "
                 f"use {one}s of UTC or of a fixed offset, as in calendar({one!r}, timezone(timedelta(hours=10))), or "
                 "days and longer units, which fit each zone"
             )
@@ -296,17 +296,17 @@ class CalendarPanes:
         return f"{self.unit.value}s in {self.zone}"
 
     def fit(self, timestamp: Any) -> Panes:
-        """Return panes for timestamps of this one's type.
+        """Return panes for timestamps of this type.
 
         Raises:
-            TypeError: if it is not a date, or a datetime without a zone where the panes have another than UTC.
+            TypeError: if it is not a date or datetime, or has no zone and the panes have one other than UTC.
         """
         if isinstance(timestamp, datetime):
             if timestamp.tzinfo is not None:
                 return self
             if self.zone is not UTC:
                 raise TypeError(
-                    f"the timestamp {timestamp} has no zone, and the windows are {self!r}; give it one, such as "
+                    f"the timestamp {timestamp} has no zone, and the windows are {self!r}; set one, such as "
                     ".replace(tzinfo=UTC), or use calendar windows without a zone"
                 )
             return _Civil(self, datetime, _TICK)
@@ -362,7 +362,7 @@ class CalendarPanes:
 
 @dataclass(frozen=True, slots=True)
 class _Civil:
-    """Calendar panes for timestamps without a zone: dates, and datetimes as they are on the wall."""
+    """Calendar panes for timestamps without a zone: dates, and wall-clock datetimes."""
 
     panes: CalendarPanes
     kind: type[Any]
@@ -392,12 +392,12 @@ def _has_whole_offsets(zone: tzinfo, length: timedelta) -> bool:
 
 def _midnight(day: date, zone: tzinfo) -> datetime:
     """Return the first instant of a day in a zone, in UTC."""
-    wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - what the clock shows
+    wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a wall-clock time
     found = wall.replace(tzinfo=zone).astimezone(UTC)
     if found.astimezone(zone).replace(tzinfo=None) == wall:
         return found
     before, after = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found
-    while after - before > _TICK:  # the clock was set forward over midnight: find the instant at which it was
+    while after - before > _TICK:  # the clock was set forward across midnight: find the instant of the change
         middle = before + (after - before) // 2
         if middle.astimezone(zone).replace(tzinfo=None) < wall:
             before = middle

@@ -1,4 +1,4 @@
-"""What a tick may know of the world outside its records."""
+"""The facts that a tick may use besides its records."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One tick, as its runtime made it: the same for all workers, and again the same when a tick is repeated.
+    """One tick, built by the runtime: the same for all workers, and the same when a tick is repeated.
 
     Attributes:
         number: the number of the tick.
-        now: when it began, in UTC, never before an earlier tick of the job. Operators read no other clock.
-        started: when the first tick of the run began.
+        now: its start, in UTC, never before an earlier tick of the job. Operators read no other clock.
+        started: the start of the first tick of the run.
         ended: the sources without an unfinished part on any worker.
-        finished: sources and workers: the source has no unfinished part on that worker.
-        passed: how much later than the tick before it began; zero in the first tick of a run, since downtime does not
-            count, and after a change of the number of workers.
-        quiet: sources and workers: the source's parts on that worker emitted no records in the tick before. In the
-            first tick of a run these are all.
-        quiet_time: the `passed` of the tick before, by which the silence of sources in `quiet` has grown.
-        lifts: epochs by operator: the generator issues the epoch where its source is finished or silent.
-        final: whether this is the last tick, in which the epoch `MAX` flows. It is not in the history of the state.
+        finished: pairs of source and worker: the source has no unfinished part on that worker.
+        passed: the time since the start of the previous tick; zero in the first tick of a run, since downtime does not
+            count, and after a rescale.
+        quiet: pairs of source and worker: the source's parts on that worker emitted no records in the previous tick. In
+            the first tick of a run, all of them.
+        quiet_time: the `passed` of the previous tick, by which the silence of sources in `quiet` has grown.
+        lifts: epochs by operator: the generator issues the epoch on workers where its source is finished or silent.
+        final: whether this is the last tick, which emits the epoch `MAX`. Its changes of state are not kept.
         polls: whether sources are polled.
-        explains: whether reports tell how far operators have come in event time, before the tick.
-        asks_held: whether the input has ended, and reports tell the open results of operators.
+        explains: whether reports include the progress of operators in event time before the tick.
+        asks_held: whether the input has ended and reports include the open results of operators.
     """
 
     number: int = 0

@@ -9,18 +9,18 @@ from typing import Any
 __all__ = ["Timers"]
 
 _SLACK = 1024
-"""How many deadlines without keys the heap may hold beyond half of it."""
+"""The heap is pruned if more than half of it, plus this number, are deadlines without keys."""
 
 
 class Timers:
-    """The deadlines of keys, at most one of each, which fire in ascending order.
+    """The deadlines of keys, at most one per key, which fire in ascending order.
 
     Keys with the same deadline share a bucket. So setting a deadline costs two dict entries, and a push to the heap
-    only for a deadline that no other key has. Where deadlines only move forward, set them once, and again when they
-    fire early: that is cheaper than moving them with each record.
+    only if no other key has this deadline. If deadlines only move forward, set them once, and again when they fire
+    early: that is cheaper than moving them with each record.
 
     Attributes:
-        at: the deadline of each key; to be changed by the methods only.
+        at: the deadline of each key; only the methods may change it.
     """
 
     __slots__ = ("_buckets", "_heap", "at")
@@ -31,7 +31,7 @@ class Timers:
         self._heap: list[Any] = []
 
     def set(self, key: Any, at: Any) -> None:
-        """Set the deadline of a key, in place of the one it has.
+        """Set the deadline of a key, replacing any other.
 
         Raises:
             TypeError: if the deadline can't be hashed, or compared with the others.
@@ -66,14 +66,14 @@ class Timers:
 
     @property
     def earliest(self) -> Any:
-        """The first deadline; None if there is none."""
+        """The first deadline, or None."""
         heap = self._heap
         while heap and heap[0] not in self._buckets:
             heappop(heap)
         return heap[0] if heap else None
 
     def times(self) -> list[Any]:
-        """Return the deadlines, each once, in ascending order."""
+        """Return the distinct deadlines in ascending order."""
         return sorted(self._buckets)
 
     def take(self, at: Any) -> list[Any]:
@@ -84,9 +84,10 @@ class Timers:
         return keys
 
     def due(self, now: Any) -> Iterator[Any]:
-        """Yield the keys whose deadline has come, in ascending order of deadlines, and drop these.
+        """Yield the keys whose deadline has passed, in ascending order of deadlines, and drop the deadlines.
 
-        Among equal deadlines, keys are in the order in which they were set. Deadlines that are set meanwhile fire too.
+        For equal deadlines, keys are in the order in which they were set. Due deadlines set during the iteration fire
+        too.
         """
         while (at := self.earliest) is not None and at <= now:
             heappop(self._heap)

@@ -1,4 +1,4 @@
-"""Rows of columns, which become dicts only for those who look at them."""
+"""Rows of columns, which become dicts only when they are read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, overload
 __all__ = ["Rows", "made"]
 
 _SMALL = 8
-"""A part of at most one in so many is cut from the rows, not from the columns: small parts are taken by the dozen."""
+"""A part smaller than this fraction is cut from the rows, not from the columns: small parts are usually numerous."""
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """Dicts by column name, made when one of them is asked for: all at once, and kept.
+    """Dicts by column name, all created when the first one is read, and kept.
 
-    Until then the columns can be read as they are, also of large parts. Afterwards they can't: somebody may change the
-    dicts.
+    Until then the columns can be read directly, also those of large parts. Afterwards they can't, since the dicts may
+    have been mutated.
 
     Args:
         columns: the values of each column, by name; at least one, all of the same length.
@@ -38,7 +38,7 @@ class Rows(Sequence[dict[str, Any]]):
         self._rows: list[dict[str, Any]] | None = None
 
     def column(self, name: str) -> Sequence[Any] | None:
-        """Return a column; None if there is none of this name, or the rows have been made."""
+        """Return a column; None if no column has this name, or the rows have been created."""
         return self._columns.get(name) if self._rows is None else None
 
     def made(self) -> list[dict[str, Any]]:
@@ -93,13 +93,13 @@ class Rows(Sequence[dict[str, Any]]):
 
 
 def made(values: Sequence[Any]) -> Sequence[Any]:
-    """Return values that are read one by one: a list of them if they are `Rows`."""
+    """Return values to be read one by one: `Rows` as a list, others unchanged."""
     return values.made() if type(values) is Rows else values
 
 
 @lru_cache(maxsize=256)
 def _maker(names: tuple[str, ...]) -> Callable[[Any], list[dict[str, Any]]]:
-    """Return a function that makes dicts of columns.
+    """Return a function that creates dicts from columns.
 
     It is generated: a display of a dict takes less than half the time of ``dict(zip(...))``.
     """

@@ -289,7 +289,7 @@ def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, envi
 
 
 def _with_copies(manifest_log: ManifestLog, head: Manifest) -> Manifest:
-    """Return a manifest whose files are copies of its own."""
+    """Return the manifest with copies of its files, which belong to this claim."""
     writer = _writer(manifest_log, head)
     copies = [writer.write(manifest_log.read(entry)) for entry in head.files]
     files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))

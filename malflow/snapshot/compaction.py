@@ -2,8 +2,8 @@
 
 After the log-structured merge-tree of O'Neil et al., 1996. Each snapshot adds a small file of changes, and a restore
 reads them all. Files belong to tiers by size, and each tier is eight times the one below. When a new file would be the
-eighth at the end of the chain whose tier is not above its own, all eight are merged into one; the sum may fill the next
-tier, and so on. Only files at the end are merged, since later changes replace earlier ones.
+eighth in its tier at the end of the chain, counting lower tiers too, all eight are merged into one; this may in turn
+fill the next tier. Only files at the end are merged, since later changes replace earlier ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Matching the states of a snapshot to a program that may have changed since.
 
 States are matched by the operator's name, or the new name given in ``renamed``, and by their kind. A state with keys
-that has no place in the program is refused unless the user allows to drop it, or its kind may be lost. Then definitions
-of windows and aggregators are compared, and the shapes of classes in states: a difference is refused unless the
-operator's version was increased, or there is a migration. All checks precede loading.
+that has no place in the program is an error unless the user allows dropping it, or its kind may be lost. Then the
+definitions of windows and aggregators, and the shapes of classes in states, are compared: a difference is an error
+unless the operator's version was increased, or there is a migration. All checks precede loading.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _with_hidden(
 
 
 def _present_name(entry: StateEntry) -> str:
-    """Return the present name of a state of an exchange or a union, which older versions named in another way."""
+    """Return the current name of a state of an exchange or a union, which older versions named differently."""
     if StateKind.of(entry.kind) is not StateKind.FRONTIER:
         return entry.name
     if entry.name.startswith("\n"):
@@ -105,7 +105,7 @@ def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: d
         if spec.version == entry.version:
             raise SnapshotError(
                 f"operator '{spec.name}' is {spec.definition}, but in snapshot {manifest.snapshot} it is "
-                f"{entry.definition}; leave it as it was, or increase version=: {_after(entry, spec)}"
+                f"{entry.definition}; restore it, or increase version=: {_after(entry, spec)}"
             )
         if entry.panes != spec.panes:
             _log.warning(
@@ -121,7 +121,7 @@ def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: d
 
 
 def _after(entry: StateEntry, spec: StateSpec) -> str:
-    """Return the way in which a new version treats states of another definition."""
+    """Return how a new version treats states of another definition."""
     if spec.kind is StateKind.MATCH:
         return "partial matches are then dropped, unless migrate=(partials, old_version) -> partials converts them"
     if spec.kind in _WINDOWS or entry.panes == spec.panes:

@@ -47,7 +47,7 @@ def _version_of(package: str) -> str:
 
 
 WRITER = {"malflow": __version__, "python": platform.python_version(), "lz4": _version_of("lz4")}
-"""The versions recorded in each snapshot, to help to find out why one cannot be read."""
+"""The versions recorded in each snapshot, to help diagnose why one can't be read."""
 
 _DIGEST_LENGTH = 64
 _MOST_WORKERS = 1 << 20
@@ -93,8 +93,8 @@ class StateEntry:
         placement: the name of the partitioner that assigned keys to workers; None without one.
         keys: the number of keys, over all workers.
         shapes: the shapes of the classes in the state, against which the program's are checked at restore.
-        definition: the windows and aggregators that made the state; None if the user's functions did.
-        panes: the partition of time to which the panes in its slots belong; None if it has no slots.
+        definition: the windows and aggregators that created the state; None if the user's functions did.
+        panes: the partition of time of the panes in its slots; None without slots.
     """
 
     name: str
@@ -289,7 +289,7 @@ def _state(entry: dict[str, Any]) -> Any:
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:
-    """Return a dataclass made of an entry, which must have exactly its fields, of their types."""
+    """Return a dataclass from an entry, which must have exactly its fields, with their types."""
     wanted = {field.name: str(field.type) for field in fields(cls)}
     if set(entry) != set(wanted):
         raise ValueError(f"its fields are {sorted(entry)}; expected {sorted(wanted)}")

@@ -74,11 +74,11 @@ class ManifestLog:
         return encode_signed({"job": uuid, "name": self.name}, None)
 
     def boundary(self) -> int:
-        """Return the number below which no manifest is valid any more."""
+        """Return the number below which manifests are no longer valid."""
         return highest(self.list(BOUNDARIES))
 
     def sequences(self, boundary: int) -> list[int]:
-        """Return the sequence numbers of all manifests from the boundary on, in order."""
+        """Return the sequence numbers of all manifests not below the boundary, in order."""
         numbers = (number_of(key) for key in self.list(MANIFESTS))
         return sorted(number for number in numbers if number is not None and number >= boundary)
 

@@ -35,7 +35,7 @@ class RestoreOptions:
             newest readable one, and later input is processed again.
         renamed: new names of operators by their old names.
         allow_dropped_state: operators whose state may be dropped if the program has no use for it.
-        accept_duplicates: whether the snapshot may be older than what a transactional sink has committed.
+        accept_duplicates: whether the snapshot may be older than the last commit of a transactional sink.
     """
 
     restore: Literal["latest"] | int | None = "latest"
@@ -56,7 +56,7 @@ class RestoredState:
         states: the state of each key, by name of the state (its current one) and worker.
         versions: the schema version of each state.
         placements: for each state the name of the partitioner that assigned keys to workers.
-        time: when it was taken, in UTC; None if that is not known. The clock of a run does not begin earlier.
+        time: when it was taken, in UTC; None if unknown. The clock of a run does not begin earlier.
     """
 
     snapshot: int
@@ -89,13 +89,13 @@ class StateNotSerializable(Exception):
         return f"{type(cause).__name__}: {'' if cause is None else error_text(cause)}"
 
     def as_operator_error(
-        self, kind: type[OperatorError] = OperatorError, consequence: str = "the last snapshot stands"
+        self, kind: type[OperatorError] = OperatorError, consequence: str = "the last snapshot is intact"
     ) -> OperatorError:
         """Return the error that ends a run which needs to write this state.
 
         Args:
             kind: the class of the error.
-            consequence: what follows, or why it must be written.
+            consequence: the consequence, or why it must be written.
         """
         return kind(
             f"operator '{self.operator}' failed at key {short_repr(self.key)}: its state {short_repr(self.state)} of "
@@ -119,7 +119,7 @@ class Session(Protocol):
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
+        """The seconds from the last snapshot, if it failed, to the next attempt, or None."""
 
     def needs_full_snapshot(self, parallelism: int) -> bool:
         """Whether the next snapshot must hold the full state, not only changes."""
@@ -164,7 +164,7 @@ class Session(Protocol):
 
 @runtime_checkable
 class CoordinatingSession(Session, Protocol):
-    """A session that can decide about the transactions of sinks, as the coordinator of two-phase commits."""
+    """A session that can coordinate two-phase commits of sinks."""
 
     @property
     def claimed(self) -> tuple[str, int]:
@@ -179,7 +179,7 @@ class CoordinatingSession(Session, Protocol):
     ) -> Future[int]:
         """Commit changes on top of the last snapshot, which must have succeeded; otherwise as `commit`.
 
-        Never takes a full snapshot, so that states which are not in `deltas` stay as they were.
+        It never takes a full snapshot, so states that are not in `deltas` stay unchanged.
         """
 
 
@@ -219,7 +219,7 @@ class NoPersistence:
 
 @runtime_checkable
 class NamedJob(Protocol):
-    """A persistence of a named job; logs and the queries of Spark have the name.
+    """A persistence of a named job; logs and Spark queries use the name.
 
     Attributes:
         job: the name of the job.
@@ -229,5 +229,5 @@ class NamedJob(Protocol):
 
 
 def job_of(persistence: Persistence, default: str = "default") -> str:
-    """Return the name of the job whose state is kept, `default` if it has none."""
+    """Return the name of a persistence's job, `default` if it has none."""
     return persistence.job if isinstance(persistence, NamedJob) else default

@@ -58,7 +58,7 @@ class Limits:
     Attributes:
         retain: the number of snapshots to retain.
         growth: the size of all increments, as a multiple of the base, above which a new base is written.
-        tolerance: for how many seconds snapshots may keep failing before the run ends.
+        tolerance: the number of seconds that snapshots may keep failing before the run ends.
         compression: the compression of frames.
     """
 
@@ -123,7 +123,7 @@ class SnapshotSession:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
+        """The seconds from the last snapshot, if it failed, to the next attempt, or None."""
         return self._pause
 
     def needs_full_snapshot(self, parallelism: int) -> bool:
@@ -183,7 +183,7 @@ class SnapshotSession:
         states: Sequence[StateSpec],
         deltas: Iterable[StateDelta],
     ) -> Future[int]:
-        """Commit changes on top of the last snapshot, whatever its increments have grown to."""
+        """Commit changes on top of the last snapshot, regardless of the size of its increments."""
         self.check()
         held = {entry.name: entry for entry in self._claim.head.operators}
         versions = {spec.name: spec.version for spec in states}

@@ -1,1 +1,1 @@
-"""What operators remember: states by key and by pane, their changes, and their kinds."""
+"""The states of operators: by key and by pane, their changes, and their kinds."""

@@ -37,7 +37,7 @@ ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), typ
 """Types whose values are deeply immutable."""
 
 SLACK = 1024
-"""Allowance for small states: if more than three quarters of the keys plus this many changed, a whole delta is used."""
+"""Allowance for small states: if more than three quarters of the keys plus this many changed, the delta is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Delta:
     """The changes of a keyed state since the previous delta.
 
     Attributes:
-        changed: new states by key. In a whole delta it may be the live state itself.
+        changed: new states by key. In a complete delta it may be the live state itself.
         deleted: the deleted keys.
-        appended: how many keys, the last ones in `changed`, are at the end of the state, in this order.
+        appended: how many of the last keys in `changed` are at the end of the state, in this order.
         whole: whether `changed` is the complete state and replaces any earlier one.
     """
 
@@ -67,7 +67,7 @@ class StateDelta(NamedTuple):
         worker: the worker.
         name: the name of the state: see `malflow.engine.state_specs.states_of`.
         delta: the change; the states in it are live.
-        keys: how many keys the state has on this worker now.
+        keys: the current number of keys on this worker.
     """
 
     worker: int
@@ -124,7 +124,7 @@ class DeltaSum:
 
 
 def dirty_tail(states: dict[Any, Any], dirty: Container[Any]) -> list[Any]:
-    """Return the longest run of dirty keys at the end of a state, in order; it contains all keys inserted meanwhile."""
+    """Return the longest run of dirty keys at the end of a state, in order; it contains all new keys."""
     tail = []
     for key in reversed(states):
         if key not in dirty:
@@ -141,7 +141,7 @@ class KeyedState(dict[Any, Any]):
     Pickled as a plain dict.
 
     Args:
-        default: creates the state of a key that has none; without it that state is None.
+        default: creates the state of a new key; without it that state is None.
         tracked: whether to track changes for `delta`. Untracked state costs nothing.
         admit: checks a new key, and raises if it cannot be used.
     """
@@ -159,7 +159,7 @@ class KeyedState(dict[Any, Any]):
         self._default = default
         self._admit = admit
         self._tracked = tracked
-        self._dirty: set[Hashable] | None = None  # None: the next delta is whole
+        self._dirty: set[Hashable] | None = None  # None: the next delta is complete
 
     def admit(self, key: Any) -> None:
         """Check that a new key can be used."""
@@ -178,15 +178,15 @@ class KeyedState(dict[Any, Any]):
                 self._dirty = None
 
     def arranged(self, keys: Iterable[Any]) -> list[Any]:
-        """Return keys as they are: they are in the order in which they were first seen."""
+        """Return the keys unchanged: they are in the order in which they were first seen."""
         return list(keys)
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self._dirty = None
 
     def assign(self, states: Mapping[Any, Any]) -> None:
-        """Set the states of some keys; None drops a key. A state equal to the present one does not count as changed."""
+        """Set the states of some keys; None drops a key. A state equal to the current one does not count as changed."""
         for key, state in states.items():
             if self.get(key) == state:
                 continue
@@ -199,7 +199,7 @@ class KeyedState(dict[Any, Any]):
     def delta(self) -> Delta:
         """Return the changes since the last call. Its states are the live objects: serialise them at once.
 
-        The first delta is whole. An untracked state returns an empty one.
+        The first delta is complete. An untracked state returns an empty one.
         """
         if not self._tracked:
             return Delta()
@@ -233,7 +233,7 @@ class StatesView(MutableMapping[Any, Any]):
     """All states of one operator on one worker as a dict, key -> state; passed to `on_epoch` and `on_schedule`.
 
     Setting a state to None drops the key. Reading a state counts as a change, since it may be mutated in place; so
-    `values` and `items` make the next delta whole, while iterating over the keys changes nothing.
+    `values` and `items` make the next delta complete; iterating over the keys has no such effect.
     """
 
     __slots__ = ("_states",)

@@ -1,4 +1,4 @@
-"""The kinds of states, and what each kind decides about how a state is handled."""
+"""The kinds of states, which determine how states are handled."""
 
 from __future__ import annotations
 
@@ -70,26 +70,26 @@ class StateKind(Enum):
 
     @property
     def migrates(self) -> bool:
-        """Whether a program can migrate its states, which are the user's own objects."""
+        """Whether a program can migrate its states, which are the user's objects."""
         return self.movement in (Movement.BY_KEY, Movement.BY_SLOT, Movement.BY_ENTRY)
 
     @property
     def may_be_lost(self) -> bool:
-        """Whether a run may start without it: time then waits for new epochs."""
+        """Whether a run may start without it, waiting for new epochs."""
         return self is StateKind.FRONTIER
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """The declaration of a program's state, from which a later program decides whether it can resume from it.
+    """The declaration of a program's state, from which a later program decides whether it can resume.
 
     Attributes:
         name: the state's name, unique in the program.
         kind: the kind of its owner.
         version: the schema version of each key's state.
-        placement: the name of the partitioner that placed its keys on workers, None if none did.
-        definition: the windows and aggregators that make the states; None for states that the user's functions make.
-        panes: the partition of time to which the panes in its slots belong; None if it has no slots.
+        placement: the name of the partitioner that placed its keys on workers, or None.
+        definition: the windows and aggregators that create the states; None if the user's functions create them.
+        panes: the partition of time of the panes in its slots; None without slots.
     """
 
     name: str

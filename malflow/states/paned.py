@@ -1,4 +1,4 @@
-"""The state of an operator that keeps, for each pane of time, a state for each key."""
+"""The state of an operator that keeps a state for each pane of time and key."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from malflow.states.keyed import SLACK, Delta, KeyedState, dirty_tail
 __all__ = ["OperatorState", "PanedState", "Slot"]
 
 Slot = tuple[int, Any]
-"""The number of a pane and a key: what a state is stored under in snapshots."""
+"""The number of a pane and a key, under which snapshots store a state."""
 
 
 class PanedState(Mapping[Slot, Any]):
-    """States by pane and key; in each pane in the order in which the keys were first seen.
+    """States by pane and key; within a pane, in the order in which the keys were first seen.
 
-    As a mapping it has `Slot`s as its keys, pane by pane. So a delta holds just the slots that changed, and closing a
-    pane is one `drop`.
+    As a mapping, its keys are `Slot`s, pane by pane. So a delta has only the slots that changed, and closing a pane
+    takes one `drop`.
 
     Args:
         tracked: whether to track changes for `delta`. Untracked state costs nothing.
 
     Attributes:
-        panes: the states by key, by the number of their pane. To be changed by `pane` and `drop` only; the states in
-            a pane may be set by anyone who calls `touch` afterwards.
+        panes: the states by key, by the number of their pane. Only `pane` and `drop` may change it; other code may set
+            the states in a pane, and must then call `touch`.
     """
 
     __slots__ = ("_dirty", "_dropped", "_fresh", "_tracked", "_whole", "panes")
@@ -36,7 +36,7 @@ class PanedState(Mapping[Slot, Any]):
         self._tracked = tracked
         self._whole = True
         self._dirty: dict[int, set[Any] | None] = {}  # by pane; None: all of its keys
-        self._fresh: set[int] = set()  # panes that no delta has had yet
+        self._fresh: set[int] = set()  # panes that are in no delta yet
         self._dropped: list[tuple[int, dict[Any, Any]]] = []
 
     def pane(self, number: int) -> dict[Any, Any]:
@@ -57,7 +57,7 @@ class PanedState(Mapping[Slot, Any]):
                 dirty.update(keys)
 
     def toucher(self, number: int) -> Callable[[Any], object] | None:
-        """Return a function that marks a key of a pane as dirty, until the next delta; None if there is no need to."""
+        """Return a function that marks a key of a pane as dirty, until the next delta; None if not needed."""
         if not self._tracked:
             return None
         dirty = self._dirty.setdefault(number, set())
@@ -75,17 +75,17 @@ class PanedState(Mapping[Slot, Any]):
         return states
 
     def arranged(self, slots: Iterable[Slot]) -> list[Slot]:
-        """Return slots pane by pane, and in each in their order."""
+        """Return slots pane by pane, in order within each pane."""
         return sorted(slots, key=itemgetter(0))
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self._whole = True
 
     def delta(self) -> Delta:
         """Return the changes since the last call, by slot. Its states are the live objects: serialise them at once.
 
-        The first delta is whole. An untracked state returns an empty one.
+        The first delta is complete. An untracked state returns an empty one.
         """
         if not self._tracked:
             return Delta()
@@ -153,4 +153,4 @@ class PanedState(Mapping[Slot, Any]):
 
 
 OperatorState = KeyedState | PanedState
-"""The state of an operator on one worker, as a mapping by what snapshots store its parts under."""
+"""The state of an operator on one worker, as a mapping by the keys that snapshots use."""

@@ -15,7 +15,7 @@ _left = {_WANTED: int(_NTH or 1)} if _WANTED else {}
 
 
 def failpoint(name: str) -> None:
-    """Pass a failpoint; kill the process, as a power cut would, or suspend it, if the environment asks for it."""
+    """Pass a failpoint; if the environment requests it, kill the process, as a power cut would, or suspend it."""
     if name not in _left:
         return
     _left[name] -= 1

@@ -72,7 +72,7 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path or URL as messages show it: without the user, password and signature that a URL may have.
+    """Return a path or URL for messages, without the user, password and signature of a URL.
 
     >>> shown_path("ftp://me:hush@host/towns.csv"), shown_path("/data/me:hush@host.csv")
     ('ftp://***@host/towns.csv', '/data/me:hush@host.csv')

@@ -45,7 +45,7 @@ _HINTS = {
     "SignatureDoesNotMatch": _ACCESS,
     "XAdminUserNotFound": _ACCESS,
 }
-"""What to do about an error, by its code."""
+"""The remedy for an error, by its code."""
 
 _HINTS_BY_STATUS = {401: _ACCESS, 403: f"{_ACCESS}; or allow it in the bucket's policy"}
 _OF_S3FS = {
@@ -97,7 +97,7 @@ def reason_of(error: Exception) -> str:
 
 
 def hint_for(error: Exception) -> str | None:
-    """Return how to fix the error, or None where that is unknown."""
+    """Return the remedy for an error, or None if unknown."""
     response = _response(error)
     if response is not None:
         hint = _HINTS.get(response[1]) or _HINTS_BY_STATUS.get(response[0])
@@ -108,13 +108,13 @@ def hint_for(error: Exception) -> str | None:
 
 
 def with_hint(problem: str, error: Exception) -> str:
-    """Return a problem with how to fix the error, where that is known."""
+    """Return a problem, with the remedy for the error if known."""
     hint = hint_for(error)
     return problem if hint is None else f"{problem}; {hint}"
 
 
 def hint_in(answer: str) -> str | None:
-    """Return how to fix an error of deltalake, whose text has the server's answer; None where that is unknown."""
+    """Return the remedy for an error of deltalake, whose text has the server's answer, or None if unknown."""
     found = _CODE.search(answer)
     hint = None if found is None else _HINTS.get(found[1])
     return None if hint is None else hint.format(**_OF_DELTALAKE)

@@ -200,7 +200,7 @@ def test_windows_of_a_number_over_datetimes_ask_for_a_timedelta(runtime: Any) ->
         return timed.key_distribute("key", lambda msg: 1).window(tumbling(60)).aggregate("counts", agg.count())
 
     with pytest.raises(
-        OperatorError, match=r"operator 'counts' .*windows of 60 don't fit .*; give the size as a timedelta"
+        OperatorError, match=r"operator 'counts' .*windows of 60 don't fit .*; use a timedelta as the size"
     ):
         values_of(runtime, READINGS, build)
 

@@ -76,7 +76,7 @@ def test_another_shape_is_refused_with_both_shapes(tmp_path: Path, other: Patter
     with pytest.raises(SnapshotError) as caught:
         job.run(other)
     assert f"operator 'match' is a match of {other.shape}, but in snapshot" in str(caught.value)
-    assert "it is a match of a -> b; leave it as it was, or increase version=: partial matches are then dropped" in str(
+    assert "it is a match of a -> b; restore it, or increase version=: partial matches are then dropped" in str(
         caught.value
     )
 

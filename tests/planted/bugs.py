@@ -421,7 +421,7 @@ _AGGREGATORS = [
         "the checks overlook a kept value that is mutated",
         "collect, first and max_by keep values",
         "aggregators/fuse.py",
-        '        """Return the result of an accumulator; check that it is not changed, or given out."""\n'
+        '        """Return the result of an accumulator; check that it is not mutated or returned."""\n'
         "        self._watch.verify(acc)\n",
         "",
         (CHECKS,),

@@ -204,7 +204,7 @@ def test_a_state_that_can_not_be_written_is_told_with_its_operator_and_key(
     with pytest.raises(OperatorError, match=rf"operator 'odd' failed at key 'c': its state .*{reason}") as told:
         run(build_dataflow, backend, snapshots=MOMENT)
     assert (told.value.operator, told.value.key) == ("odd", "c")
-    assert "the last snapshot stands" in str(told.value)
+    assert "the last snapshot is intact" in str(told.value)
     assert kept_states(backend, "odd") == {"a": "a", "b": "b"}
     assert fsck(backend).problems == ()
 

@@ -19,7 +19,7 @@ _MOVED = {
     ("malflow.sources.lines", "LinePosition"): "malflow.connectors.files.lines",
     ("malflow.sinks.local_file", "FileSinkPosition"): "malflow.connectors.files.local_file",
 }
-"""The present modules of malflow classes that older snapshots name under former ones."""
+"""The current modules of malflow classes that older snapshots name under former ones."""
 
 _MOVED_WHOLE = {
     "malflow.batch": "malflow.records.batch",
@@ -31,7 +31,7 @@ _MOVED_WHOLE = {
     "malflow.tick": "malflow.event_time.tick",
     "malflow.timers": "malflow.event_time.timers",
 }
-"""The present names of modules of which any class may be in states: users meet rows as values, and panes in windows."""
+"""The current names of modules whose classes may all be in states: users have rows as values, and panes in windows."""
 
 
 def script_name() -> str:
@@ -45,7 +45,7 @@ def script_name() -> str:
 
 
 def find(module: str, qualname: str, script: str = "") -> Any:
-    """Return the object that a pickle names; a class of a script may be in a module now, or the reverse.
+    """Return the object that a pickle names; a class of a script may have moved to a module, or the reverse.
 
     Args:
         module: the module named in the pickle.
