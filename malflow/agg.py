@@ -131,7 +131,7 @@ def min(field: str) -> Aggregator[Any, Any, Any]: ...
 def min(field: Any = None) -> Any:
     """Return the least value of a field; of equal values, the first to arrive. State: this value.
 
-    Text is compared as text, so "10" is less than "9": convert numbers that were read as text.
+    Text is compared character by character, so "10" is less than "9": convert numbers that were read as text.
 
     >>> aggregate(agg.min(), [3, 1, 2])
     1
@@ -148,7 +148,7 @@ def max(field: str) -> Aggregator[Any, Any, Any]: ...
 def max(field: Any = None) -> Any:
     """Return the greatest value of a field; of equal values, the first to arrive. State: this value.
 
-    Text is compared as text, so "10" is less than "9": convert numbers that were read as text.
+    Text is compared character by character, so "10" is less than "9": convert numbers that were read as text.
 
     >>> aggregate(agg.max(), [3, 1, 2])
     3

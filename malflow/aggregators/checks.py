@@ -42,7 +42,7 @@ class Watch:
         """Check that an accumulator has not changed since it was recorded.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if it has.
         """
         noted, looks = self._noted.get(id(acc), (None, []))
         if noted is acc:
@@ -77,7 +77,7 @@ class Watch:
         """Check that a result is not the accumulator itself.
 
         Raises:
-            ValueError: if it is, and it can change.
+            ValueError: if it is, and is mutable.
         """
         states = {slot.identity: state for slot, state in zip(self._slots, self._states(acc), strict=True)}
         for leaf in self._leaves:

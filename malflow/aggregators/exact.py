@@ -49,7 +49,7 @@ def _add(total: int, x: Any) -> int:
 
 
 def _as_float(x: Any) -> float:
-    """Return a number that is as exact as the one given.
+    """Return a number with the same precision as the given one.
 
     Raises:
         TypeError: if there is none.

@@ -24,7 +24,7 @@ class Batches(Operator):
     epochs. The state of a key is a list of this end and the values.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         size: the maximum number of values in a list.
         within: the span: a number, or a timedelta.
     """

@@ -29,7 +29,7 @@ class Distinct(Operator):
     within reach. A pane is dropped at the first epoch after which no record can be in reach of its own.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         by: returns the id of a value; None for the value itself.
         within: a number or timedelta, or `FOREVER`.
     """

@@ -17,7 +17,7 @@ class KeyByField(KeyBy):
     """Set each record's key to a field of its value: an item of a mapping, or an attribute of any other value.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         field: the name of the item or attribute.
     """
 

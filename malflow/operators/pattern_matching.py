@@ -59,7 +59,7 @@ class MatchOperator(Operator):
     adjacent events.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         pattern: the pattern.
         kind: returns the kind of a value; None if no step has a kind.
         after: which partial matches a match discards.
@@ -305,7 +305,7 @@ class MatchByTime(MatchOperator):
     among them.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         pattern: the pattern.
         ties: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
         options: the options of every `MatchOperator`.

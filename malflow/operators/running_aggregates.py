@@ -18,7 +18,7 @@ class RunningAggregate(Operator):
     """Replace each value with the aggregate of all values of its key so far.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         aggregators: the aggregators of each key's records.
     """
 

@@ -27,7 +27,7 @@ class Sort(Operator):
     follows the greatest number among its key's waiting records, so it depends only on the key's state.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         tie: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
     """
 

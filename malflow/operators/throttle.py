@@ -25,7 +25,7 @@ class _Throttle(Operator):
     The state of a key is dropped at the first epoch that is `per` past its `_since`, when it no longer has any effect.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         n: the number of records.
         per: the span: a number, or a timedelta.
     """

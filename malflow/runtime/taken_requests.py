@@ -65,7 +65,7 @@ class TakenRequests:
                 abandon([self._pending.popleft()])
 
     def give_back(self) -> list[Request]:
-        """Return the requests for snapshots, which are not to be served here."""
+        """Return the requests for snapshots, for another attempt to serve."""
         asked, self.snapshots = self.snapshots, []
         return asked
 

@@ -37,7 +37,7 @@ class AssignTimestampsByField(AssignTimestamps):
     """Set each record's timestamp to a field of its value: an item of a mapping, or an attribute of any other value.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         field: the name of the item or attribute.
     """
 

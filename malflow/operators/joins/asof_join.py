@@ -35,7 +35,7 @@ class AsofJoin(JoinOperator):
     right records, in the order of their timestamps. A timer per key marks the next change of either.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         tolerance: how much older the right record may be; None if there is no limit.
         keeps_left: whether to emit left records without a partner.
         tie: returns the tie of a value, which orders right records with equal timestamps; None for order of arrival.

@@ -56,7 +56,7 @@ class _Cogroup(WindowOperator):
     With late records, each stream has an output for records that are too late, after the output of results.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         windows: the windows.
         streams: the number of streams.
         late: for each edge after those of the streams, the number of the stream whose late records it carries.

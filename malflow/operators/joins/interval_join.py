@@ -133,7 +133,7 @@ class IntervalJoin(JoinOperator):
     the right pane of the same time and in the next one.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         interval: the condition.
     """
 

@@ -36,7 +36,7 @@ class JoinOperator(Operator):
     """An operator that joins the records of two edges by key and time.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
     """
 
     takes_pieces = False

@@ -1,4 +1,4 @@
-"""Windows of a number of records of a key."""
+"""The operator of count windows."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from malflow.windows import CountWindows, Timing, WindowResult
 __all__ = ["CountAggregate"]
 
 _Windows = list[Any]
-"""A key's open windows: the number of records since the oldest one's start (or the last start, if none is open), the
-timestamp of the last record in a window, and two entries for each window: its first timestamp, its accumulator.
+"""A key's open windows: the number of records since the start of the oldest one (of the last one, if none is open), the
+timestamp of the last record in a window, and two entries per window: its first timestamp and its accumulator.
 """
 
 _HEAD = 2
 
 _Full = tuple[int, Any, Any, Any, int]
-"""A window that is full: the index of its last record, the key, the first and last timestamps, the accumulator."""
+"""A full window: the index of its last record, the key, the first and last timestamps, the accumulator."""
 
 
 class CountAggregate(Operator):
     """Aggregate each `size` records of a key, in their order of arrival.
 
-    Windows that overlap have an accumulator each, to which every record is added. So the result is that of adding the
-    records one by one, and aggregators need not merge.
+    Each of several overlapping windows has its own accumulator, to which every record is added. So results are those of
+    adding records one by one, and aggregators need not merge.
 
     Args:
-        context: what every operator gets.
-        windows: the numbers of records.
+        context: the operator's context.
+        windows: the kind of windows.
         aggregators: the aggregators of each window's records.
     """
 
@@ -58,7 +58,7 @@ class CountAggregate(Operator):
         self._kernel = compile_kernel(aggregators, debug=context.debug)
 
     def held(self) -> Waiting | None:
-        """Return how many windows are not full."""
+        """Return the number of windows that are not full."""
         count = sum((len(windows) - _HEAD) // 2 for windows in self.state.values())
         return Waiting("windows", count) if count else None
 
@@ -67,7 +67,7 @@ class CountAggregate(Operator):
         self.reached.idle = min(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Add the records, and emit the results of windows that are full."""
+        """Add the records, and emit the results of full windows."""
         numbered = NumberedAccumulators(_HEAD + 1, 2)
         rows: list[int] = []
         numbers: list[int] = []
@@ -122,7 +122,7 @@ class CountAggregate(Operator):
             raise self.fail(error, added, rest) from error
 
     def _results(self, batch: Batch, full: Sequence[_Full], accs: Mapping[int, Any]) -> Batch:
-        """Return the results of windows that are full, and at the end those of the others."""
+        """Return the results of full windows, and at the end of the stream those of the others."""
         positions = [index for index, *_ in full]
         epochs = [(bisect_left(positions, position), epoch) for position, epoch in batch.epochs]
         keys = [key for _, key, *_ in full]
@@ -141,7 +141,7 @@ class CountAggregate(Operator):
             self.reached.advance(epochs[-1][1])
 
     def _end(self, keys: list[Any], values: list[Any], timestamps: list[Any]) -> None:
-        """Append the results of windows that are not full; in time, even if their last records are behind the epoch."""
+        """Append the results of windows that are not full, on time even if their last records are behind the epoch."""
         epoch = self.reached.epoch
         for key, windows in self.state.items():
             last = windows[1]
@@ -162,7 +162,7 @@ class CountAggregate(Operator):
 
 
 def _picked(batch: Batch, rows: list[int]) -> Batch:
-    """Return the records of some rows, which may repeat."""
+    """Return the records at some indices, which may repeat."""
     keys, values, timestamps = list(batch.key_column()), made(batch.values), batch.timestamps
     return Batch([keys[row] for row in rows], [values[row] for row in rows], [timestamps[row] for row in rows])
 

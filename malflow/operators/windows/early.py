@@ -1,4 +1,4 @@
-"""Early results: what is due, before windows close, for the keys whose records have changed them."""
+"""Early results of windows that are still open, for keys with new records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EARLY = "early"
 class EarlyResults:
     """The keys of each open window that have new records since its last early result.
 
-    Early results are due at the first epoch at or after the last instant before a multiple of `every`, counted from
+    Early results are due at the first epoch that reaches the last instant before a multiple of `every`, counted from
     the window's start. If an epoch passes several multiples, there is one result, for the last of them.
 
     Attributes:
         state: the keys by the number of the window's first pane.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         windows: the windows.
         every: the distance between early results.
     """
@@ -38,7 +38,7 @@ class EarlyResults:
         self._every = every
 
     def note(self, number: int, keys: Iterable[Any]) -> None:
-        """Note the keys of records that were added to a pane."""
+        """Record the keys of records that were added to a pane."""
         changed = dict.fromkeys(keys, 1)
         for first in self._firsts(number):
             self.state.pane(first).update(changed)
@@ -50,16 +50,16 @@ class EarlyResults:
             self.state.drop(first)
 
     def due(self, panes: Panes, before: Any, epoch: Any) -> Iterator[tuple[int, Iterable[Any], Any]]:
-        """Yield the windows of which results are due at an epoch, with their keys and the results' timestamp.
+        """Yield the windows with results due at an epoch, with their keys and the results' timestamp.
 
         Args:
             panes: the panes.
-            before: the epoch before; None if there was none.
+            before: the previous epoch, or None.
             epoch: the epoch.
         """
         for first in sorted(self.state.panes):
             start = panes.start(first)
-            if panes.last(first + self._windows.span - 1) <= epoch:  # a late record was added to the others of its pane
+            if panes.last(first + self._windows.span - 1) <= epoch:  # a late record was added to its pane
                 self.close(first)
                 continue
             passed = self._passed(start, epoch)
@@ -68,23 +68,23 @@ class EarlyResults:
                 yield first, self.state.drop(first), instant
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
-        """Return the first instant after an epoch at which results of a window that has begun may be due."""
+        """Return the first instant after an epoch at which results of a started window may be due."""
         number = panes.number(instant_after(epoch))
         starts = [panes.start(first) for first in self._firsts(number)] or [panes.start(number)]
         return min(instant_before(start + (self._passed(start, epoch) + 1) * self._every) for start in starts)
 
     def _passed(self, start: Any, epoch: Any) -> int:
-        """Return how many multiples after a start there are of which the last instant before is not after an epoch."""
+        """Return the number of multiples after a start whose preceding instant an epoch has reached."""
         now, every = instant_after(epoch), self._every
         passed = int((now - start) // every)
-        while start + passed * every > now:  # with floats the product may be rounded otherwise than the quotient
+        while start + passed * every > now:  # with floats the product may round differently from the quotient
             passed -= 1
         while start + (passed + 1) * every <= now:
             passed += 1
         return passed
 
     def _firsts(self, number: int) -> Iterator[int]:
-        """Yield the first panes of the windows that have a pane."""
+        """Yield the first panes of the windows that contain a pane."""
         step, span = self._windows.step, self._windows.span
         first = number // step * step
         while first + span > number:
@@ -99,9 +99,9 @@ class EarlyResults:
         return self.state.delta()
 
     def apply(self, delta: Delta) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         self.state.apply(delta)
 
     def forget(self) -> None:
-        """Make the next delta whole."""
+        """Make the next delta complete."""
         self.state.forget()

@@ -9,10 +9,10 @@ __all__ = ["NumberedAccumulators"]
 
 
 class NumberedAccumulators:
-    """The accumulators in the states of a run's keys, each under a number that stands in its place in the state.
+    """The accumulators of a run's keys, each replaced in its state by a number.
 
     Args:
-        first: the index of the first accumulator in a state, which is a list.
+        first: the index of the first accumulator in a state, a list.
         step: the distance between the indices of two accumulators.
 
     Attributes:

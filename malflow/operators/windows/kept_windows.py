@@ -1,4 +1,4 @@
-"""The closed windows that are kept for late records, and those that were dropped when the span was a shorter one."""
+"""The closed windows that are kept for late records, and those that a shorter span has dropped."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["KeptWindows"]
 
 
 class KeptWindows(ReachedEpoch):
-    """The epoch that windows have reached which are kept for a span after they have closed.
+    """The epoch of windows that are kept for a span after they have closed.
 
-    A program that resumes with a longer span does not have the windows that the shorter one has dropped. Late records
-    of these are too late, since a revised result would be of them alone. So the state has the span, and shorter ones
-    before it, with the epochs that they had reached.
+    A program that resumes with a longer span lacks the windows that the shorter one has dropped. Late records of these
+    are too late, since a revised result would consist of them alone. So the state has the span, and shorter former
+    spans with the epochs that they had reached.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         until: the span.
-        has_closed: whether there are windows that an epoch has closed.
+        has_closed: whether any windows have been closed by an epoch.
     """
 
     def __init__(self, context: OperatorContext, until: Any, has_closed: Callable[[Any], bool]) -> None:
@@ -33,7 +33,7 @@ class KeptWindows(ReachedEpoch):
         self._restored: Any = None
 
     def is_dropped(self, last: Any, epoch: Any) -> bool:
-        """Whether a window that is closed is not kept any more.
+        """Whether a closed window is no longer kept.
 
         Args:
             last: its last instant.
@@ -45,31 +45,31 @@ class KeptWindows(ReachedEpoch):
         )
 
     def spans(self) -> Mapping[str, Any]:
-        """Return the span, and the shorter ones that still matter."""
+        """Return the span, and the shorter former spans that still matter."""
         self._compare_spans()
         self._shorter = tuple(it for it in self._shorter if not self._is_made_up_for(*it))
         return {UNTIL: self._until, KEPT: self._shorter or None}
 
     def apply(self, delta: Delta) -> None:
-        """Continue from an epoch; the windows may be applied later."""
+        """Restore an epoch; the windows may be applied later."""
         super().apply(delta)
         self._shorter = self.state.get(KEPT) or ()
         reached = [self.epoch, *(() if self.floors is None else self.floors.epochs)]
         self._restored = max((epoch for epoch in reached if epoch is not None), default=None)
 
     def _compare_spans(self) -> None:
-        """Note that a shorter span has dropped windows, once all that is restored is there."""
+        """Detect that a shorter span has dropped windows, once everything is restored."""
         reached, self._restored = self._restored, None
         if reached is None:
             return
         before = self.state.get(UNTIL)
-        if before is None and not self._shorter and self._has_closed(reached):  # of a snapshot that has no spans yet
+        if before is None and not self._shorter and self._has_closed(reached):  # from a snapshot without spans
             return
         if before is None or before < self._until:
             self._shorter = (*self._shorter, (before, reached))
 
     def _is_made_up_for(self, until: Any, reached: Any) -> bool:
-        """Whether the present span has by now dropped all that a shorter one had."""
+        """Whether the current span has dropped all windows that a shorter one had dropped."""
         try:
             return self.epoch is not None and bool(
                 reached + self._until <= (self.epoch if until is None else self.epoch + until)

@@ -1,4 +1,4 @@
-"""The base of operators that add records to panes of event time, which epochs close."""
+"""The base of operators that add records to panes of event time, closed by epochs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["PanedOperator"]
 
 
 class PanedOperator(WindowOperator):
-    """An operator that adds each record to a pane of time, and lets epochs close panes.
+    """An operator that adds each record to a pane, and closes panes at epochs.
 
-    The first pane to close is the one that contains the instant after the last epoch, whether it exists or not: an
-    epoch below its last instant passes.
+    The first pane to close is the one that contains the instant after the last epoch, even if it has no records: an
+    epoch before its last instant closes nothing.
 
     Attributes:
-        kept: what its panes are to users.
+        kept: the name of its panes for users.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         panes: the partition of time.
-        late: whether late records come, too.
+        late: whether it also receives late records.
     """
 
     state: PanedState
@@ -35,11 +35,11 @@ class PanedOperator(WindowOperator):
     def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
         super().__init__(context, panes, late=late)
         self.state = PanedState(tracked=context.tracked)
-        self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
+        self._bounds: tuple[Any, Any] | None = None  # the start of the last records' pane, and of the next one
         self._number = 0
 
     def waiting(self) -> Waiting | None:
-        """Return how many windows are open, or, if they overlap, their panes; and the last instant of the first."""
+        """Return the number of open windows or, if they overlap, panes; and the last instant of the first."""
         panes, held, epoch = self._fitted(), self.state.panes, self.reached.epoch
         if panes is None or not held:
             return None
@@ -47,7 +47,7 @@ class PanedOperator(WindowOperator):
         return Waiting(self.kept, len(held), min((end for end in ends if epoch is None or end > epoch), default=None))
 
     def held(self) -> Waiting | None:
-        """Return how many windows, or panes of these, are open; closed ones that are kept for late records are not."""
+        """Return the number of open windows or panes, without closed ones that are kept for late records."""
         panes, epoch = self._fitted(), self.reached.epoch
         if panes is None:
             return None
@@ -55,11 +55,11 @@ class PanedOperator(WindowOperator):
         return Waiting(self.kept, count) if count else None
 
     def last_instant(self, panes: Panes, number: int) -> Any:
-        """Return the last instant of the last window that has a pane."""
+        """Return the last instant of the last window that contains a pane."""
         return panes.last(number)
 
     def resume(self) -> None:
-        """Look up the pane of the next records anew."""
+        """Look up the pane of the next records again."""
         super().resume()
         self._bounds = None
 
@@ -68,7 +68,7 @@ class PanedOperator(WindowOperator):
         raise NotImplementedError
 
     def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
-        """Add or refuse records of a pane that is closed, since `epoch` has come; by default, refuse them."""
+        """Add or reject records of a pane that `epoch` has closed; by default, reject them."""
         self.refuse(run)
 
     def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
@@ -93,9 +93,9 @@ class PanedOperator(WindowOperator):
         return self.reached.floors is not None or (epoch is not None and timestamp <= epoch)
 
     def _take_late(self, panes: Panes, run: Batch) -> Batch:
-        """Add or refuse records of closed panes, in their order; return the others.
+        """Add or reject records of closed panes, in order; return the others.
 
-        After a change of the number of workers, a pane may be closed for the keys of one former worker only.
+        After a rescale, a pane may be closed only for the keys of one former worker.
         """
         epoch, floors = self.reached.epoch, self.reached.floors
         kept = []
@@ -115,7 +115,7 @@ class PanedOperator(WindowOperator):
         return panes.last(number + 1 if panes.last(number) <= epoch else number)
 
     def _enter(self, panes: Panes, number: int, run: Batch) -> bool:
-        """Make a pane the present one, of which `run` has the next records; return whether it is open."""
+        """Make a pane, which has the next records in `run`, the current one; return whether it is open."""
         epoch = self.reached.epoch
         if epoch is not None and panes.last(number) <= epoch:
             self.add_late(panes, number, epoch, run)
@@ -125,7 +125,7 @@ class PanedOperator(WindowOperator):
         return True
 
     def _take_several(self, panes: Panes, run: Batch) -> None:
-        """Add records of several panes; in each pane in their order."""
+        """Add records of several panes, in order within each pane."""
         rows: dict[int, list[int]] = {}
         low = high = None
         append = None

@@ -1,4 +1,4 @@
-"""Rollups: one aggregate of several levels of the calendar, each made of the accumulators of the finer one."""
+"""Rollups: aggregates by several calendar units, each merged from the accumulators of the finer unit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Level(NamedTuple):
 
     Attributes:
         panes: the calendar units.
-        keep: for how long closed panes are kept; None for not at all.
+        keep: how long closed panes are kept; None to drop them at once.
     """
 
     panes: CalendarPanes
@@ -36,19 +36,19 @@ class Level(NamedTuple):
 
 
 class RollupAggregate(WindowAggregate):
-    """Aggregate the records of each key in windows of several calendar units, of which each divides the next.
+    """Aggregate the records of each key in windows of several calendar units, each dividing the next.
 
-    A record is added to the pane of the finest unit. When a pane closes, its accumulators are merged into those of the
-    pane of the next unit that contains it; that one closes after the last pane in it, by the same epoch. Panes of one
-    unit are merged in their order, so that floats are the same to the last bit after a restart.
+    A record is added to the pane of the finest unit. When a pane closes, its accumulators are merged into the pane of
+    the next unit that contains it, which closes after its last pane, by the same epoch. Panes of one unit are merged in
+    order, so floats are the same to the last bit after a restart.
 
-    The panes of all units are in one state. The number of a pane there is its own number times the number of units
-    there are, plus the number of its unit.
+    The panes of all units are in one state, where a pane's number is its own number times the number of units, plus the
+    number of its unit.
 
     Args:
-        context: what every operator gets.
-        levels: the levels, the finest one first; there is an output for each.
-        aggregators: the aggregators of each window's records, which can merge.
+        context: the operator's context.
+        levels: the levels, finest first; each has an output.
+        aggregators: the aggregators of each window's records, which must support merging.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RollupAggregate(WindowAggregate):
         self._sorted = False  # whether the levels know their panes
 
     def new_outputs(self) -> Sequence[Results]:
-        """Return where the results of each level go."""
+        """Return an empty collection of results for each level."""
         self._outputs = [Results() for _ in self._levels]
         return self._outputs
 
@@ -72,7 +72,7 @@ class RollupAggregate(WindowAggregate):
         super().add(finest.slot(number), run)
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close the panes that are over at an epoch, level by level, and drop those that were kept long enough."""
+        """Close the panes that end by an epoch, level by level, and drop closed ones that were kept long enough."""
         self._sort()
         coarser = [*self._levels[1:], None]
         for level, above, output in zip(self._levels, coarser, self._outputs, strict=True):
@@ -86,7 +86,7 @@ class RollupAggregate(WindowAggregate):
                 self.state.drop(level.slot(number))
 
     def waiting(self) -> Waiting | None:
-        """Return how many windows of all units are open, and the last instant of the first."""
+        """Return the number of open windows of all units, and the last instant of the first."""
         if not self.state:
             return None
         self._sort()
@@ -94,21 +94,21 @@ class RollupAggregate(WindowAggregate):
         return Waiting("windows", len(ends), min(ends)) if ends else None
 
     def held(self) -> Waiting | None:
-        """Return how many windows of all units are open."""
+        """Return the number of open windows of all units."""
         return self.waiting()
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
+        """Apply a delta to the state."""
         super().apply(delta)
         self.resume()
 
     def resume(self) -> None:
-        """Find anew which panes of the levels are open."""
+        """Determine again which panes of the levels are open."""
         super().resume()
         self._sorted = False
 
     def _close(self, level: _LevelPanes, above: _LevelPanes | None, number: int, ended: bool, results: Results) -> None:
-        """Close a pane: emit its results, merge it into the one above, and drop it or begin to keep it."""
+        """Close a pane: emit its results, merge it into the next level, and drop it or start to keep it."""
         slot = level.slot(number)
         states = self.not_closed(level.panes.last(number), self.state.panes[slot])
         self.emit(level.panes, number, states, Timing.END if ended else Timing.FINAL, results)
@@ -121,7 +121,7 @@ class RollupAggregate(WindowAggregate):
             level.kept.append(number)
 
     def _merge_into(self, level: _LevelPanes, number: int, states: Mapping[Any, Any]) -> None:
-        """Merge accumulators into those of a pane. They may become its own, since no record is added to them again."""
+        """Merge accumulators into a pane, which may take them over, since no record is added to them again."""
         slot = level.slot(number)
         held = self.state.pane(slot)
         held.update(self.merge({key: held[key] for key in states if key in held}, states))
@@ -129,22 +129,22 @@ class RollupAggregate(WindowAggregate):
         level.open.add(number)
 
     def _parent(self, level: _LevelPanes, above: _LevelPanes, number: int) -> int:
-        """Return the number of the pane that contains one of the level below.
+        """Return the number of the pane that contains a pane of the finer level.
 
         Raises:
-            OperatorError: if none does.
+            OperatorError: if no pane does.
         """
         start, last = level.panes.start(number), level.panes.last(number)
         parent = above.panes.number(start)
         if above.panes.last(parent) < last:
             raise self.error(
-                f"the {level.unit.value} from {start} is in two {above.unit.value}s, since the zone's offset was no "
-                f"whole number of {level.unit.value}s then; leave out the level {level.unit.value!r}, or use zone='UTC'"
+                f"the {level.unit.value} from {start} is in two {above.unit.value}s, since the zone's offset was not a "
+                f"whole number of {level.unit.value}s then; omit the level {level.unit.value!r}, or use zone='UTC'"
             )
         return parent
 
     def _first_open(self, panes: Panes, epoch: Any) -> int:
-        """Return the first pane of the finest level that an epoch leaves open, whether it exists or not."""
+        """Return the first pane of the finest level that an epoch leaves open, even if it has no records."""
         number = panes.number(epoch)
         while panes.last(number) <= epoch:
             number += 1
@@ -164,11 +164,11 @@ class RollupAggregate(WindowAggregate):
 
 
 class _LevelPanes:
-    """The panes of a level that exist.
+    """The existing panes of a level.
 
     Attributes:
-        open: the numbers of those that are not closed.
-        kept: the numbers of the closed ones, in ascending order.
+        open: the numbers of the open panes.
+        kept: the numbers of the closed panes, in ascending order.
     """
 
     panes: Panes
@@ -186,13 +186,13 @@ class _LevelPanes:
         return number * len(_UNITS) + self._rank
 
     def assign(self, numbers: Sequence[int], like: Any, epoch: Any) -> None:
-        """Set the panes that exist, for timestamps of the type of `like`; those are closed that an epoch has closed."""
+        """Set the existing panes, for timestamps of the type of `like`, open or closed by an epoch."""
         self.panes = panes = fitted(self._unfitted, like)
         self.kept = deque(it for it in numbers if epoch is not None and panes.last(it) <= epoch)
         self.open = set(numbers).difference(self.kept)
 
     def closing(self, epoch: Any) -> Iterator[int]:
-        """Yield the open panes that are over at an epoch, in ascending order."""
+        """Yield the open panes that end by an epoch, in ascending order."""
         for number in sorted(self.open):
             if epoch is not MAX and self.panes.last(number) > epoch:
                 return
@@ -202,6 +202,6 @@ class _LevelPanes:
         """Yield the closed panes that were kept long enough, and remove them."""
         if self.keep is FOREVER:
             return
-        span = self.keep or timedelta(0)  # no span: a former program kept them
+        span = self.keep or timedelta(0)  # without a span: a former program kept them
         while self.kept and self.panes.start(self.kept[0] + 1) + span <= now:
             yield self.kept.popleft()

@@ -3,7 +3,7 @@
 A key has a list of open sessions, each with its first and last timestamp and an accumulator. A record begins a session,
 is added to one, or joins two neighbours into one, whose accumulators are merged. Most records belong to the newest
 session of their key, so this one is tried first. A session closes when the epoch reaches its last timestamp plus `gap`;
-one timer a key finds those. The merging of windows is that of the Dataflow model (Akidau et al., 2015).
+one timer per key finds those. The merging of windows is that of the Dataflow model (Akidau et al., 2015).
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ _Over = tuple[Any, int, Any, Any, Any, Any]
 class SessionAggregate(WindowOperator):
     """Aggregate the records of each key in each session.
 
-    A session ends `gap` after its last record. One timer a key is set when its first session begins, and set again
-    when it fires before that session has ended. While a run of records is added, accumulators are in a dict of the
-    run, and the sessions have their numbers instead; so all records are added in one loop, which is interrupted only
-    where a record joins two sessions.
+    A session ends `gap` after its last record. The timer of a key is set when its first session begins, and again if it
+    fires before that session has ended. While a run of records is added, a dict holds the accumulators, and the
+    sessions hold their numbers; so one loop adds all records, interrupted only when a record joins two sessions.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         windows: the sessions.
-        aggregators: the aggregators of each session's records, which can merge.
-        late: whether late records come, too.
+        aggregators: the aggregators of each session's records, which must support merging.
+        late: whether it also receives late records.
     """
 
     state: KeyedState
@@ -81,7 +80,7 @@ class SessionAggregate(WindowOperator):
             run = run.part(closed + 1, len(run))
 
     def _take_until_closed(self, run: Batch) -> int | None:
-        """Add records up to the first one whose session is closed; return its index, or None if there is none."""
+        """Add records up to the first one whose session is closed; return its index, or None."""
         closed = None
         self._run = _Run(run)
         find, numbers = self._run.newest.get, self._run.numbers
@@ -113,7 +112,7 @@ class SessionAggregate(WindowOperator):
         return closed
 
     def _load(self, key: Any) -> _Newest:
-        """Return a key's newest session, after its accumulators were replaced by numbers."""
+        """Return a key's newest session, with accumulators replaced by numbers."""
         sessions: _Sessions | None = self.state.get(key)
         if sessions is None:
             self.state.admit(key)
@@ -131,7 +130,7 @@ class SessionAggregate(WindowOperator):
         return number
 
     def _find_or_begin(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
-        """Find or begin the session of a record; return the number of its accumulator."""
+        """Find or start the session of a record; return the number of its accumulator."""
         gap, at = self._gap, len(sessions)
         end = timestamp + gap
         while at and sessions[at - 2] + gap > timestamp:
@@ -160,7 +159,7 @@ class SessionAggregate(WindowOperator):
             self._timers.set(key, instant_before(end))
 
     def _is_closed(self, key: Any, timestamp: Any, end: Any) -> bool:
-        """Whether a record is behind the epoch and, if late ones are allowed, its session would be over as well."""
+        """Whether a record is behind the epoch and, if late records are allowed, its session is over too."""
         epoch, floors = self.reached.epoch, self.reached.floors
         if floors is not None and self.allows_late:
             epoch = floors[key] if epoch is None else max(epoch, floors[key])
@@ -169,7 +168,7 @@ class SessionAggregate(WindowOperator):
         return not self.allows_late or bool(instant_before(end) <= epoch)
 
     def _join(self, sessions: _Sessions, at: int) -> None:
-        """Make one session of two neighbours."""
+        """Merge two neighbouring sessions."""
         self._add_pending()
         accs, after = self._run.accs, at + _WIDTH
         accs[sessions[at + 2]] = self._kernel.merge(accs[sessions[at + 2]], accs.pop(sessions[after + 2]))
@@ -177,7 +176,7 @@ class SessionAggregate(WindowOperator):
         del sessions[after : after + _WIDTH]
 
     def _add_pending(self) -> None:
-        """Add the records that have a session to their accumulators."""
+        """Add the records with known sessions to their accumulators."""
         pending, numbers = self._run.pending()
         rest = iter(pending.values)
         try:
@@ -221,7 +220,7 @@ class SessionAggregate(WindowOperator):
         results.add_each([it[2] for it in closed], made, [it[0] for it in closed])
 
     def _unfinished(self, error: Exception, closed: Sequence[_Over]) -> Exception:
-        """Return the error of the first session whose result can't be made."""
+        """Return the error of the first session whose result fails."""
         for _, _, key, start, end, acc in closed:
             try:
                 self._kernel.result(acc)
@@ -233,12 +232,12 @@ class SessionAggregate(WindowOperator):
         return self.error(error)
 
     def waiting(self) -> Waiting | None:
-        """Return how many keys have open sessions; timers may be earlier than the first end."""
+        """Return the number of keys with open sessions; timers may be earlier than the first end."""
         return Waiting("keys with sessions", len(self.state)) if self.state else None
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
-        """Return the first timer, or the last instant that a session may have which begins after the epoch."""
-        if self.allows_late:  # each epoch may be the one by which a record is too late
+        """Return the first timer, or the last instant of a session that would begin after the epoch."""
+        if self.allows_late:  # a record may be too late by any epoch
             return None
         if type(epoch) is not type(self.reached.like):  # it may lie between two timestamps, as a float between integers
             return None
@@ -247,7 +246,7 @@ class SessionAggregate(WindowOperator):
         return soonest if earliest is None else min(earliest, soonest)
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and set the timers of its keys."""
+        """Apply a delta to the state, and set the timers of its keys."""
         super().apply(delta)
         self._horizon = None
         if delta.whole:
@@ -264,7 +263,7 @@ class SessionAggregate(WindowOperator):
 
 
 class _Closed(Exception):
-    """The session that a record would begin is closed."""
+    """The session that a record would start is closed."""
 
 
 class _Newest:
@@ -272,9 +271,9 @@ class _Newest:
 
     Attributes:
         sessions: all open sessions of the key.
-        first: the timestamp of its first record; `MAX` if there is no session.
-        last: that of its last record; the one in `sessions` may be an earlier one.
-        until: the end of the session, or an earlier time: it is not computed again for each record.
+        first: the timestamp of its first record; `MAX` without a session.
+        last: that of its last record; the one in `sessions` may be outdated.
+        until: the end of the session, or an earlier time: it is not recomputed for each record.
         number: the number of its accumulator.
     """
 

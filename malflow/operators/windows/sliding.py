@@ -1,9 +1,8 @@
-"""Windows of several panes, which share them.
+"""The operator of overlapping windows, which share panes.
 
 Each record is added to one pane (Li et al., 2005), and a window combines its panes' accumulators. They are combined in
-blocks, as in van Herk and Gil & Werman: a window is a suffix of one block and a prefix of the next, so that a pane
-costs three merges for each key, however many windows share it. Nothing is subtracted, so any aggregator that can merge
-will do.
+blocks, as in van Herk and Gil & Werman: a window is a suffix of one block and a prefix of the next, so a pane costs
+three merges per key, however many windows share it. Nothing is subtracted, so any aggregator that can merge works.
 """
 
 from __future__ import annotations
@@ -27,17 +26,18 @@ _States = Mapping[Any, Any]
 
 
 class SlidingAggregate(WindowAggregate):
-    """Aggregate the records of each key in each window, where windows have several panes in common.
+    """Aggregate the records of each key in each window, where windows share panes.
 
-    Each pane is aggregated once, and windows are combined from panes in blocks: see `_Blocks`. A pane is kept until the
-    last window that has it is closed.
+    Each pane is aggregated once, and windows are combined from panes in blocks: see `_Blocks`. A pane is kept until its
+    last window is closed.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         windows: the windows.
-        aggregators: the aggregators of each window's records, which can merge.
-        early: the distance between early results of a window, each of which merges all its panes; None for none.
-        late: whether late records come, too; they count in those of their windows that are open.
+        aggregators: the aggregators of each window's records, which must support merging.
+        early: the distance between early results of a window, each of which merges all its panes; None for no early
+            results.
+        late: whether it also receives late records; they are added to those of their windows that are open.
     """
 
     kept = "panes of windows"
@@ -53,7 +53,7 @@ class SlidingAggregate(WindowAggregate):
     ) -> None:
         super().__init__(context, windows, aggregators, early=early, late=late)
         self._blocks = _Blocks(windows.span, self.merge)
-        self._next: int | None = None  # the first pane that is not closed; None: to be found
+        self._next: int | None = None  # the first pane that is not closed; None: unknown
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane, unless it is between two windows."""
@@ -61,11 +61,11 @@ class SlidingAggregate(WindowAggregate):
             super().add(number, run)
 
     def last_instant(self, panes: Panes, number: int) -> Any:
-        """Return the last instant of the last window that has a pane."""
+        """Return the last instant of the last window that contains a pane."""
         return panes.last(number // self._windows.step * self._windows.step + self._windows.span - 1)
 
     def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
-        """Add records to a closed pane that is part of open windows; refuse those that are in closed windows only."""
+        """Add records to a closed pane that is part of open windows; reject those only in closed windows."""
         newest = number // self._windows.step * self._windows.step
         if newest + self._windows.span <= number:  # between two windows
             return
@@ -84,7 +84,7 @@ class SlidingAggregate(WindowAggregate):
         return found
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close panes in their order, with the windows that end with them."""
+        """Close panes in order, with the windows that end with them."""
         held, span, step = self.state.panes, self._windows.span, self._windows.step
         number = self._resume(panes) if self._next is None and held else self._next or 0
         while held:
@@ -92,7 +92,7 @@ class SlidingAggregate(WindowAggregate):
             closing = max(number, oldest)
             if epoch is not MAX and panes.last(closing) > epoch:
                 break
-            if oldest >= number:  # no closed pane is part of an open window: skip to where there are records
+            if oldest >= number:  # no closed pane is part of an open window: skip to the next records
                 self._blocks.clear()
                 number = oldest
             self._blocks.close(number, held)
@@ -108,18 +108,18 @@ class SlidingAggregate(WindowAggregate):
             self._next = number
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
+        """Apply a delta to the state."""
         super().apply(delta)
         self.resume()
 
     def resume(self) -> None:
-        """Find the first open pane, and combine the closed ones, anew."""
+        """Find the first open pane, and combine the closed ones again."""
         super().resume()
         self._blocks.clear()
         self._next = None
 
     def _resume(self, panes: Panes) -> int:
-        """Return the first pane that is not closed, and combine those that are, as they were before."""
+        """Return the first open pane, and restore the combination of the closed ones."""
         held, epoch = self.state.panes, self.reached.epoch
         number = min(held)
         while epoch is not None and panes.last(number) <= epoch:
@@ -133,38 +133,37 @@ class _Blocks:
 
     Panes are divided into blocks of `span`, by their numbers. A window is the end of one block and the beginning of the
     next: a suffix, combined once when the block is over, and a prefix, to which each pane is added. So there are three
-    merges for each pane and key, however long the windows are, and nothing is subtracted. What a window is combined of,
-    and in which order, depends on the numbers of its panes only, so floats are the same to the last bit after a
-    restart.
+        merges per pane and key, however long the windows are, and nothing is subtracted. The merges of a window and
+        their order depend only on the numbers of its panes, so floats are the same to the last bit after a restart.
 
     Args:
-        span: how many panes a window has.
-        combine: merges the accumulators of each key of two intervals, the first of which is the earlier; changes none.
+        span: the number of panes in a window.
+        combine: merges the accumulators of each key in two intervals, the earlier one first; mutates none.
     """
 
     def __init__(self, span: int, combine: Callable[[_States, _States], _States]) -> None:
         self._span = span
         self._combine = combine
         self._prefix: _States = {}
-        self._suffixes: dict[int, _States] = {}  # of the block before, by the number of their first pane
+        self._suffixes: dict[int, _States] = {}  # of the previous block, by the number of their first pane
 
     def clear(self) -> None:
         """Start without panes."""
         self._prefix, self._suffixes = {}, {}
 
     def close(self, number: int, panes: Mapping[int, _States]) -> None:
-        """Add a pane, the next one, to the prefix; where a block begins, combine the block before."""
+        """Add the next pane to the prefix; at the start of a block, combine the previous block."""
         if number % self._span == 0:
             self._turn(number, panes)
         self._append(panes.get(number))
 
     def window(self, last: int) -> _States:
-        """Return the accumulators of the window that ends with a pane, which was closed last."""
+        """Return the accumulators of the window that ends with the pane closed last."""
         suffix = self._suffixes.get(last - self._span + 1)
         return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)
 
     def rebuild(self, number: int, panes: Mapping[int, _States]) -> None:
-        """Combine what `close` had combined before the pane `number`."""
+        """Restore the combination as `close` left it before the pane `number`."""
         block = (number - 1) // self._span * self._span
         self._turn(block, panes)
         for closed in range(block, number):
@@ -175,7 +174,7 @@ class _Blocks:
             self._prefix = self._combine(self._prefix, states)
 
     def _turn(self, block: int, panes: Mapping[int, _States]) -> None:
-        """Begin a block: combine the suffixes of the one before."""
+        """Begin a block: combine the suffixes of the previous one."""
         self.clear()
         suffix: _States = {}
         for number in range(block - 1, block - self._span, -1):

@@ -1,4 +1,4 @@
-"""Windows of event time: aggregates of the records of each key in each pane."""
+"""The operator of time windows that are single panes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class WindowAggregate(PanedOperator):
     """Aggregate the records of each key in each window; each pane is a window.
 
     Args:
-        context: what every operator gets.
+        context: the operator's context.
         windows: the windows.
         aggregators: the aggregators of each window's records.
-        early: the distance between early results of a window; None for none.
-        late: whether late records come, too.
-        until: for how long closed windows are kept, so that late records revise their results.
+        early: the distance between early results of a window; None for no early results.
+        late: whether it also receives late records.
+        until: how long closed windows are kept, so that late records revise their results.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WindowAggregate(PanedOperator):
             self._early.note(number, run.key_column())
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close the windows that are over, and add the results that are due early."""
+        """Close the windows that are over, and add early results that are due."""
         self.close_windows(panes, epoch, results)
         if self._early is None or epoch is MAX:
             return
@@ -77,9 +77,9 @@ class WindowAggregate(PanedOperator):
             self.emit(panes, first, self.accumulated(first, keys), Timing.EARLY, results, instant)
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
-        """Return the last instant of the first open pane, or the first at which results are due early."""
+        """Return the last instant of the first open pane, or the first at which early results are due."""
         last = super().horizon(panes, epoch)
-        if self.allows_late:  # each epoch may be the one by which a record is too late, and stands before or after it
+        if self.allows_late:  # a record may be too late by any epoch, so the order of records and epochs matters
             return None
         return last if self._early is None else min(last, self._early.horizon(panes, epoch))
 
@@ -99,14 +99,14 @@ class WindowAggregate(PanedOperator):
             last = panes.last(number)
             if epoch is not MAX and last > epoch:
                 break
-            if before is None or last > before:  # a program before may have kept closed windows
+            if before is None or last > before:  # an earlier program may have kept closed windows
                 timing = Timing.END if epoch is MAX else Timing.FINAL
                 self.emit(panes, number, self.not_closed(last, self.state.panes[number]), timing, results)
             if until is None or epoch is MAX or last + until <= epoch:
                 self.state.drop(number)
 
     def not_closed(self, last: Any, states: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """Return the states without those of keys whose window was closed already, by the worker they were on.
+        """Return the states without those of keys whose former worker had already closed the window.
 
         Args:
             last: the last instant of the window.
@@ -116,7 +116,7 @@ class WindowAggregate(PanedOperator):
         return states if floors is None else {key: state for key, state in states.items() if floors[key] < last}
 
     def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
-        """Add records to a window that is closed, if it is kept, with a revised result for each; refuse others."""
+        """Add records to a closed window that is kept, with a revised result for each; reject others."""
         last = panes.last(number)
         if not isinstance(self.reached, KeptWindows) or self.reached.is_dropped(last, epoch):
             self.refuse(run)
@@ -148,8 +148,8 @@ class WindowAggregate(PanedOperator):
             panes: the panes.
             first: the number of the windows' first pane.
             states: the accumulators by key.
-            timing: when the results are made.
-            results: where to add them.
+            timing: the timing of the results.
+            results: receives them.
             timestamp: their timestamp; by default the last instant of the windows.
         """
         end = first + self._windows.span
@@ -186,7 +186,7 @@ class WindowAggregate(PanedOperator):
         return self.error(error)
 
     def _unfinished(self, error: Exception, states: Mapping[Any, Any], window: str) -> Exception:
-        """Return the error of the first key whose result can't be made."""
+        """Return the error of the first key whose result fails."""
         for key, state in states.items():
             try:
                 self._kernel.result(state)

@@ -1,4 +1,4 @@
-"""The base of operators with windows of event time: epochs close windows, records that are late are refused."""
+"""The base of operators with time windows: epochs close windows, and late records are rejected."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["WindowOperator"]
 
 
 class WindowOperator(Operator):
-    """An operator that adds records to windows of event time, and lets epochs close them.
+    """An operator that adds records to time windows, which epochs close.
 
     A batch is cut only at the epochs that may close a window: those at or above the horizon.
 
     Args:
-        context: what every operator gets.
-        panes: a partition of time, which fits the same types of timestamps as the windows.
-        late: whether late records come, too: those whose windows are closed then go to an output of their own, beside
-            one for revised results.
+        context: the operator's context.
+        panes: a partition of time, for the same types of timestamps as the windows.
+        late: whether it also receives late records. Those whose windows are closed then have their own output, in
+            addition to one for revised results.
     """
 
     def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
@@ -38,10 +38,10 @@ class WindowOperator(Operator):
         self._unfitted = panes
         self._panes: Panes | None = None
         self._kinds: set[type] = set()
-        self._horizon: Any = None  # no epoch below it closes a window; None: not known
+        self._horizon: Any = None  # no epoch below it closes a window; None: unknown
 
     def _keep(self, reached: ReachedEpoch) -> None:
-        """Set what keeps the last epoch."""
+        """Set the keeper of the last epoch."""
         self.reached = reached
         self.reached.on_apply = self.resume
         self.hidden = {REACHED: reached}
@@ -55,18 +55,18 @@ class WindowOperator(Operator):
         raise NotImplementedError
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
-        """Return the least epoch that may close a window, after an epoch."""
+        """Return the least epoch after the given one that may close a window."""
         raise NotImplementedError
 
     def new_outputs(self) -> Sequence[Results]:
-        """Return where the results of a batch go: its first part is passed to `advance`."""
+        """Return empty collections of results, the first of which is passed to `advance`."""
         if not self.allows_late:
             return (Results(),)
         self.revised, self.too_late = Results(), Results()
         return Results(), self.revised, self.too_late
 
     def resume(self) -> None:
-        """Drop what was derived from the state and the epoch: others were applied, of either or of both."""
+        """Drop data derived from the state and the epoch, after another one was applied."""
         self._horizon = None
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
@@ -104,10 +104,10 @@ class WindowOperator(Operator):
             raise self.error(self._beyond(error), about=f"epoch {short_repr(epoch)}") from error
 
     def _beyond(self, error: Exception) -> Exception | str:
-        """Return the advice for a window whose bounds the type of the timestamps does not have, else the error."""
+        """Return a hint for a window with bounds outside the range of the timestamps, else the error."""
         if not isinstance(error, OverflowError):
             return error
-        return f"a window would begin or end beyond the times that Python has ({error}); filter such records"
+        return f"a window would begin or end out of Python's range of times ({error}); filter such records"
 
     def _advance(self, epoch: Any, results: Results) -> None:
         panes = self._fitted()

@@ -15,8 +15,8 @@ class OutgoingRecords:
     """Collects the records of a tick, and yields them as rows.
 
     Args:
-        worker: the sending worker; what a failed attempt left in its sinks is dropped.
-        parallelism: how many workers receive.
+        worker: the sending worker; records that a failed attempt left in its sinks are dropped.
+        parallelism: the number of receiving workers.
         debug: whether to check that values do not change before they are packed.
 
     Attributes:

@@ -62,9 +62,9 @@ class Pace:
         """Adapt the limit to the measurements of a tick.
 
         Args:
-            polled: the most records that a worker polled in the tick.
+            polled: the maximum number of records that a worker polled in the tick.
             seconds: the time taken by its tasks and the driver's sinks.
-            size: the most bytes that a worker sent in a stage of it.
+            size: the maximum number of bytes that a worker sent in a stage of the tick.
 
         Returns:
             Whether the tick was shorter than allowed only because of the limit.
