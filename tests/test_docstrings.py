@@ -32,6 +32,22 @@ PHRASES = {
     r"\bgo(es|ing)? on\b": "write 'continue' or 'advance'",
     r"\bbears?\b": "write 'have' or 'allow'",
     r"^(Return|Note) what\b": "name the thing that is returned or recorded",
+    r"\bwhat (becomes?|became) of\b": "write 'outcome'",
+    r"\bhow far\b.*\bha(s|ve) come\b": "write 'progress'",
+    r"\b(no|not)\b.{0,40}\bany more\b": "write 'no longer'",
+    r"\blisted no more\b": "write 'no longer listed'",
+    r"\bfulfil(s|led)?\b": "write 'satisfy'",
+    r"\bfor ever\b": "write 'forever'",
+    r"\banew\b": "write 'again', or a verb with 're'",
+    r"\bat hand\b": "write 'current'",
+    r"\bof which no\b": "write 'none of which', or 'without'",
+    r"\bhaving checked\b": "write 'Check ..., and return ...'",
+    r"^Replace each value by\b": "write 'Replace each value with'",
+    r"^Bring the state\b": "write 'Apply a delta to the state'",
+    r"\bwhoever\b": "name who it is",
+    r"\bthe outside\b": "name the external system",
+    r"\b(came|come|comes) too late\b": "write 'is too late'",
+    r"\b(goes|go) nowhere\b": "write 'is lost'",
 }
 """Phrases that no docstring and no message of the package has, and what to write instead."""
 
@@ -113,6 +129,10 @@ def test_no_text_of_the_package_has_a_foreign_phrase() -> None:
         "the run goes on",
         "Note what it did",
         "its URL is one that is none",
+        "an event that fulfils a step",
+        "return how far an operator has come",
+        "a part that is not read any more",
+        "find the panes anew",
     ],
 )
 def test_foreign_phrases_are_found(text: str) -> None:

@@ -29,7 +29,7 @@ _EMPTY = object()
 
 
 class _Columns(NamedTuple):
-    """The fields that a kernel reads, row by row: a single field is not wrapped; without fields, any values."""
+    """The fields that a kernel reads, row by row, as a tuple or, if there is only one, as it is."""
 
     rows: Iterable[Any]
 

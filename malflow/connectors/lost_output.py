@@ -16,7 +16,7 @@ class Confirmed:
     """The last transaction that an output has confirmed to a run; each commit compares the ledger with it.
 
     If a server returns to an older state while the job runs (a promoted standby, a restored disk), its ledger is older
-    too. Without a check, the next commit would hide the gap for ever: the ledger would have the newest number again.
+    too. Without a check, the next commit would hide the gap forever: the ledger would have the newest number again.
 
     Args:
         ledger: the name of the ledger, for the error.

@@ -171,7 +171,7 @@ class RegularPanes:
 
 @dataclass(frozen=True, slots=True)
 class _Even:
-    """Panes of one size whose bounds are multiples; `tick` is the least difference of two timestamps."""
+    """Panes of one size whose bounds are multiples; `tick` is the least difference between two timestamps."""
 
     origin: Any
     size: Any

@@ -36,7 +36,7 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = ["COUNTS", "MatchByArrival", "MatchByTime"]
 
 COUNTS = Counts(counters=(*(it.name for it in fields(Counters)), "late"), gauges=("partials",))
-"""What became of partial matches, how many records were late, and how many partial matches there are."""
+"""The numbers of outcomes of partial matches, of late records, and of current partial matches."""
 
 _log = logging.getLogger("malflow.patterns")
 

@@ -53,7 +53,7 @@ class Rows(Sequence[dict[str, Any]]):
         return self._each(lambda column: list(compress(column, mask)))
 
     def take(self, pick: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[dict[str, Any]]:
-        """Return the rows that a function picks: it is called with sequences as long as this one."""
+        """Return the rows that a function picks from a sequence of the same length."""
         return self._each(pick)
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ __all__ = ["Pauses"]
 
 _SHORTEST = 0.001
 _LONGEST = 0.05
-"""Seconds; a pause looks for requests as often, since a signal handler that wakes a thread may block for ever."""
+"""Seconds; a pause looks for requests as often, since a signal handler that wakes a thread may block forever."""
 
 
 class Pauses:

@@ -107,7 +107,7 @@ class RunRequests:
             self.explanations.popleft().set_result(None)
 
     def time_table(self, progress: Progress) -> TimeTable:
-        """Return the last explanation as a table, with what the progress knows of late records."""
+        """Return the last explanation as a table, with the late records so far."""
         return TimeTable(*self.explained, late=progress.late, lateness=progress.lateness)
 
     def ask_again(self, requests: Iterable[Request]) -> None:

@@ -9,14 +9,14 @@ __all__ = ["TakenRequests"]
 
 
 class TakenRequests:
-    """Takes requests in their order, and answers those that are never served.
+    """Takes requests in order, and answers those that can't be served.
 
     Args:
         requests: the queue.
 
     Attributes:
         snapshots: the requests that the next snapshot answers.
-        rescale: the request for the rescale that is being made.
+        rescale: the request for the rescale in progress.
     """
 
     def __init__(self, requests: RunRequests) -> None:

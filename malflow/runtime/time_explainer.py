@@ -22,12 +22,12 @@ class TimeExplainer:
 
     Args:
         program: the program.
-        host: tells how far operators have come, now or with the reports of a tick.
+        host: reports the progress of operators in event time, now or with the reports of a tick.
         ticks: the ticks of the run.
-        requests: has those who ask.
+        requests: has the requests for explanations.
 
     Attributes:
-        needs_tick: whether the next tick must report how far operators have come.
+        needs_tick: whether the next tick must report the progress of operators.
     """
 
     def __init__(self, program: Program, host: Host, ticks: Ticks, requests: RunRequests) -> None:

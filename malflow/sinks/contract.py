@@ -98,7 +98,7 @@ class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
         """Return the state from which `build_part` can resume. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final state, from which another worker builds a writer: the part is moving there.
+        """Return the final state of a part that moves to another worker, which builds a writer from it.
 
         `close` is called next. The default returns `snapshot`.
         """

@@ -66,7 +66,7 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """Return the position after the last record returned. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final position, from which another worker builds a reader: the part is moving there.
+        """Return the final position of a part that moves to another worker, which builds a reader from it.
 
         `suspend` is called next. The default returns `snapshot`.
         """

@@ -449,7 +449,7 @@ def test_a_failing_merge_names_the_key() -> None:
         (
             ["hour", "day"],
             {"zone": "Australia/Lord_Howe"},
-            "hours don't fit the zone Australia/Lord_Howe, where clocks are set by a part of an hour",
+            "hours don't fit the zone Australia/Lord_Howe, where clocks change by a part of an hour",
         ),
         (["hour", "day"], {"keep": {"month": timedelta(1)}}, "not one of its levels"),
         (["hour", "day"], {"keep": {"hour": timedelta(0)}}, "positive timedelta, or FOREVER, as keep of 'hour'"),

@@ -180,7 +180,7 @@ class MarkedWriter:
             )
 
     def _drop_troubled(self) -> None:
-        """Drop a producer that has lost a connection since its last transaction: it may wait for ever."""
+        """Drop a producer that has lost a connection since its last transaction: it may wait forever."""
         if self._producer is not None:
             self._producer.poll(0)
             if self._failures.heard:

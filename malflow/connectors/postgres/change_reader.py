@@ -228,7 +228,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return True
 
     def _check_silence(self) -> None:
-        """Raise if the server stops answering while a slot is being opened; libpq would wait for ever."""
+        """Raise if the server stops answering while a slot is being opened; libpq would wait forever."""
         try:
             self._attention.check()
         except ServerSilent as silent:

@@ -81,7 +81,7 @@ class CopyReader:
     """Read the remaining pages of a copy, in one transaction.
 
     Attributes:
-        state: the progress of the copy; whoever emits rows advances it.
+        state: the progress of the copy, advanced by the reader that emits rows.
         index: the index of the snapshot under which the pages are read.
         restarted: tables that were truncated while no reader locked them; they are copied from their beginning.
     """

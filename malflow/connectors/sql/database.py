@@ -227,7 +227,7 @@ class Database(RemoteSystem[SqlError]):
 
 
 def _pool_of(url: sa.URL) -> dict[str, Any]:
-    """Return settings that open an SQLite file anew for each transaction, since it may have been replaced."""
+    """Return settings that reopen an SQLite file for each transaction, since it may have been replaced."""
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return {"poolclass": sa.NullPool} if is_file and not url.query else {}
 

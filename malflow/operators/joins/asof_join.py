@@ -106,7 +106,7 @@ class AsofJoin(JoinOperator):
             check_span("tolerance", self._tolerance, timestamp)
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
+        """Apply a delta to the state."""
         super().apply(delta)
         self._timers = None
 

@@ -198,7 +198,7 @@ class IntervalJoin(JoinOperator):
             )
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
+        """Apply a delta to the state."""
         super().apply(delta)
         self._single = self._next_drop = None
 
@@ -329,7 +329,7 @@ class IntervalJoin(JoinOperator):
         self._next_drop = min((end for end in ends.values() if end > epoch), default=None)
 
     def _end(self, panes: Panes, number: int) -> Any:
-        """Return the least epoch at which no record of a pane can have a partner any more."""
+        """Return the least epoch that rules out partners for all records of a pane."""
         side = self._sides[number % 2]
         return panes.last(number // 2 + self._slack) + side.shift + side.reach
 

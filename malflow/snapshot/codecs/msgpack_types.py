@@ -62,7 +62,7 @@ class Form(NamedTuple):
 
 
 def _listed(facts: Any) -> list[Any]:
-    """Check that the content of a collection is a list, not just something iterable."""
+    """Check that the content of a collection is a list, not just any iterable."""
     if type(facts) is not list:
         raise ValueError(f"a collection must be encoded as a list; got {type(facts).__name__}")
     return facts
