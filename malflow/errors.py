@@ -170,21 +170,21 @@ class MissingDependency(MalflowError, ImportError):
     """An optional dependency is not installed; the message names the extra that provides it."""
 
 
-def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
+def require_methods(thing: object, asked_by: str, methods: Iterable[str]) -> None:
     """Check that a duck-typed object has the methods that malflow will call.
 
     Raises:
         GraphError: if a method is missing.
     """
     if isinstance(thing, type):
-        raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
+        raise GraphError(f"{asked_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
     for method in methods:
         if not offers(thing, method):
-            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {short_repr(thing)}")
-        refuse_deferred(thing, wanted_by, (method,))
+            raise GraphError(f"{asked_by} needs an object with a method {method}(); got {short_repr(thing)}")
+        refuse_deferred(thing, asked_by, (method,))
 
 
-def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
+def refuse_deferred(thing: object, asked_by: str, methods: Iterable[str]) -> None:
     """Check that an object's methods run when they are called.
 
     Raises:
@@ -194,17 +194,17 @@ def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> No
         kind = deferred(getattr(thing, method, None), generators=method.startswith("list_"))
         if kind is not None:
             raise GraphError(
-                f"{wanted_by} needs an object with a plain method {method}(); that of {short_repr(thing)} is {kind}, "
+                f"{asked_by} needs an object with a plain method {method}(); that of {short_repr(thing)} is {kind}, "
                 "which runs nothing when it is called; write it without 'async' and 'yield'"
             )
 
 
-def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequence[str], instead: str) -> None:
+def require_arguments(method: Callable[..., object], asked_by: str, names: Sequence[str], instead: str) -> None:
     """Check that a method accepts the arguments that it will be called with.
 
     Args:
         method: the method.
-        wanted_by: its caller.
+        asked_by: its caller.
         names: the names of the arguments.
         instead: the hint for a method with other parameters.
 
@@ -214,7 +214,7 @@ def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequ
     if not takes(method, len(names)):
         called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
         raise GraphError(
-            f"{wanted_by} calls {called}, but {short_repr(_owner(method))} takes other arguments; {instead}"
+            f"{asked_by} calls {called}, but {short_repr(_owner(method))} takes other arguments; {instead}"
         )
 
 

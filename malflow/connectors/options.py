@@ -15,6 +15,7 @@ __all__ = [
     "require_count",
     "require_delivery",
     "require_duration",
+    "require_encoding",
     "require_flag",
     "require_function",
     "require_mapping",
@@ -95,6 +96,20 @@ def require_function(asked_by: str, option: str, value: object) -> None:
     if not callable(value) or fault:
         got = fault if callable(value) else short_repr(value)
         raise GraphError(f"{asked_by} {option} must be a plain function; got {got}")
+
+
+def require_encoding(asked_by: str, value: object) -> None:
+    """Check the name of an encoding of text.
+
+    Raises:
+        GraphError: if it is unknown, or converts no text.
+    """
+    try:
+        is_known = isinstance(value, str) and "".encode(value) is not None
+    except LookupError:
+        is_known = False
+    if not is_known:
+        raise GraphError(f"{asked_by} encoding must be the name of a text encoding, such as 'utf-8'; got {value!r}")
 
 
 def require_start(asked_by: str, value: object) -> None:

@@ -134,7 +134,7 @@ def require_key(key: str) -> None:
         raise StoreError(f"{key[:80]!r} is not a valid key of a store; nothing was touched")
 
 
-def require_store(store: object, wanted_by: str) -> None:
+def require_store(store: object, asked_by: str) -> None:
     """Check that an object has the methods of a store.
 
     Raises:
@@ -142,10 +142,10 @@ def require_store(store: object, wanted_by: str) -> None:
     """
     lacking = [f"{name}({', '.join(_METHODS[name])})" for name in _METHODS if not offers(store, name)]
     if lacking and not isinstance(store, type):
-        raise GraphError(f"{wanted_by} needs a store; {short_repr(store)} has no {', '.join(lacking)}; {_CONTRACT}")
-    require_methods(store, wanted_by, _METHODS)
+        raise GraphError(f"{asked_by} needs a store; {short_repr(store)} has no {', '.join(lacking)}; {_CONTRACT}")
+    require_methods(store, asked_by, _METHODS)
     for name, arguments in _METHODS.items():
-        require_arguments(getattr(store, name), wanted_by, arguments, _CONTRACT)
+        require_arguments(getattr(store, name), asked_by, arguments, _CONTRACT)
 
 
 def require_folder(prefix: str) -> None:

@@ -12,11 +12,26 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 
 import malflow.connectors
 import malflow.sinks
 import malflow.sources
-from malflow.connectors.codecs import SchemaRegistry
+from malflow.connectors.codecs import (
+    AvroDecoder,
+    AvroEncoder,
+    BytesDecoder,
+    BytesEncoder,
+    Decoder,
+    Encoder,
+    JsonDecoder,
+    JsonEncoder,
+    ProtobufDecoder,
+    ProtobufEncoder,
+    SchemaRegistry,
+    TextDecoder,
+    TextEncoder,
+)
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.files.csv_source import CsvSource
 from malflow.connectors.files.json_sink import JsonLinesSink
@@ -95,6 +110,10 @@ TIME_OR_NONE = Kind(("2026", 5, True, _NAIVE))
 SECRETS_OR_NONE = Kind((5, True, "hush", ["hush"], {5: "hush"}), is_secret=True)
 SECRET_URL = Kind((5, True, ["hush"]), is_secret=True).required()
 SECRET_TEXT_OR_NONE = Kind((5, True, ["hush"]), is_secret=True)
+ENCODING = Kind((5, "unknown", "hex", ["utf-8"])).required()
+AVRO_SCHEMA = Kind((5, "unknown", True, ["unknown"], {"type": "unknown"}))
+REGISTRY_OR_NONE = Kind((5, True, "http://anna:hush@localhost:8081"), is_secret=True)
+MESSAGE = Kind((5, "StringValue", True, int)).required()
 SCHEMA_OR_NONE = Kind((5, "n: int", {"n": int}))
 TYPES_OR_NONE = Kind((5, "int", [int]))
 
@@ -134,6 +153,7 @@ _TABLE_SINK = {
 }
 _DSN = {"dsn": "host=localhost"}
 _REDIS = {"url": "redis://localhost:6379/0"}
+_SUBJECT = {"registry": SchemaRegistry("http://localhost:8081"), "subject": "orders-value"}
 _KAFKA = {"topic": "orders", "servers": "localhost:9092"}
 
 OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
@@ -141,6 +161,13 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
         {"data": pa.table({"n": [1]})},
         {**_ROWS, "data": Kind((5, True)).required(), "filter": Kind((5, "n > 3", True, ["n"]))},
     ),
+    AvroDecoder: ({"schema": "int"}, {"schema": AVRO_SCHEMA, "registry": REGISTRY_OR_NONE}),
+    AvroEncoder: (
+        {"schema": "int", **_SUBJECT},
+        {"schema": AVRO_SCHEMA, "registry": REGISTRY_OR_NONE, "subject": NAME, "register": FLAG},
+    ),
+    BytesDecoder: ({}, {}),
+    BytesEncoder: ({}, {}),
     CronSource: (
         {"expression": "* * * * *"},
         {
@@ -191,6 +218,8 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
     ),
     JsonLinesSink: ({"path": "out/"}, _LINE_SINK),
     JsonLinesSource: ({"path": "log.jsonl"}, {**_FILE_SOURCE, "types": TYPES_OR_NONE}),
+    JsonDecoder: ({}, {}),
+    JsonEncoder: ({}, {"default": FUNCTION_OR_NONE}),
     KafkaSink: (
         _KAFKA,
         {
@@ -293,6 +322,11 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "retry_for": DURATION,
         },
     ),
+    ProtobufDecoder: ({"message": StringValue}, {"message": MESSAGE, "framed": FLAG}),
+    ProtobufEncoder: (
+        {"message": StringValue, **_SUBJECT},
+        {"message": MESSAGE, "registry": REGISTRY_OR_NONE, "subject": NAME},
+    ),
     RedisSink: (
         {**_REDIS, "table": "totals"},
         {
@@ -344,6 +378,8 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
     ),
     StartSource: ({}, {}),
     StdOutSink: ({}, {"formatter": FUNCTION_OR_NONE}),
+    TextDecoder: ({}, {"encoding": ENCODING}),
+    TextEncoder: ({}, {"encoding": ENCODING}),
     TextFileSink: ({"path": "out/"}, {**_LINE_SINK, "encoding": Kind((5, "unknown", ["utf-8"])).required()}),
     TextFileSource: ({"path": "poem.txt"}, _FILE_SOURCE),
     VecSink: ({}, {}),
@@ -370,7 +406,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
 _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NONE, NAME_OR_FUNCTION, FIELD_OR_FUNCTION)
 _CONTRACTS_ROOMS = ("malflow.sources.contract", "malflow.sinks.contract", "malflow.sinks.transactional")
 _MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})
-_CONTRACTS = (StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
+_CONTRACTS = (Decoder, Encoder, StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
 
 
 def _public_classes() -> Iterator[type]:
@@ -384,7 +420,7 @@ def _public_classes() -> Iterator[type]:
 
 
 def _connectors() -> set[type]:
-    """Return the classes that users make with options: sources and sinks, and whatever else is told how to retry."""
+    """Return the classes that users make with options: sources, sinks, codecs, and all that are told how to retry."""
     return {it for it in _public_classes() if issubclass(it, _CONTRACTS) or _is_told_how_to_retry(it)}
 
 

@@ -9,9 +9,10 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry
+from malflow.connectors.codecs.registry import SchemaRegistry, require_registry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
-from malflow.errors import GraphError, MissingDependency
+from malflow.connectors.options import require_flag
+from malflow.errors import GraphError, MissingDependency, short_repr
 
 __all__ = ["AvroDecoder", "AvroEncoder"]
 
@@ -40,6 +41,7 @@ class AvroDecoder(Decoder[Any]):
     """
 
     def __init__(self, schema: AvroSchema | None = None, *, registry: SchemaRegistry | None = None) -> None:
+        require_registry("AvroDecoder", registry)
         self._fastavro = _Fastavro()
         if schema is None and registry is None:
             raise GraphError("AvroDecoder needs a schema, or registry=SchemaRegistry(...)")
@@ -110,8 +112,8 @@ class AvroEncoder(Encoder[Any]):
         subject: str | None = None,
         register: bool = True,
     ) -> None:
-        if (registry is None) != (subject is None):
-            raise GraphError("AvroEncoder needs registry= and subject= together, or neither")
+        require_subject("AvroEncoder", registry, subject)
+        require_flag("AvroEncoder", "register", register)
         self._fastavro = _Fastavro()
         self._schema, self._text = _parsed(self._fastavro, schema, "AvroEncoder")
         self._registry, self._subject, self._register = registry, subject, register
@@ -178,6 +180,11 @@ def _parsed(fastavro: _Fastavro, schema: AvroSchema, asked_by: str) -> tuple[Any
             plain = json.loads(plain) if plain.lstrip()[:1] in ("{", "[", '"') else plain
         return fastavro.parse(plain, {}), json.dumps(plain)
     except (OSError, ValueError, TypeError, KeyError, LookupError) as error:
-        raise GraphError(f"{asked_by} cannot read the schema: {type(error).__name__}: {error}") from error
+        raise _unreadable(asked_by, "cannot read the schema", schema, error) from error
     except Exception as error:
-        raise GraphError(f"{asked_by} got an invalid schema: {type(error).__name__}: {error}") from error
+        raise _unreadable(asked_by, "needs a valid schema", schema, error) from error
+
+
+def _unreadable(asked_by: str, problem: str, schema: object, error: Exception) -> GraphError:
+    cure = "pass the parsed JSON of an Avro schema, its text, or the Path of an .avsc file"
+    return GraphError(f"{asked_by} {problem}; got {short_repr(schema)}: {type(error).__name__}: {error}; {cure}")

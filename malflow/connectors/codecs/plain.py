@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from malflow.connectors.codecs.contract import Decoder, Encoder
+from malflow.connectors.options import require_encoding, require_function
 
 __all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDecoder", "TextEncoder"]
 
@@ -47,12 +48,18 @@ class BytesEncoder(Encoder[bytes | bytearray | memoryview]):
 class TextDecoder(Decoder[str]):
     """Decode text.
 
+    Args:
+        encoding: the name of the encoding.
+
+    Raises:
+        GraphError: if the encoding is unknown.
+
     >>> TextDecoder().decode("Köln".encode())
     'Köln'
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        "".encode(encoding)  # raises if the name is unknown
+        require_encoding("TextDecoder", encoding)
         self._encoding = encoding
 
     def decode(self, raw: bytes) -> str:
@@ -61,10 +68,17 @@ class TextDecoder(Decoder[str]):
 
 
 class TextEncoder(Encoder[str]):
-    """Encode text."""
+    """Encode text.
+
+    Args:
+        encoding: the name of the encoding.
+
+    Raises:
+        GraphError: if the encoding is unknown.
+    """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        "".encode(encoding)
+        require_encoding("TextEncoder", encoding)
         self._encoding = encoding
 
     def encode(self, value: str) -> bytes:
@@ -116,11 +130,16 @@ class JsonEncoder(Encoder[Any]):
     Args:
         default: as in `json.dumps`: converts a value that is not JSON to one that is.
 
+    Raises:
+        GraphError: if `default` is not a function.
+
     >>> JsonEncoder().encode({"n": [1, None]})
     b'{"n":[1,null]}'
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
+        if default is not None:
+            require_function("JsonEncoder", "default", default)
         self._default = default
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=default).encode
 

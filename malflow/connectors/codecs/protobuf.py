@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry
+from malflow.connectors.codecs.registry import SchemaRegistry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, message_indexes, read_message_indexes, schema_id
+from malflow.connectors.options import require_flag
 from malflow.errors import GraphError, short_repr
 
 M = TypeVar("M")
@@ -27,6 +28,7 @@ class ProtobufDecoder(Decoder[M], Generic[M]):
     """
 
     def __init__(self, message: type[M], *, framed: bool = False) -> None:
+        require_flag("ProtobufDecoder", "framed", framed)
         self._path = _path_of(message, "ProtobufDecoder")
         self._message, self._framed = message, framed
 
@@ -63,8 +65,7 @@ class ProtobufEncoder(Encoder[M], Generic[M]):
     """
 
     def __init__(self, message: type[M], *, registry: SchemaRegistry | None = None, subject: str | None = None) -> None:
-        if (registry is None) != (subject is None):
-            raise GraphError("ProtobufEncoder needs registry= and subject= together, or neither")
+        require_subject("ProtobufEncoder", registry, subject)
         self._path = _path_of(message, "ProtobufEncoder")
         self._message, self._registry, self._subject = message, registry, subject
         self._start: bytes | None = b"" if registry is None else None

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from malflow.connectors.codecs.contract import CodecUnavailable
-from malflow.connectors.options import require_duration, require_mapping
-from malflow.errors import GraphError
+from malflow.connectors.options import require_duration, require_mapping, require_name
+from malflow.errors import GraphError, short_repr
 
-__all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema"]
+__all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "require_registry", "require_subject"]
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _FIRST_PAUSE = 0.1
@@ -171,6 +171,30 @@ class SchemaRegistry:
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self.url!r})"
+
+
+def require_registry(asked_by: str, registry: object) -> None:
+    """Check the schema registry of a codec, which may be None.
+
+    Raises:
+        GraphError: if it is something else.
+    """
+    if registry is not None and not isinstance(registry, SchemaRegistry):
+        got = f"a {type(registry).__name__}"  # perhaps a URL with a password
+        raise GraphError(f"{asked_by} registry must be a SchemaRegistry('http://...') or None; got {got}")
+
+
+def require_subject(asked_by: str, registry: object, subject: object) -> None:
+    """Check the schema registry of an encoder, and the subject in it.
+
+    Raises:
+        GraphError: if one of them is of another kind, or passed without the other.
+    """
+    require_registry(asked_by, registry)
+    require_name(asked_by, "subject", subject, "the registry's name for the schema", optional=True)
+    if (registry is None) != (subject is None):
+        got = f"registry={short_repr(registry)} and subject={short_repr(subject)}"
+        raise GraphError(f"{asked_by} needs registry= and subject= together, or neither; got {got}")
 
 
 def _code(text: str) -> Any:

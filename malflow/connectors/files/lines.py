@@ -309,7 +309,7 @@ def is_undecodable(text: str) -> bool:
     return False
 
 
-def checked_encoding(encoding: str, wanted_by: str) -> str:
+def checked_encoding(encoding: str, asked_by: str) -> str:
     """Return the normalised name of an encoding in which line ends can be found bytewise, as in supersets of ASCII.
 
     Raises:
@@ -323,7 +323,7 @@ def checked_encoding(encoding: str, wanted_by: str) -> str:
     except (UnicodeError, DeprecationWarning):
         told_by_bytes = False
     except (LookupError, TypeError) as unknown:
-        raise GraphError(f"{wanted_by} needs a text encoding; got {encoding!r}") from unknown
+        raise GraphError(f"{asked_by} needs a text encoding; got {encoding!r}") from unknown
     if not told_by_bytes:
-        raise GraphError(f"{wanted_by} cannot find line ends in encoding {encoding!r}; convert the file to UTF-8")
+        raise GraphError(f"{asked_by} cannot find line ends in encoding {encoding!r}; convert the file to UTF-8")
     return name

@@ -52,7 +52,7 @@ class ReplacedFileError(InputFileError):
         )
 
 
-def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
+def path_list(path: Path | Iterable[Path], asked_by: str) -> tuple[str, ...]:
     """Return one or several paths as a tuple of strings.
 
     Raises:
@@ -61,9 +61,9 @@ def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
     paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
     for one in paths:
         if not isinstance(one, str | os.PathLike) or not os.fspath(one):
-            raise GraphError(f"{wanted_by} needs a path, a URL, a glob or a list of them; got {one!r}")
+            raise GraphError(f"{asked_by} needs a path, a URL, a glob or a list of them; got {one!r}")
     if not paths:
-        raise GraphError(f"{wanted_by} needs at least one path; got an empty list")
+        raise GraphError(f"{asked_by} needs at least one path; got an empty list")
     return tuple(_absolute(os.fspath(one)) for one in paths)
 
 

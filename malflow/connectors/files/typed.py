@@ -54,7 +54,7 @@ class RecordTypes:
     """Convert the fields of records.
 
     Args:
-        wanted_by: the name of the source, for errors.
+        asked_by: the name of the source, for errors.
         types: a dataclass to whose instances records are converted; or a dict of types by field name.
         of_text: whether the values are text, as in CSV, or JSON values.
 
@@ -62,7 +62,7 @@ class RecordTypes:
         GraphError: if there is no conversion to one of the types.
     """
 
-    def __init__(self, wanted_by: str, types: Types, *, of_text: bool) -> None:
+    def __init__(self, asked_by: str, types: Types, *, of_text: bool) -> None:
         self._of_text = of_text
         self._made: Any = None
         own: dict[str, Any] = {}
@@ -71,9 +71,9 @@ class RecordTypes:
         elif is_dataclass(types):
             self._made = types
             own = {it.name: it for it in fields(types) if it.init}
-            named = _annotations(wanted_by, types, own)
+            named = _annotations(asked_by, types, own)
         else:
-            raise GraphError(f"{wanted_by} needs a dataclass, or a dict of types by field, as types; got {types!r}")
+            raise GraphError(f"{asked_by} needs a dataclass, or a dict of types by field, as types; got {types!r}")
         self.names = tuple(named)
         self.required = tuple(
             name
@@ -82,7 +82,7 @@ class RecordTypes:
         )
         self._types = named
         self._exact = tuple(name for name, kind in named.items() if kind is Decimal or Decimal in get_args(kind))
-        self._converters = {name: self._converter(wanted_by, name, kind) for name, kind in named.items()}
+        self._converters = {name: self._converter(asked_by, name, kind) for name, kind in named.items()}
 
     def missing(self, header: Sequence[str]) -> str | None:
         """Return why records with these fields cannot be converted, or None if they can."""
@@ -152,12 +152,12 @@ class RecordTypes:
         except Exception as error:
             raise FieldError(f"{self._made.__name__} rejects it: {type(error).__name__}: {error}") from error
 
-    def _converter(self, wanted_by: str, name: str, kind: Any) -> Callable[[Any], Any]:
+    def _converter(self, asked_by: str, name: str, kind: Any) -> Callable[[Any], Any]:
         """Return the function that converts a value to a type."""
         if get_origin(kind) in (Union, UnionType):
             inner = [it for it in get_args(kind) if it is not NoneType]
             if len(inner) == 1 and len(get_args(kind)) > 1:
-                convert, empty = self._converter(wanted_by, name, inner[0]), "" if self._of_text else None
+                convert, empty = self._converter(asked_by, name, inner[0]), "" if self._of_text else None
                 return partial(_or_none, convert, empty)
         if kind is Any or kind is object:
             return _as_it_is
@@ -174,16 +174,16 @@ class RecordTypes:
             called: Callable[[Any], Any] = kind
             return called
         raise GraphError(
-            f"{wanted_by} cannot read field {name!r} as {_shown(kind)}; pass int, float, bool, str, Decimal, datetime, "
+            f"{asked_by} cannot read field {name!r} as {_shown(kind)}; pass int, float, bool, str, Decimal, datetime, "
             "date, time, UUID, an Enum, one of these or None, or a function of the value"
         )
 
 
-def _annotations(wanted_by: str, made: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+def _annotations(asked_by: str, made: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     try:
         hints = get_type_hints(made)
     except NameError as error:
-        raise GraphError(f"{wanted_by} cannot read the types of {made.__name__}: {error}") from error
+        raise GraphError(f"{asked_by} cannot read the types of {made.__name__}: {error}") from error
     return {name: hints[name] for name in own}
 
 

@@ -356,7 +356,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         return {**self.__dict__, **fresh, "_failures": Failures(self._settings)}
 
 
-def _of_message(me: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
+def _of_message(asked_by: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
     """Return a function of the message; the name of a field of its value becomes a function.
 
     Raises:
@@ -367,9 +367,9 @@ def _of_message(me: str, role: str, given: OfMessage | str | None, *, fields: bo
     if given is None:
         return None
     if isinstance(given, str) or not callable(given):
-        raise GraphError(f"{me} {role} must be a function of the message; got {short_repr(given)}")
+        raise GraphError(f"{asked_by} {role} must be a function of the message; got {short_repr(given)}")
     if without_result(given):
-        raise GraphError(f"{me} {role} must be a plain function; got {without_result(given)}")
+        raise GraphError(f"{asked_by} {role} must be a plain function; got {without_result(given)}")
     return given
 
 

@@ -46,27 +46,29 @@ class RowOptions:
 
 
 def row_options(
-    me: str, columns: Sequence[str] | None, row: Row, timestamp: Timestamp, nanoseconds: Nanoseconds
+    asked_by: str, columns: Sequence[str] | None, row: Row, timestamp: Timestamp, nanoseconds: Nanoseconds
 ) -> RowOptions:
     """Check the options of records.
 
     Raises:
         GraphError: if one is not valid.
     """
-    require_one_of(me, "nanoseconds", nanoseconds, ("fail", "truncate"))
+    require_one_of(asked_by, "nanoseconds", nanoseconds, ("fail", "truncate"))
     for what, given in (("row", row), ("timestamp", timestamp)):
         if given is None and what == "timestamp":
             continue
         if not isinstance(given, str) and (not callable(given) or without_result(given)):
             got = without_result(given) or short_repr(given)
-            raise GraphError(f"{me} {what} must be the name of a column or a function; got {got}")
+            raise GraphError(f"{asked_by} {what} must be the name of a column or a function; got {got}")
     if columns is None:
         return RowOptions(None, row, timestamp, nanoseconds)
-    names = names_of(me, "columns", columns)
+    names = names_of(asked_by, "columns", columns)
     if not names:
-        raise GraphError(f"{me} columns must have one column or more; got []")
+        raise GraphError(f"{asked_by} columns must have one column or more; got []")
     if isinstance(row, str) and row not in names:
-        raise GraphError(f"{me} row is the column {row!r}, which is not in columns={list(names)!r}; leave columns out")
+        raise GraphError(
+            f"{asked_by} row is the column {row!r}, which is not in columns={list(names)!r}; leave columns out"
+        )
     return RowOptions(names, row, timestamp, nanoseconds)
 
 

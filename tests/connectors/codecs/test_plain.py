@@ -80,5 +80,5 @@ def test_things_that_are_no_decoder(decode: object, message: str) -> None:
 
 def test_text_in_another_encoding() -> None:
     assert TextDecoder("latin-1").decode(b"K\xf6ln") == "Köln"
-    with pytest.raises(LookupError):
+    with pytest.raises(GraphError, match=r"TextDecoder encoding must be .*; got 'klingon'"):
         TextDecoder("klingon")
