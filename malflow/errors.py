@@ -68,6 +68,17 @@ _short.maxdict = 20
 class MalflowError(Exception):
     """The base class of all errors that malflow raises."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and all attributes, whatever arguments a subclass takes."""
+        return _error_of, (type(self), self.args, vars(self))
+
+
+def _error_of(kind: type[MalflowError], args: tuple[Any, ...], attributes: dict[str, Any]) -> MalflowError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
 
 class GraphError(MalflowError, ValueError):
     """The dataflow is malformed; nothing has run.

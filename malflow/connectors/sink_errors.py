@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from malflow.errors import MalflowError
 from malflow.store.redaction import shown_path
 
@@ -22,7 +20,3 @@ class SinkFileError(MalflowError, OSError):
         super().__init__(f"sink file '{shown_path(path)}' {problem}")
         self.path = path
         self.problem = problem
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.path, self.problem)

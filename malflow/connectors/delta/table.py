@@ -41,10 +41,6 @@ class DeltaSinkError(MalflowError, OSError):
         self.table = table
         self.problem = problem
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.table, self.problem)
-
 
 class Table:
     """A table, and the run that may append to it.

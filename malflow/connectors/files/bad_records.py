@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from malflow.errors import MalflowError
 from malflow.store.redaction import shown_path
@@ -39,15 +39,6 @@ class BadRecord(MalflowError, ValueError):
         self.line = line
         self.record = record
         self.reason = reason
-        self._mend = mend
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return _bad_record, (self.path, self.line, self.record, self.reason, self._mend)
-
-
-def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: str) -> BadRecord:
-    return BadRecord(path, line, record, reason, mend=mend)
 
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]

@@ -37,10 +37,6 @@ class InputFileError(MalflowError, OSError):
         self.path = path
         self.problem = problem
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.path, self.problem)
-
 
 class ReplacedFileError(InputFileError):
     """A file was replaced or changed since it was read."""

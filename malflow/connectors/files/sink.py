@@ -47,10 +47,6 @@ class UnwritableValue(MalflowError, ValueError):
         self.value = value
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.path, self.value, self.reason)
-
 
 class LineSink(StatelessSinkImpl[K, V, T], ABC):
     """A sink that writes records as lines to one file or, if its path ends with a slash, to files in a folder.

@@ -57,10 +57,6 @@ class HttpSinkError(MalflowError, OSError):
         self.status = status
         self.problem = problem
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.target, self.status, self.problem)
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -189,7 +189,3 @@ class KafkaClientError(KafkaFailed):
     def __init__(self, message: str, code: int | None) -> None:
         super().__init__(message)
         self.code = code
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (str(self), self.code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from malflow.errors import MalflowError, short_repr
 
 __all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed", "UnwritableKafkaRecord"]
@@ -37,10 +35,6 @@ class KafkaDataLost(KafkaFailed):
         self.available = available
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.topic, self.partition, self.wanted, self.available, self.reason)
-
 
 class BadKafkaRecord(MalflowError, ValueError):
     """A record that cannot be decoded.
@@ -71,11 +65,6 @@ class BadKafkaRecord(MalflowError, ValueError):
         self.timestamp = timestamp
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        place = (self.topic, self.partition, self.offset)
-        return type(self), (place, self.key, self.value, self.timestamp, self.reason)
-
 
 class UnwritableKafkaRecord(MalflowError, ValueError):
     """A value that cannot be written as a record.
@@ -91,10 +80,6 @@ class UnwritableKafkaRecord(MalflowError, ValueError):
         self.target = target
         self.value = value
         self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.target, self.value, self.reason)
 
 
 def _shown(raw: bytes | None) -> str:

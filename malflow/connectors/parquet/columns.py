@@ -50,10 +50,6 @@ class UnfitRow(MalflowError, ValueError):
         self.value = value
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.target, self.column, self.value, self.reason)
-
 
 class Columns:
     """Build batches of one schema from dicts, dataclasses, named tuples, or (with a given schema) tuples.

@@ -38,10 +38,6 @@ class BadStreamEntry(MalflowError, ValueError):
         self.fields = fields
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.stream, self.id, self.fields, self.reason)
-
 
 class UnwritableRow(MalflowError, ValueError):
     """A record whose key or value cannot be written as bytes.
@@ -56,7 +52,3 @@ class UnwritableRow(MalflowError, ValueError):
         self.key = key
         self.value = value
         self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.key, self.value, self.reason)

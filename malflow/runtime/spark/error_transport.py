@@ -78,7 +78,8 @@ def loaded_error(data: bytes) -> Exception:
     error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
     error.__cause__ = cause
     for note in notes:
-        error.add_note(note)
+        if note not in getattr(error, "__notes__", ()):  # most errors are pickled with theirs
+            error.add_note(note)
     return error
 
 
