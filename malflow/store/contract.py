@@ -44,7 +44,8 @@ class Store(Protocol):
     """A place for immutable objects.
 
     Keys are relative paths of ASCII letters, digits, ``-`` and ``.``, whose components don't begin with a dot. They
-    never contain user text. Any other key raises a StoreError before anything is touched.
+    never contain user text, and no key is the folder of another one. An invalid key raises a StoreError before anything
+    is touched.
 
     A store attempts each operation once. The caller retries after `Transient` and, where that is safe, after
     `UnknownOutcome`. KeyboardInterrupt and other BaseExceptions pass through. They never leave a partial object, but
