@@ -103,7 +103,8 @@ class Lifts:
             )  # then there is no generator left to wait for
             waits = () if is_ending else waited_for
             members = [
-                self._member(name, worker, reached, coming, goes_on=name in waits) for name, worker, reached in known
+                self._member(name, worker, reached, coming, is_waited_for=name in waits)
+                for name, worker, reached in known
             ]
             lifts.update(lifts_of(members, self._group_time(members, quiet_time), self._meetings))
         return lifts
@@ -115,14 +116,14 @@ class Lifts:
         }
         return frozenset[str]().union(*(self._feeding[name] for name in finished.intersection(lifts)))
 
-    def _member(self, name: str, worker: int, reached: Reached, coming: Tick, *, goes_on: bool) -> Member:
+    def _member(self, name: str, worker: int, reached: Reached, coming: Tick, *, is_waited_for: bool) -> Member:
         idle_after, silence = self._nodes[name].idle_after, reached.silence
         if idle_after is not None and not reached.counts_tick:
             silence = silence_after(silence, self._places[name][worker], coming)
         is_idle = idle_after is not None and silence is not None and silence >= idle_after
         over = silence - idle_after if is_idle and silence is not None and idle_after is not None else None
         is_timed = idle_after is not None or self._is_near[name][worker]
-        return Member(name, reached.epoch, reached.is_finished and not goes_on, over, is_timed)
+        return Member(name, reached.epoch, reached.is_finished and not is_waited_for, over, is_timed)
 
     def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
         """Return the epoch to which the silent members of a group are lifted, or None."""

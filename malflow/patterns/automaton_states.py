@@ -68,7 +68,7 @@ class State:
 
     Attributes:
         accepts: whether the choice is a match.
-        goes_on: whether anything may follow, even an absence.
+        continues: whether anything may follow, even an absence.
         is_plain: whether the steps that an event satisfies determine the moves.
         moves: the known moves, by the bits of the steps; for a state that is not plain, by the bits of the options that
             take the event, and of the options and waits that it ends.
@@ -91,8 +91,8 @@ class State:
         "_name",
         "accepts",
         "choice",
+        "continues",
         "depends_on_last",
-        "goes_on",
         "has_deadline",
         "is_like_before",
         "is_plain",
@@ -122,7 +122,7 @@ class State:
         self.options = options
         self.waits = waits
         self.accepts = accepts
-        self.goes_on = bool(options or waits)
+        self.continues = bool(options or waits)
         self.moves: dict[int, Moves] = {}
         self.patience = min((wait.during for wait in waits if wait.during is not None), default=None)
         self.waits_for_span = any(wait.during is None for wait in waits)

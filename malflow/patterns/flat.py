@@ -84,7 +84,7 @@ def load(machine: Machine, key: Any, flat: Flat) -> int:
     runs: list[Run] = []
     for name, last in zip(flat_runs[::2], flat_runs[1::2], strict=True):
         state = machine.automaton.named(name)
-        if state is not None and state.goes_on:
+        if state is not None and state.continues:
             runs.append((state, _first(nodes[last]), nodes[last]))
     machine.load(key, runs, {first + event for event in finished}, since)
     return len(flat_runs) // 2 - len(runs)
@@ -149,7 +149,7 @@ def _replayed(automaton: Automaton, partials: Iterable[Match[Any, Any, Any]], wa
         if not isinstance(match, Match):
             raise TypeError(f"migrate= must return a list of matches; got {short_repr(match)} in it")
         state = automaton.state_after([event.step for event in match.events])
-        if state is not None and state.goes_on:
+        if state is not None and state.continues:
             kept.append((state, match.events))
     found = {_event_id(event): event for _, chain in kept for event in chain}
     order = sorted(found, key=lambda it: found[it].timestamp)

@@ -188,7 +188,7 @@ class Machine:
                     taken = (target, first, (last, step, time, value, ordinal))
                     if target.accepts:
                         done.append(taken)
-                    if target.goes_on:
+                    if target.continues:
                         after.append(taken)
             if kept is state:
                 after.append(run)
@@ -266,7 +266,7 @@ class Machine:
                 run = (target, node, node)
                 if target.accepts:
                     done.append(run)
-                if target.goes_on:
+                if target.continues:
                     after.append(run)
         if not begun:
             return False

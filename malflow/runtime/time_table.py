@@ -37,7 +37,7 @@ class TimeRow:
         part: the part of the source; None for all of its parts.
         epoch: the epoch of the generator, or of the part.
         silence: how long the source, or the part, has emitted nothing; None if unknown.
-        goes_on: whether the generator advances without input, by ``idle_after``.
+        advances: whether the generator advances without input, by ``idle_after``.
     """
 
     operator: str
@@ -51,7 +51,12 @@ class TimeRow:
     part: Any = None
     epoch: Any = None
     silence: timedelta | None = None
-    goes_on: bool = False
+    advances: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """The former name of `advances`."""
+        return self.advances
 
     def __str__(self) -> str:
         time = "it has had no epoch yet" if self.frontier is None else f"its time is {_shown(self.frontier)}"
@@ -61,7 +66,7 @@ class TimeRow:
 
     def _reason(self) -> list[str]:
         where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
-        cure = [] if self.goes_on else [f"  to continue without it, pass idle_after= to operator '{self.generator}'"]
+        cure = [] if self.advances else [f"  to continue without it, pass idle_after= to operator '{self.generator}'"]
         if self.source is None:
             ended = f"  it is held back by operator '{self.generator}' ({where}), whose source has ended"
             return [] if self.generator is None else [ended, *cure]
@@ -156,7 +161,7 @@ class _Run:
         node, time = self._node(vertex), self._time(vertex, worker)
         if not isinstance(node, EpochsNode):
             return {"source": node.name}
-        facts: dict[str, Any] = {"generator": node.name, "goes_on": node.idle_after is not None, "epoch": time.epoch}
+        facts: dict[str, Any] = {"generator": node.name, "advances": node.idle_after is not None, "epoch": time.epoch}
         parts = dict(time.parts)
         if parts:
             facts["part"] = _least(parts)

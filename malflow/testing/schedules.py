@@ -68,17 +68,17 @@ def description(schedule: Schedule, feed: Feed) -> list[str]:
         until = min(len(feed), done + step.records)
         lines.extend(_fed(feed, done, until))
         done = until
-        goes_on = "" if step.workers == workers else f" with {_workers(step.workers)}"
+        after = "" if step.workers == workers else f" with {_workers(step.workers)}"
         match step.event:
             case Event.SNAPSHOT:
                 lines.append("take a snapshot")
             case Event.STOP:
-                lines.append(f"stop, which takes a snapshot, and restart from it{goes_on}")
+                lines.append(f"stop, which takes a snapshot, and restart from it{after}")
             case Event.CRASH:
                 done, whence = kept, "from the last snapshot" if has_snapshot else "from the beginning"
-                lines.append(f"crash, and restart {whence}{goes_on}")
+                lines.append(f"crash, and restart {whence}{after}")
             case Event.RESCALE:
-                lines.append(f"continue{goes_on or ' with as many workers'}")
+                lines.append(f"continue{after or ' with as many workers'}")
         if step.event in (Event.SNAPSHOT, Event.STOP):
             kept, has_snapshot = done, True
         if step.event is not Event.SNAPSHOT:

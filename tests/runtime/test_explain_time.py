@@ -98,6 +98,7 @@ def test_a_part_without_an_epoch_holds_windows_back() -> None:
 def test_advice_is_left_out_where_it_was_taken() -> None:
     options = {"idle_after": timedelta(hours=1), "per_part": False}
     (row,) = rows_of(hourly(StatefulSource(Polls(SCRIPT)), **options), [0, 20, 20, 20]).values()
+    assert row.advances
     assert row.goes_on
     assert "idle_after" not in str(row)
     assert (row.part, row.epoch) == (None, 189)
