@@ -106,6 +106,7 @@ def end_transaction(sink: Any, transaction: int) -> None:
     sink.commit([sink.prepare(transaction)])
 
 
+@pytest.mark.parametrize("server", [LOCAL, MEMORY, S3_SERVERS[1]], indirect=True)  # moto takes half a minute
 def test_laws_of_lines_in_a_folder(folder: Folder) -> None:
     def copied() -> Callable[[], None]:
         return copied_folder(Path(folder.url))
