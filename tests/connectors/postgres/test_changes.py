@@ -112,6 +112,10 @@ def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job:
     reader = job.reader()
     durable = pickle.dumps((reader.snapshot(), copy))
     restarts, phases = 0, {reader.snapshot()[0]}
+    while "copy" not in phases:  # before the table is changed: a slow reader would find it truncated
+        for change in reader.poll_batch(1)[0]:
+            copy.apply(change)
+        phases.add(reader.snapshot()[0])
     with writing(database.dsn, seed):
         enough, at_most = time.monotonic() + 5, time.monotonic() + PATIENCE
         while time.monotonic() < (enough if restarts > 3 and len(phases) == 3 else at_most):
