@@ -22,6 +22,9 @@ _TOLD_EVERY = 30.0
 _LONGEST_WAIT = 2.0
 _STEP = 0.2
 
+_AT_ONCE = 1.0
+"""Seconds within which the first use of a lost connection fails."""
+
 
 def repeated(
     action: Callable[[], T],
@@ -31,7 +34,8 @@ def repeated(
 ) -> T:
     """Return the result of an idempotent action; retry it while `is_lost` returns True for its error.
 
-    A run that is stopping is not held up: the next failure is final.
+    A run that is stopping is not held up: the next failure is final, unless it is the first one and immediate. A
+    connection that was lost unnoticed fails like that when it is used again.
 
     Args:
         action: raises an exception if it fails.
@@ -43,10 +47,12 @@ def repeated(
     tell_at = 0.0
     retry = Retry(seconds, SystemContext(sleep=_sleep), _LONGEST_WAIT)
     for attempt, _ in enumerate(retry.attempts(), 1):
+        began = time.monotonic()
         try:
             return action()
         except Exception as error:
-            if not is_lost(error) or is_stopping():
+            is_stale = attempt == 1 and time.monotonic() - began < _AT_ONCE
+            if not is_lost(error) or (is_stopping() and not is_stale):
                 raise
             last = error
             if attempt >= _TOLD_AT and time.monotonic() >= tell_at:

@@ -12,6 +12,7 @@ import pytest
 from malflow.connectors.postgres import UNCHANGED, Change, PostgresError, PostgresSink
 from malflow.errors import FencedError, GraphError
 from malflow.sinks import SinkOwner
+from malflow.stopping import stops_if
 from tests.connectors.postgres.kit import Database
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -208,17 +209,19 @@ def test_append_without_a_key(database: Database, sinks: Any) -> None:
         write(sink, None)
 
 
-def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any) -> None:
+@pytest.mark.parametrize("stopping", [False, True])
+def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any, stopping: bool) -> None:
     sink = sinks()
     sink.fence(owner())
     sessions = "pg_stat_activity where application_name = 'malflow' and datname = current_database()"
     kill = f"select pg_terminate_backend(pid) from {sessions}"
-    for transaction in (1, 2):
-        write(sink, (transaction, transaction, "x"))
-        handle = sink.prepare(transaction)
-        table.execute(kill)
-        sink.commit([handle])
-        table.execute(kill)
+    with stops_if(lambda: stopping):
+        for transaction in (1, 2):
+            write(sink, (transaction, transaction, "x"))
+            handle = sink.prepare(transaction)
+            table.execute(kill)
+            sink.commit([handle])
+            table.execute(kill)
     assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
 
 
