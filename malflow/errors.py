@@ -7,10 +7,11 @@
       UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
       OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
       SnapshotError        (RuntimeError)         a snapshot could not be written or read
-        SnapshotCorrupt                           a file is not as it was written: torn, modified, unsigned
-        SnapshotIncomplete                        a file of a snapshot is missing FencedError
-        another run has claimed the job CommitUnknown                             the store did not confirm whether a
-        snapshot was committed StoreError                                the store could not be read or written
+        SnapshotCorrupt                           a file differs from the one written: torn, modified, unsigned
+        SnapshotIncomplete                        a file of a snapshot is missing
+        FencedError                               another run has claimed the job
+        CommitUnknown                             the store did not confirm whether a snapshot was committed
+        StoreError                                the store could not be read or written
       RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
         SourceNotReplayable                       a source did not replay its records; no longer raised
       MissingDependency    (ImportError)          an extra is not installed
@@ -147,10 +148,6 @@ class SnapshotCorrupt(SnapshotError):
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message)
         self.name = name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can cross processes."""
-        return _named_error, (type(self), str(self), self.name)
 
 
 class SnapshotIncomplete(SnapshotCorrupt):
@@ -289,7 +286,3 @@ def _operator_error(
     message: str, operator: str, record: tuple[Any, Any, Any] | None, callback: str | None
 ) -> OperatorError:
     return OperatorError(message, operator=operator, record=record, callback=callback)
-
-
-def _named_error(kind: type[SnapshotCorrupt], message: str, name: str) -> SnapshotCorrupt:
-    return kind(message, name=name)

@@ -1,4 +1,4 @@
-"""The pauses of a run to which nothing comes."""
+"""The pauses of a run without input."""
 
 from __future__ import annotations
 
