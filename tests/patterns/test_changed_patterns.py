@@ -23,7 +23,7 @@ a, b, c = (step(name, lambda value, name=name: value == name) for name in "abc")
 
 
 class Job:
-    """A job that is stopped after records before `END`, and continues with those behind it."""
+    """A job that stops after the records before `END`, and continues with those after it."""
 
     def __init__(self, folder: Path, items: list[Any], **backend: Any) -> None:
         self.source = StatefulSource(ScriptedSource([it if it is END else Timed(("x", it[1]), it[0]) for it in items]))
