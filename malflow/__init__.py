@@ -49,6 +49,7 @@ from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.progress import Progress
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.runtime.time_table import TimeRow, TimeTable
@@ -56,7 +57,7 @@ from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.version import __version__
 
 if TYPE_CHECKING:
-    from malflow.runtime.spark.runtime import RestartPolicy, SparkRuntime
+    from malflow.runtime.spark.runtime import SparkRuntime
 
 __all__ = [
     "MAX",
@@ -100,8 +101,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("SparkRuntime", "RestartPolicy"):
-        from malflow.runtime.spark import runtime  # noqa: PLC0415 - slow to import, and few programs need it
+    if name == "SparkRuntime":
+        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - slow to import, and few programs need it
 
-        return getattr(runtime, name)
+        return SparkRuntime
     raise AttributeError(f"module 'malflow' has no attribute {name!r}")

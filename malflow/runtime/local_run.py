@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from malflow.engine.plan import Program
@@ -17,14 +18,15 @@ from malflow.runtime.host import TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import Progress, finished
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.restarts import PASSING, Restarts
 from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 
-__all__ = ["LocalHandle", "LocalRun", "LocalRuntime"]
+__all__ = ["LocalAttempt", "LocalHandle", "LocalRun", "LocalRuntime"]
 
 
-class LocalRun:
-    """One run of a dataflow, from its first tick to its last.
+class LocalAttempt:
+    """One attempt at a run: claims the job, restores its state, and drives the host to the end.
 
     Args:
         program: the program.
@@ -32,16 +34,32 @@ class LocalRun:
         sinks: the sinks in this process.
         options: the options of the run.
         requests: the requests of other threads, and the listeners.
+        restarts: makes another attempt after a failure; None if nothing does.
     """
 
     def __init__(
-        self, program: Program, host: TickingHost, sinks: RunSinks, options: RunOptions, requests: RunRequests
+        self,
+        program: Program,
+        host: TickingHost,
+        sinks: RunSinks,
+        options: RunOptions,
+        requests: RunRequests,
+        restarts: Restarts | None = None,
     ) -> None:
-        self._program = program
         self._host = host
         self._sinks = sinks
         self._requests = requests
-        self._coordinator: Coordinator | None = Coordinator(program, host, sinks, options, requests)
+        self._restarts = restarts
+        self._coordinator: Coordinator | None = Coordinator(
+            program,
+            host,
+            sinks,
+            options,
+            requests,
+            guard=None if restarts is None else restarts.guard,
+            restarts=0 if restarts is None else restarts.count,
+        )
+        self._snapshots = self._coordinator.snapshots
         self._last = self._coordinator.progress
 
     @property
@@ -51,12 +69,102 @@ class LocalRun:
         return self._last if coordinator is None else coordinator.progress
 
     @property
+    def parallelism(self) -> int:
+        """The number of workers of each stage."""
+        return self._host.parallelism
+
+    @property
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of a sink's output exited (a broken pipe)."""
+        """Whether the reader of a sink's output exited (a broken pipe)."""
         return self._sinks.reader_is_gone
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has claimed the job, so that another attempt restores the latest snapshot."""
+        return self._snapshots.session is not None
+
+    @property
+    def began_with(self) -> int | None:
+        """The id of the snapshot that it began with; None for an empty state."""
+        return self._snapshots.began_with
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether it has taken a snapshot since it began."""
+        return self._snapshots.snapshot != self.began_with
 
     def run(self) -> None:
         """Run to the end, and close the host.
+
+        Raises:
+            MalflowError: the error that ended the attempt.
+        """
+        coordinator = self._coordinator
+        if coordinator is None:
+            raise RunFailed("this run has ended")
+        ended: BaseException | None = None
+        try:
+            self._drive(coordinator)
+        except BaseException as error:
+            ended = error
+            raise
+        finally:
+            if self._restarts is not None:
+                self._requests.ask_again(coordinator.give_back())
+            try:
+                release_all((partial(self._host.close, ended), partial(coordinator.close, ended)), ended)
+            finally:
+                self._last, self._coordinator = self.progress, None
+                ended = None  # its traceback holds this frame
+
+    def _drive(self, coordinator: Coordinator) -> None:
+        try:
+            coordinator.restore()
+            drive(coordinator, self._host)
+        except PASSING as error:
+            if self._restarts is not None and (fenced := self._snapshots.fenced()) is not None:
+                raise fenced from error
+            raise
+
+
+class LocalRun:
+    """One run of a dataflow, from its first tick to its last, over all restarts.
+
+    Args:
+        program: the program.
+        new_attempt: returns an attempt with these options.
+        options: the options of the run.
+        requests: the requests of other threads, and the listeners.
+        restarts: decides about restarts; None if the run is never restarted.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        new_attempt: Callable[[RunOptions], LocalAttempt],
+        options: RunOptions,
+        requests: RunRequests,
+        restarts: Restarts | None = None,
+    ) -> None:
+        self._program = program
+        self._new_attempt = new_attempt
+        self._options = options
+        self._requests = requests
+        self._restarts = restarts
+        self._attempt = new_attempt(options)
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the run."""
+        return self._attempt.progress
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because the reader of a sink's output exited (a broken pipe)."""
+        return self._attempt.reader_is_gone
+
+    def run(self) -> None:
+        """Run to the end.
 
         Raises:
             MalflowError: the error that ended the run; see `SingleThreadRuntime.execute`.
@@ -65,29 +173,28 @@ class LocalRun:
         ended: BaseException | None = None
         try:
             with signals_stop(requests.stop, lambda: requests.stopping), rarer_collections():
-                self._drive()
+                self._run_until_done()
         except BaseException as error:
             ended = error
             raise
         finally:
-            self._last, self._coordinator = self.progress, None
-            requests.listeners.notify(finished(self._program, self._last, ended))
+            requests.listeners.notify(finished(self._program, self.progress, ended))
             ended = None  # its traceback holds this frame
 
-    def _drive(self) -> None:
-        coordinator = self._coordinator
-        if coordinator is None:
-            raise RunFailed("this run has ended")
-        ended: BaseException | None = None
-        try:
-            coordinator.restore()
-            drive(coordinator, self._host)
-        except BaseException as error:
-            ended = error
-            raise
-        finally:
-            release_all((partial(self._host.close, ended), partial(coordinator.close, ended)), ended)
-            ended = None  # its traceback holds this frame
+    def _run_until_done(self) -> None:
+        """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
+        while True:
+            attempt = self._attempt
+            try:
+                attempt.run()
+            except PASSING as error:
+                if self._restarts is None or not self._restarts.allows(attempt, error):
+                    raise
+                self._restarts.pause(error)
+            else:
+                return
+            options = replace(self._options, parallelism=attempt.parallelism)
+            self._attempt = self._new_attempt(replace(options, restore="latest") if attempt.has_begun else options)
 
 
 class LocalHandle(RunHandle):
@@ -129,12 +236,21 @@ class LocalRuntime(Runtime):
     """A runtime that drives the ticks of its host itself."""
 
     @abstractmethod
-    def _host(self, program: Program, sinks: RunSinks) -> TickingHost:
+    def _host(self, program: Program, sinks: RunSinks, options: RunOptions) -> TickingHost:
         """Return the workers of a program.
 
         Raises:
             MalflowError: if they can't be created.
         """
+
+    def _sinks(self, program: Program) -> RunSinks:
+        """Return the sinks that are in this process."""
+        return RunSinks(program.sinks)
+
+    def _restarts(self, program: Program) -> Restarts | None:
+        """Return what decides about restarts; None if the run is never restarted."""
+        del program
+        return None
 
     def execute(self) -> None:
         """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
@@ -168,7 +284,11 @@ class LocalRuntime(Runtime):
             return LocalHandle(lambda: self._made(program), requests, stack, self._first_progress, keeps=self._keeps)
 
     def _made(self, program: Program) -> LocalRun:
-        sinks = RunSinks(program.sinks)
-        run = LocalRun(program, self._host(program, sinks), sinks, self._options, self._current)
-        self._last = run
+        requests, restarts = self._current, self._restarts(program)
+
+        def new_attempt(options: RunOptions) -> LocalAttempt:
+            sinks = self._sinks(program)
+            return LocalAttempt(program, self._host(program, sinks, options), sinks, options, requests, restarts)
+
+        self._last = run = LocalRun(program, new_attempt, self._options, requests, restarts)
         return run

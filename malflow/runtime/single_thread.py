@@ -86,8 +86,7 @@ class SingleThreadRuntime(LocalRuntime):
         """Return a builder, as in Malstrom."""
         return SingleThreadRuntimeBuilder()
 
-    def _host(self, program: Program, sinks: RunSinks) -> SingleThreadHost:
-        options = self._options
+    def _host(self, program: Program, sinks: RunSinks, options: RunOptions) -> SingleThreadHost:
         return SingleThreadHost(
             program, sinks, parallelism=options.parallelism or 1, tracked=self._keeps, debug=options.debug
         )

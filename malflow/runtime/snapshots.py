@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
-from malflow.errors import SnapshotError
+from malflow.errors import FencedError, MalflowError, SnapshotError
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
 from malflow.runtime.answers import Request, SnapshotAnswers
 from malflow.runtime.host import Host
@@ -229,6 +229,23 @@ class RunSnapshots:
             self._sinks.end()
             self._amend()
             self._amend()
+
+    def fenced(self) -> FencedError | None:
+        """Return the error to raise after a failure if another run has claimed the job, None otherwise.
+
+        Without this check, a failing run would restart and claim the job back. It may have failed because the other
+        run removed its files.
+        """
+        session = self._session
+        if session is None or session.is_busy:
+            return None
+        try:
+            session.confirm()
+        except FencedError as fenced:
+            return fenced
+        except MalflowError:
+            pass  # unknown: the store fails as well
+        return None
 
     def close(self, error: BaseException | None) -> None:
         """Close the session; after a failure, a snapshot being written may or may not be committed."""

@@ -12,7 +12,7 @@ from malflow.connectors.files.paths import InputFileError
 from malflow.connectors.kafka.client import KafkaClientError
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.errors import GraphError, MalflowError, StoreError
-from malflow.runtime.spark.error_transport import dumps_error, loaded_error
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 
 ERRORS = [
     BadRecord("towns.csv", 3, b"Ulm;", "it has 1 field", mend="fix it"),

@@ -26,7 +26,7 @@ from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.local_run import LocalRuntime
 from malflow.runtime.options import RunOptions
-from malflow.runtime.spark.driver_sinks import SinkProxy
+from malflow.runtime.transport.sink_proxies import SinkProxy
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.persistence import RestoredState, Session
 from malflow.streams.stream import StreamProvider
@@ -171,8 +171,8 @@ class ThreadsRuntime(LocalRuntime):
     def builder(cls) -> Builder:
         return Builder()
 
-    def _host(self, program: Program, sinks: RunSinks) -> ThreadsHost:
-        return ThreadsHost(program, sinks, self._options)
+    def _host(self, program: Program, sinks: RunSinks, options: RunOptions) -> ThreadsHost:
+        return ThreadsHost(program, sinks, options)
 
 
 class Builder(RuntimeBuilder):

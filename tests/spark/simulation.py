@@ -22,15 +22,16 @@ from malflow.errors import OperatorError, RunFailed, StoreError
 from malflow.runtime import pauses
 from malflow.runtime.answers import Request
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchFolder
-from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.run_attempt import RunAttempt
-from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
+from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.runtime.starting import RestartGuard
+from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state
 

@@ -15,7 +15,9 @@ from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.records.batch import Batch, concat
 from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of, estimated_bytes
+from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of
+from malflow.runtime.transport import chunks as packing
+from malflow.runtime.transport.chunks import estimated_bytes
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -67,7 +69,7 @@ batches = st.lists(
 def test_shuffle_buffer_does_not_depend_on_the_order_of_its_blobs(
     sent: list[Batch], chunk: int, blob: int, random: Any
 ) -> None:
-    with patch.object(shuffle, "_CHUNK", chunk), patch.object(shuffle, "_BLOB", blob):
+    with patch.object(packing, "_CHUNK", chunk), patch.object(shuffle, "_BLOB", blob):
         buffer = ShuffleBuffer()
         for batch in sent:
             buffer.add([batch])
@@ -97,7 +99,7 @@ def test_debug_finds_a_value_that_changes_before_it_is_sent() -> None:
 @given(sizes=st.lists(st.integers(1, 5_000), min_size=1, max_size=30), together=st.booleans())
 def test_large_records_are_packed_apart_and_cut(sizes: list[int], together: bool) -> None:
     values = [bytes(size) for size in sizes]
-    with patch.object(shuffle, "_BLOB", 1_000):
+    with patch.object(shuffle, "_BLOB", 1_000), patch.object(packing, "MOST_BYTES", 1_000):
         buffer = ShuffleBuffer()
         for batch in [values] if together else [[value] for value in values]:
             buffer.add([Batch(None, batch, [0] * len(batch))])

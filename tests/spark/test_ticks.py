@@ -22,15 +22,16 @@ from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.spark import shuffle, tick_polling
+from malflow.runtime.spark import tick_polling
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
-from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.host import SparkHost
-from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_attempt import StageAttempt
+from malflow.runtime.transport import chunks
+from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
+from malflow.runtime.transport.sink_proxies import driver_sinks, with_sink_proxies
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.snapshot.persistence import RestoredState
@@ -48,6 +49,10 @@ def program() -> Program:
     graph = Graph()
     sums(10)(StreamProvider(graph))
     return compile_graph(graph)
+
+
+def payload_of(made: Program, parts: Any, discovered: Any) -> bytes:
+    return dumps_program(with_sink_proxies(made), ON_SPARK, parts, discovered)
 
 
 def place(folder: Path) -> ScratchFolder:
@@ -109,7 +114,7 @@ def test_snapshot_after_a_rescale_at_its_own_tick_has_all_state(tmp_path: Path) 
 def test_repeated_stage_sends_its_first_output_whatever_it_receives(tmp_path: Path) -> None:
     require_spark()
     made = program()
-    spec = RunSpec(1, WORKERS, payload(made, {"numbers": [[], []]}, {}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(1, WORKERS, payload_of(made, {"numbers": [[], []]}, {}), place(tmp_path), 1, None, 0.5, False)
     command = TickCommand(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
@@ -169,7 +174,7 @@ def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(Worker, "run", counted)
 
     def taken(size: int) -> tuple[list[Any], list[Any], int]:
-        monkeypatch.setattr(shuffle, "_CHUNK", size)
+        monkeypatch.setattr(chunks, "_CHUNK", size)
         rows = []
         for sender in range(WORKERS):
             buffer = ShuffleBuffer()
@@ -177,7 +182,7 @@ def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypat
                 buffer.add([Batch([OURS[number % 5]], [number], [number])])
             rows += [Row(0, RowKind.CHANNEL, 0, sender, blob) for blob in buffer.blobs()]
         spec = RunSpec(
-            1, WORKERS, payload(made, {"numbers": [[], []]}, {}), place(tmp_path / str(size)), 1, None, 0.5, False
+            1, WORKERS, payload_of(made, {"numbers": [[], []]}, {}), place(tmp_path / str(size)), 1, None, 0.5, False
         )
         runs.clear()
         given = [*StageAttempt(replace(spec, generation=size), 1, 0, command).take(rows)]
@@ -229,7 +234,7 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([0]))
     numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
     made = compile_graph(graph)
-    spec = RunSpec(1, 1, payload(made, {"numbers": [[]]}, {}), place(tmp_path), 1, None, 0.5, debug)
+    spec = RunSpec(1, 1, payload_of(made, {"numbers": [[]]}, {}), place(tmp_path), 1, None, 0.5, debug)
     buffer = ShuffleBuffer()
     buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
     attempt = StageAttempt(spec, 1, 0, TickCommand(1, [[NEVER]] * 2)).take(
@@ -252,7 +257,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
     path.touch()
     StreamProvider(graph).new_stream().source("lines", GrowingFile(path)).sink("out", StatelessSink(VecSink()))
     made = compile_graph(graph)
-    spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}, {}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(2, 1, payload_of(made, {"lines": [["lines"]]}, {}), place(tmp_path), 1, None, 0.5, False)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
         rows = [*StageAttempt(spec, 0, 0, TickCommand(tick, [[last]])).take([])]
@@ -275,7 +280,7 @@ def test_poll_loop_ends_when_large_records_fill_the_tick(
     large = numbers.map("large", lambda _: bytes(1_000_000))
     (large.key_distribute("key", lambda _: 0) if exchange else large).sink("out", VecSink())
     made = compile_graph(graph)
-    spec = RunSpec(1, 1, payload(made, {"numbers": [[0]]}, {}), place(tmp_path), 1, None, 60.0, False)
+    spec = RunSpec(1, 1, payload_of(made, {"numbers": [[0]]}, {}), place(tmp_path), 1, None, 60.0, False)
     monkeypatch.setattr(tick_polling, "MOST_BYTES", 5_000_000)
     rows = [*StageAttempt(spec, 0, 0, TickCommand(1, [[NEVER]] * 2)).take([])]
     told = pickle.loads(rows[-1].blob)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from malflow.errors import OperatorError
-from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
-from malflow.runtime.spark.pickling import NotPicklable, dump_columns, load_columns, load_states
+from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.spark_session import require_spark
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable

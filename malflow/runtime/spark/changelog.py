@@ -24,7 +24,7 @@ from zlib import crc32
 import lz4.frame
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.pickling import load_states
+from malflow.runtime.transport.pickling import load_states
 from malflow.states.keyed import Delta
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.opening import is_private, open_store

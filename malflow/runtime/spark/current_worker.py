@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, LoadedProgram, name_of
+from malflow.runtime.transport.by_value import dumps_by_value
 
 __all__ = ["CurrentWorker"]
 
@@ -77,7 +77,7 @@ class CurrentWorker:
             parts=parts,
             tracked=True,
             debug=self._spec.debug,
-            pickle_reader=_pickle_reader,
+            pickle_reader=dumps_by_value,
         )
         if discovered:
             worker.set_parts(parts, discovered)
@@ -98,10 +98,3 @@ class CurrentWorker:
         except BaseException as error:
             release_all((worker.close,), error)
             raise
-
-
-def _pickle_reader(partition: Any) -> bytes:
-    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
-
-    data: bytes = cloudpickle.dumps(partition, 5)
-    return data

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
-from malflow.events import Restarted
 from malflow.runtime.progress import Progress, finished
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.restarts import PASSING, Restarts
 from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java
 from malflow.runtime.spark.run_attempt import RunAttempt
-from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
+from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.spark_session import is_alive, java_loss_named, stop_session
-from malflow.runtime.starting import RestartGuard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +55,8 @@ class SparkHandle(RunHandle):
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._guard = RestartGuard(program)
+        options = settings.options
+        self._restarts = Restarts(program, options.restart, requests, keeps=options.persistence.is_enabled)
         self._attempt = self._new_attempt(parallelism)
         mute_lost_java(session)
         self._begin()
@@ -96,41 +95,32 @@ class SparkHandle(RunHandle):
 
     def _run_until_done(self) -> None:
         """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
-        restarts = failures = 0
         while True:
-            attempt, settings, requests = self._attempt, self._settings, self._requests
-            options, policy = settings.options, settings.options.restart or RestartPolicy()
+            attempt, settings = self._attempt, self._settings
             try:
                 with java_loss_named(self._session, ours=self._ours):
                     attempt.run()
             except PASSING as error:
-                failures = 1 if attempt.has_kept else failures + 1
-                if attempt.has_begun:
-                    self._guard.note_failure(attempt.began_with, attempt.progress.records, error)
-                if requests.stopping or not options.persistence.is_enabled or failures > policy.attempts:
+                if not self._restarts.allows(attempt, error) or not is_alive(self._session):
                     raise
-                if not is_alive(self._session):
-                    raise
-                pause = policy.backoff.total_seconds() * 2 ** (failures - 1)
-                requests.listeners.notify(Restarted(restarts + 1, error, pause))
-                _wait(pause, requests)
+                self._restarts.pause(error)
             else:
                 return
-            restarts += 1
-            scratch = replace(settings.scratch, run=run_name())
+            scratch, options = replace(settings.scratch, run=run_name()), settings.options
             options = replace(options, restore="latest") if attempt.has_begun else options
             self._settings = replace(settings, options=options, scratch=scratch)
-            self._attempt = self._new_attempt(attempt.parallelism, restarts)
+            self._attempt = self._new_attempt(attempt.parallelism)
 
-    def _new_attempt(self, parallelism: int, restarts: int = 0) -> RunAttempt:
+    def _new_attempt(self, parallelism: int) -> RunAttempt:
         settings = self._settings
         sweep = Sweep(settings.scratch, is_temporary=settings.options.scratch is None)
         return RunAttempt(
-            self._session, self._program, parallelism, settings, self._requests, self._guard, restarts, sweep=sweep
+            self._session,
+            self._program,
+            parallelism,
+            settings,
+            self._requests,
+            self._restarts.guard,
+            self._restarts.count,
+            sweep=sweep,
         )
-
-
-def _wait(seconds: float, requests: RunRequests) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not requests.stopping:
-        time.sleep(0.05)

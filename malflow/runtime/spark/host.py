@@ -26,11 +26,8 @@ from malflow.runtime.host import SinkPositions
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.driver_sinks import deliver
-from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.position_memory import LastSnapshot
-from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import (
     RunSpec,
     StageReport,
@@ -39,9 +36,12 @@ from malflow.runtime.spark.protocol import (
     pack_program,
 )
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.tick_pacing import Pace
+from malflow.runtime.transport.error_pickles import loaded_error
+from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
+from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies
 from malflow.snapshot.persistence import RestoredState, Session
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class SparkHost:
         """
         reports = self._reports(rows)
         began = time.monotonic()
-        deliver(self._sinks.writers, rows)
+        deliver(self._sinks.writers, sink_chunks(rows))
         seconds += time.monotonic() - began
         command = self._command
         self.processes.update({it.process: command.tick for it in reports if it.process})
@@ -308,9 +308,7 @@ class SparkHost:
                 _put_base(self._changelog, self.index, stage, worker, tick)
         if previous:
             Changelog(settings.scratch, previous).clear()
-        program, place = pack_program(
-            payload(self._program, workers.parts, workers.discovered), settings.scratch, self._changelog
-        )
+        program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
         self._discovered = workers.discovered
         self._pace = Pace(options.pause, self.parallelism)
         self._is_cut_short = False
@@ -326,6 +324,10 @@ class SparkHost:
             options.debug,
             self._number,
         )
+
+    def _payload(self, workers: Workers) -> bytes:
+        """Pickle the program with the parts of its sources, including those that appeared after the first start."""
+        return dumps_program(with_sink_proxies(self._program), ON_SPARK, workers.parts, workers.discovered)
 
     def _loaded(self) -> Workers:
         """Return workers that only hold the states after the last tick and never run."""

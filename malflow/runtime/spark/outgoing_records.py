@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from malflow.engine.worker import Outputs, Worker
-from malflow.runtime.spark.driver_sinks import SinkProxy, collected
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer
+from malflow.runtime.transport.sink_proxies import SinkProxy, collected
 
 __all__ = ["OutgoingRecords"]
 

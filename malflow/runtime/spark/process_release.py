@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from malflow.runtime.spark.error_transport import loaded_error, spark_message
 from malflow.runtime.spark.position_memory import LastSnapshot
 from malflow.runtime.spark.shuffle import SCHEMA, RowKind
+from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.worker_cache import UNCONFIRMED, ReleaseTask
+from malflow.runtime.transport.error_pickles import loaded_error
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

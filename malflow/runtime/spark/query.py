@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
-from malflow.runtime.spark.error_transport import spark_message
 from malflow.runtime.spark.folder_owner import OF_QUERY, temporary_folder
 from malflow.runtime.spark.heartbeat import Heartbeat
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand, names_of_counts
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import SCHEMA, Row
+from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.stage_task import StageTask
 
 if TYPE_CHECKING:

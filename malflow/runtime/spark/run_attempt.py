@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.errors import FencedError, MalflowError, OperatorError, StoreError, release_all
+from malflow.errors import OperatorError, StoreError, release_all
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.coordinator import Coordinator
 from malflow.runtime.host import Step
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.spark.driver_sinks import driver_sinks
+from malflow.runtime.restarts import PASSING
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.leftovers import Claimed, Sweep, remove_run
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.process_release import release_processes
 from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.query import Query
-from malflow.runtime.spark.settings import PASSING, Settings
+from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.starting import RestartGuard
+from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Session
 from malflow.snapshot.writer import SnapshotSession
 
@@ -134,7 +135,7 @@ class RunAttempt:
             if self._program.stages:  # an empty dataflow has no tick
                 self._run()
         except PASSING as error:
-            fenced = self._fenced()
+            fenced = None if self._coordinator is None else self._coordinator.snapshots.fenced()
             self._finish(fenced or error)
             if fenced is not None:
                 raise fenced from error
@@ -171,23 +172,6 @@ class RunAttempt:
         step = coordinator.begin()
         while step is not None:
             step = self._run_query(host, coordinator, step) if isinstance(step, Tick) else coordinator.apply(step)
-
-    def _fenced(self) -> FencedError | None:
-        """Return the error to raise if another run has claimed the job, None otherwise.
-
-        Without this check, a failing run would restart and claim the job back. It may have failed because the other
-        run removed its scratch folder.
-        """
-        session = self._claimed
-        if session is None or session.is_busy:
-            return None
-        try:
-            session.confirm()
-        except FencedError as fenced:
-            return fenced
-        except MalflowError:
-            pass  # unknown: the store fails as well
-        return None
 
     def _run_query(self, host: SparkHost, coordinator: Coordinator, first: Tick) -> Step | None:
         """Run a query for the current generation of workers, from its first tick; return the step that ended it."""

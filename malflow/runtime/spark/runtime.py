@@ -15,15 +15,13 @@ from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import NOTHING
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
-from malflow.runtime.spark.driver_sinks import check_sinks
 from malflow.runtime.spark.folder_owner import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle
-from malflow.runtime.spark.main_module import pickled_classes
-from malflow.runtime.spark.program_pickle import check_sources, check_store
 from malflow.runtime.spark.query import check_name
-from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
+from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
     check_session,
     is_local,
@@ -34,6 +32,9 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     task_attempts,
 )
+from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources, check_store
+from malflow.runtime.transport.script_classes import pickled_classes
+from malflow.runtime.transport.sink_proxies import check_sinks
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
@@ -41,7 +42,7 @@ from malflow.streams.stream import StreamProvider
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
+__all__ = ["SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
 
 
 class SparkRuntime(Runtime):
@@ -164,7 +165,7 @@ class SparkRuntime(Runtime):
         """Build the dataflow; return it with a session, and whether to stop the session at the end."""
         require_spark()
         program = self._built()
-        check_sources(program)
+        check_sources(program, ON_SPARK)
         check_sinks(program)
         self._check_places()
         session = self._options.spark

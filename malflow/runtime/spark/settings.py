@@ -5,40 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from malflow.diagnostics import short_repr
-from malflow.errors import CommitUnknown, GraphError, RunFailed, StoreError
+from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions, check_parallelism
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.snapshot.persistence import job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PASSING", "RestartPolicy", "Settings", "SparkOptions"]
-
-PASSING: Final = (RunFailed, StoreError, CommitUnknown)
-"""Errors that may be transient: a restart can succeed."""
+__all__ = ["Settings", "SparkOptions"]
 
 _POLL_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """The limits of restarts from the last snapshot when Spark, a store or a machine fails.
-
-    A run whose own code fails is not restarted: Spark has already retried the task, up to ``spark.task.maxFailures``.
-    Nor is a run without a persistence, or one whose Java is gone: PySpark has one Java per process, so only another
-    process can continue the job.
-
-    Attributes:
-        attempts: the maximum number of restarts in a row without a snapshot in between; 0 never restarts.
-        backoff: the delay before the first restart; it doubles with each further one.
-    """
-
-    attempts: int = 3
-    backoff: timedelta = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
-from malflow.runtime.spark.main_module import install_classes
+from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter

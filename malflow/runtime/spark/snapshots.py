@@ -12,8 +12,9 @@ from malflow.engine.state_specs import states_of
 from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
 from malflow.runtime.spark.snapshot_task import SnapshotTask, summed
+from malflow.runtime.spark.spark_errors import spark_message
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
-from malflow.runtime.spark.error_transport import spark_message
 from malflow.runtime.spark.lost_java import is_lost_connection
+from malflow.runtime.spark.spark_errors import spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,14 +16,15 @@ from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import Batch
 from malflow.runtime.spark.changelog import ChangelogEntry
 from malflow.runtime.spark.current_worker import CurrentWorker
-from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
-from malflow.runtime.spark.shuffle import Chunk, Row, RowKind, chunks_of
+from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
 from malflow.runtime.spark.stage_changes import deltas_of, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
 from malflow.runtime.spark.tick_polling import TickPolling
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, load, name_of, process_name
+from malflow.runtime.transport.chunks import Chunk
+from malflow.runtime.transport.error_pickles import dumps_error
 
 __all__ = ["StageAttempt"]
 

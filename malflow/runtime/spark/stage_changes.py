@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, RunFailed, error_text
 from malflow.runtime.spark.changelog import ChangelogEntry, PackedEntry, pack_entry
-from malflow.runtime.spark.pickling import NotPicklable
+from malflow.runtime.transport.pickling import NotPicklable
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable

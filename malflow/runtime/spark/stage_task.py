@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from malflow.errors import MalflowError, OperatorError
 from malflow.runtime.garbage import rarer_collections
-from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.pickling import NotPicklable
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.shuffle import Row, RowKind, read_rows, write_rows
 from malflow.runtime.spark.stage_attempt import StageAttempt
+from malflow.runtime.transport.error_pickles import dumps_error
+from malflow.runtime.transport.pickling import NotPicklable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,13 +18,13 @@ from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator
 from malflow.runtime.spark.changelog import Changelog
-from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import LiveRuns
-from malflow.runtime.spark.main_module import install_classes
-from malflow.runtime.spark.pickling import missing_module
 from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
+from malflow.runtime.transport.error_pickles import dumps_error
+from malflow.runtime.transport.pickling import missing_module
+from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.delta_check import Recount
 from malflow.states.keyed import Delta, StateDelta
 

@@ -1,6 +1,6 @@
 """Pickling between processes; errors name the record or state that can't be pickled or unpickled.
 
-User code must not end Spark's processes: a SystemExit or KeyboardInterrupt that it raises is an ordinary error here.
+User code must not end malflow's processes: a SystemExit or KeyboardInterrupt that it raises is an ordinary error here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError, error_text
+from malflow.runtime.transport.by_value import dumps_by_value
 
 __all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
 
@@ -33,10 +34,7 @@ def dumps(thing: object) -> bytes:
     try:
         return pickle.dumps(thing, 5)
     except BaseException:  # noqa: BLE001 - classes of the user may raise any
-        from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
-
-        packed: bytes = cloudpickle.dumps(thing, 5)
-        return packed
+        return dumps_by_value(thing)
 
 
 def dump_columns(columns: Columns, operator: str) -> bytes:
@@ -117,7 +115,7 @@ def missing_module(error: object) -> str:
     if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
         return ""
     return (
-        "; Spark's processes must find the modules of the dataflow: send them with --py-files, or with "
+        "; all processes must find the modules of the dataflow: on Spark, send them with --py-files, or with "
         "spark.sparkContext.addPyFile(...)"
     )
 
@@ -135,7 +133,7 @@ def _not_picklable(
     operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: BaseException, deed: str
 ) -> NotPicklable:
     at = "" if record is None else f" at key {short_repr(record[0])}"
-    hint = missing_module(why) or "; on Spark it moves between processes"
+    hint = missing_module(why) or "; on this runtime it moves between processes"
     return NotPicklable(
         f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {error_text(why)}{hint}",
         operator=operator,

@@ -1,4 +1,4 @@
-"""Sinks on the driver: workers collect their records, and the driver delivers them."""
+"""Sinks on the driver, the process that started the run: workers collect their records, and the driver writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from malflow.graph import SinkNode
 from malflow.message import DataMessage
 from malflow.operators.hosting.sink import SinkWriter
 from malflow.records.batch import Batch
-from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of, estimated_bytes
+from malflow.runtime.transport.chunks import Chunk, estimated_bytes
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 
 __all__ = ["SinkProxy", "check_sinks", "collected", "deliver", "driver_sinks", "with_sink_proxies"]
@@ -72,24 +72,19 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
             yield sink.resource.number, sink.context.operator_name, batches
 
 
-def deliver(writers: Sequence[SinkWriter], rows: Sequence[Row]) -> None:
-    """Write the records of a tick to the sinks on the driver.
+def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) -> None:
+    """Write the records of a tick to the sinks in this process.
 
     Args:
         writers: the operators of the sinks, in the order of `driver_sinks`.
-        rows: the rows that the tick's tasks returned.
+        chunks: the records, each chunk with the index of its sink.
 
     Raises:
         OperatorError: if a sink fails.
     """
-    blobs: dict[tuple[int, int], list[bytes]] = {}
-    for row in rows:
-        if row.kind == RowKind.SINK:
-            blobs.setdefault((row.number, row.sender), []).append(row.blob)
-    for number, sender in [*blobs]:
+    for number, chunk in chunks:
         writer = writers[number]
-        for chunk in chunks_of(blobs.pop((number, sender))):
-            writer.process(chunk.batch(writer.context.operator_name))
+        writer.process(chunk.batch(writer.context.operator_name))
     for writer in writers:
         writer.flush()
 
@@ -109,7 +104,7 @@ def check_sinks(program: Program) -> None:
                 "a position, by its snapshot() and restore()" if node.is_resumable else "transactions, by its prepare()"
             )
             raise GraphError(
-                f"sink '{node.name}' has {what}, but each process of Spark would "
+                f"sink '{node.name}' has {what}, but each process of the run would "
                 "have its own copy; set on_driver = True in its class, or write it as a StatefulSink",
                 operator=node.name,
                 location=vertex.location,

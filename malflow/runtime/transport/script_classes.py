@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from malflow.errors import GraphError
+from malflow.runtime.transport.by_value import dumps_by_value
 
 __all__ = ["install_classes", "pickled_classes"]
 
@@ -17,24 +18,21 @@ def pickled_classes() -> bytes:
     Raises:
         GraphError: if a class can't be pickled.
     """
-    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
-
     main = vars(sys.modules["__main__"])
     classes = {name: kind for name, kind in main.items() if isinstance(kind, type) and kind.__module__ == "__main__"}
     try:
-        data: bytes = cloudpickle.dumps(classes, 5)
+        return dumps_by_value(classes)
     except Exception as error:
         raise GraphError(
-            f"the script's classes ({', '.join(classes)}) can't be sent to Spark: {type(error).__name__}: {error}; "
-            "move the class that can't be pickled into a module"
+            f"the script's classes ({', '.join(classes)}) can't be sent to other processes: {type(error).__name__}: "
+            f"{error}; move the class that can't be pickled into a module"
         ) from error
-    return data
 
 
 def install_classes(data: bytes) -> None:
     """Put the script's classes into ``__main__``, so that their objects are pickled by name here as well."""
     main = sys.modules["__main__"]
-    for name, kind in pickle.loads(data).items():  # noqa: S301 - the driver wrote it
+    for name, kind in pickle.loads(data).items():  # noqa: S301 - this run wrote it
         setattr(main, name, kind)
         if _has_lost_slots(kind):
             kind.__getstate__ = _state_of_slots

@@ -1,0 +1,1 @@
+"""Objects on their way between processes: programs, records and errors, as pickles."""

@@ -1,0 +1,131 @@
+"""Batches of records packed as columns, in chunks of limited size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from sys import getsizeof
+from typing import Any, Final, NamedTuple
+
+from malflow.operators.debug import verify
+from malflow.records.batch import Batch, concat
+from malflow.runtime.transport.pickling import dump_columns, load_columns
+
+__all__ = ["MOST_BYTES", "Chunk", "ChunkBuffer", "estimated_bytes"]
+
+_CHUNK = 4_096
+"""The minimum number of records of a full chunk, which fits in the processor's cache."""
+
+MOST_BYTES: Final = 4 << 20
+"""About how many bytes of records are packed into one chunk."""
+
+_LOOKED_AT = 8
+"""The number of elements of a value, and of values of a batch, from which the size is estimated."""
+
+
+class Chunk(NamedTuple):
+    """Records that are pickled together.
+
+    Attributes:
+        records: the number of records.
+        timed: whether the chunk contains epochs (watermarks).
+        data: the pickled columns.
+    """
+
+    records: int
+    timed: bool
+    data: bytes
+
+    def batch(self, operator: str = "") -> Batch:
+        """Return the records as a batch; errors name `operator`.
+
+        Raises:
+            NotPicklable: if a record can't be unpickled.
+        """
+        return Batch(*load_columns(self.data, operator))
+
+
+class ChunkBuffer:
+    """The records that one worker sends to another, or to a sink elsewhere, in a tick.
+
+    Records are packed as they arrive and unpacked chunk by chunk, so the packed size bounds memory.
+
+    Args:
+        operator: the sending operator.
+        debug: whether to check that values do not change before they are packed.
+
+    Attributes:
+        records: the number of records.
+        bytes: the packed size.
+    """
+
+    __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "_waiting_bytes", "bytes", "records")
+
+    def __init__(self, operator: str = "", *, debug: bool = False) -> None:
+        self.records = 0
+        self.bytes = 0
+        self._debug = debug
+        self._operator = operator
+        self._chunks: list[Chunk] = []
+        self._batches: list[Batch] = []
+        self._waiting = 0
+        self._waiting_bytes = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks or self._batches)
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Append batches."""
+        for batch in batches:
+            self._batches.append(batch)
+            self.records += len(batch)
+            self._waiting += len(batch)
+            self._waiting_bytes += estimated_bytes(batch.values)
+            if self._waiting >= _CHUNK or self._waiting_bytes >= MOST_BYTES:
+                self._pack()
+
+    def take(self) -> list[Chunk]:
+        """Return the chunks, and release them."""
+        if self._batches:
+            self._pack()
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def _pack(self) -> None:
+        """Pack the waiting batches into a chunk.
+
+        Raises:
+            NotPicklable: if a record can't be pickled.
+            OperatorError: if a value has changed since it was emitted.
+        """
+        if self._debug:
+            for emitted in self._batches:
+                verify(emitted, self._operator)
+        batch = concat(self._batches)
+        chunk = Chunk(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator))
+        self.bytes += len(chunk.data)
+        self._chunks.append(chunk)
+        self._batches, self._waiting, self._waiting_bytes = [], 0, 0.0
+
+
+def estimated_bytes(values: Sequence[Any]) -> float:
+    """Return the approximate size of a column of values, judging by the first of them."""
+    count = len(values)
+    if not count:
+        return 0.0
+    looked = values[:_LOOKED_AT] if count < _LOOKED_AT else (values[0], values[count // 2], values[-1])
+    return sum(map(_weight, looked)) * count / len(looked)
+
+
+def _weight(value: Any) -> float:
+    """Return the approximate size of an object, including its contents."""
+    size = getsizeof(value, 0)
+    inner: Any = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, list | tuple | dict | set | frozenset) or not value:
+        return size
+    looked = [getsizeof(it, 0) for it in islice(inner, _LOOKED_AT)]
+    return size + sum(looked) * len(value) / len(looked)
+
+
+def _columns(batch: Batch) -> tuple[Any, ...]:
+    return batch.keys, batch.values, batch.timestamps, batch.epochs

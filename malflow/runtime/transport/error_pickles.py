@@ -1,0 +1,59 @@
+"""Pickling of errors for the process that started the run."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.errors import MalflowError, OperatorError, RunFailed, error_text
+from malflow.runtime.transport.by_value import dumps_by_value
+
+__all__ = ["dumps_error", "loaded_error"]
+
+
+def dumps_error(error: MalflowError) -> bytes:
+    """Pickle an error with its cause, or with descriptions in place of parts that can't be pickled."""
+    for shape in (_whole_error, _bare_error):
+        with suppress(BaseException):  # classes of the user may raise any
+            data = dumps_by_value(shape(error))
+            pickle.loads(data)  # noqa: S301 - just written
+            return data
+    return pickle.dumps((RunFailed(str(error)), None, ()))
+
+
+def _whole_error(error: MalflowError) -> tuple[Any, ...]:
+    return error, error.__cause__, tuple(getattr(error, "__notes__", ()))
+
+
+def _bare_error(error: MalflowError) -> tuple[Any, ...]:
+    """Return an error's parts, with text in place of those that can't be pickled."""
+    notes = tuple(getattr(error, "__notes__", ()))
+    cause: Any = error.__cause__
+    if cause is not None and not _is_picklable(cause):
+        cause = RuntimeError(f"{type(cause).__name__}: {error_text(cause)}")
+    if not isinstance(error, OperatorError):
+        return type(error)(str(error)), cause, notes
+    record = (error.key, error.value, error.timestamp)
+    facts = tuple(fact if _is_picklable(fact) else short_repr(fact) for fact in record) if error.has_record else None
+    return OperatorError(str(error), operator=error.operator, record=facts, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
+
+
+def _is_picklable(thing: Any) -> bool:
+    try:
+        pickle.loads(dumps_by_value(thing))  # noqa: S301 - just written
+    except BaseException:  # noqa: BLE001 - classes of the user may raise any
+        return False
+    return True
+
+
+def loaded_error(data: bytes) -> Exception:
+    """Unpickle an error that `dumps_error` pickled."""
+    error: Exception
+    error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
+    error.__cause__ = cause
+    for note in notes:
+        if note not in getattr(error, "__notes__", ()):  # most errors are pickled with theirs
+            error.add_note(note)
+    return error
