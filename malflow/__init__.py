@@ -57,6 +57,7 @@ from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.version import __version__
 
 if TYPE_CHECKING:
+    from malflow.runtime.processes.runtime import MultiProcessRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "KeyedStream",
     "MalflowError",
     "MissingDependency",
+    "MultiProcessRuntime",
     "NoKey",
     "OperatorContext",
     "OperatorError",
@@ -105,4 +107,8 @@ def __getattr__(name: str) -> Any:
         from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - slow to import, and few programs need it
 
         return SparkRuntime
+    if name == "MultiProcessRuntime":
+        from malflow.runtime.processes.runtime import MultiProcessRuntime  # noqa: PLC0415 - few programs need it
+
+        return MultiProcessRuntime
     raise AttributeError(f"module 'malflow' has no attribute {name!r}")

@@ -23,7 +23,7 @@ from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink
 from malflow.states.kinds import StateKind, StateSpec
 
-__all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
+__all__ = ["OldStates", "States", "hidden_id", "kept_versions", "placement_of", "specs_of", "state_id", "states_of"]
 
 States = Mapping[Any, Any]
 """One worker's part of a state, by key or, for an operator's own data, by name."""
@@ -52,6 +52,11 @@ def specs_of(node: Node) -> tuple[StateSpec, ...]:
     hidden = node.hidden if isinstance(node, StatefulNode) else ()
     others = (StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden)
     return (*(() if own is None else (own,)), *others)
+
+
+def kept_versions(program: Program) -> dict[str, int]:
+    """Return the versions of the states in snapshots: all but those of sources that start over with each run."""
+    return {spec.name: spec.version for spec in states_of(program) if spec.name not in program.without_positions}
 
 
 def hidden_id(node: Node, role: str) -> str:

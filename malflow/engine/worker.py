@@ -66,6 +66,8 @@ class Worker:
         operators: the operators of the stage, in the order in which records pass them.
         sources: the operators that host a source.
         sinks: the operators that host a sink.
+        errors: the exceptions that are attributed to user code; BaseException in processes that malflow owns, in which
+            SystemExit and KeyboardInterrupt in user code are operator errors.
 
     Args:
         program: the whole program.
@@ -75,8 +77,7 @@ class Worker:
         parts: the parts of each source that each worker holds.
         tracked: whether to track changes for `delta`.
         debug: whether to run the checks that are too slow for production.
-        pickle_reader: pickles a reader without a position; set where workers run in processes that malflow owns, in
-            which SystemExit and KeyboardInterrupt in user code are operator errors.
+        pickle_reader: pickles a reader without a position; set where workers move between processes at any time.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Worker:
         self._tracked = tracked
         self._debug = debug
         self._pickle_reader = pickle_reader
-        self._errors = Exception if pickle_reader is None else BaseException
+        self.errors: type[BaseException] = Exception if pickle_reader is None else BaseException
         self.sources: list[Source] = []
         self.sinks: list[SinkWriter] = []
         self._generators: dict[int, GenerateEpochs] = {}
@@ -246,7 +247,7 @@ class Worker:
         self._time.finished = places
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
-        return act_for(operator, self._errors, act, *arguments)
+        return act_for(operator, self.errors, act, *arguments)
 
     def _carry(self, active: _Active) -> int:
         """Run an operator and pass on its output; return the size of the largest batch."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from malflow.diagnostics import short_repr
 from malflow.engine.discovery import discovering, refuse_unfinished
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
 from malflow.engine.part_placement import Parts, Place, place_parts
-from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.plan import Program, Stage, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
-from malflow.engine.state_specs import OldStates
+from malflow.engine.state_specs import OldStates, States
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
@@ -28,7 +28,13 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
 
-__all__ = ["Workers"]
+__all__ = ["Exchange", "Sent", "Workers", "raised_epochs"]
+
+Sent: TypeAlias = dict[int, list[list[list[Batch]]]]
+"""The batches of each channel, by its number, for each sending worker, by the receiving worker."""
+
+Exchange: TypeAlias = Callable[[Stage, Sent], None]
+"""Completes the output of a stage's workers in this process with that of all others, in the order of workers."""
 
 
 class Workers:
@@ -40,6 +46,7 @@ class Workers:
         tracked: whether to track changes for `deltas`.
         debug: whether to run the checks that are too slow for production.
         listed: the parts of each source; None to let the sources list them.
+        hosted: the workers that this process hosts, one of several that malflow owns; None for all workers.
 
     Raises:
         GraphError: if a sink would write to a file that a source reads.
@@ -59,8 +66,10 @@ class Workers:
         tracked: bool,
         debug: bool = False,
         listed: Mapping[str, Sequence[Any]] | None = None,
+        hosted: Sequence[int] | None = None,
     ) -> None:
         self.parallelism = parallelism
+        self._hosted = hosted
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -105,6 +114,63 @@ class Workers:
             moved = {name for name, new in routed.items() if _has_moved(states[name].get(at, {}), new[at])}
             worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
 
+    def begin(
+        self,
+        discovered: Mapping[str, Iterable[Any]],
+        states: Mapping[int, Mapping[str, States]],
+        changed: Mapping[int, Collection[str]],
+        finished: Mapping[int, Mapping[str, Collection[Any]]],
+    ) -> None:
+        """Continue as the same number of workers, elsewhere, have ended; called before `open`.
+
+        Args:
+            discovered: the parts of each source that appeared after the job's first start.
+            states: the states, by worker and name: see `handover`.
+            changed: the states whose next deltas are complete, by worker.
+            finished: the finished parts of sources, by worker and name.
+        """
+        self.discovered = {name: set(parts) for name, parts in discovered.items()}
+        for worker in self._workers:
+            at = worker.worker_id
+            worker.set_parts(self.parts, self.discovered)
+            worker.apply({name: Delta(state, whole=True) for name, state in states.get(at, {}).items()})
+            worker.forget(changed.get(at, ()))
+            worker.finish(finished.get(at, {}))
+
+    def handover(self) -> tuple[dict[int, dict[str, States]], dict[int, set[str]]]:
+        """Return all states, by worker and name, and those that differ from the last snapshot, by worker."""
+        changed: dict[int, set[str]] = {}
+        for it in self.deltas():
+            changed.setdefault(it.worker, set()).add(it.name)
+        states: dict[int, dict[str, States]] = {}
+        for (worker, name), state in self.states().items():
+            states.setdefault(worker, {})[name] = state
+        return states, changed
+
+    def states_to_move(self, pickle_reader: Callable[[Any], bytes]) -> dict[tuple[int, str], States]:
+        """Return all states, by worker and name, with which other processes can continue.
+
+        Args:
+            pickle_reader: pickles a reader without a position.
+
+        Raises:
+            GraphError: if a reader can't be pickled.
+        """
+        self.deltas()  # the states have the positions of the last delta
+        states: dict[tuple[int, str], States] = {**self.states()}
+        for source in self._sources:
+            states[source.context.worker_id, source.context.operator_name] = source.states_to_move(pickle_reader)
+        return states
+
+    def finished_parts(self) -> dict[int, dict[str, list[Any]]]:
+        """Return the parts that have finished in this run, by worker and source."""
+        found = {worker.worker_id: worker.take_finished(whole=True) for worker in self._workers if worker.sources}
+        return {worker: parts for worker, parts in found.items() if parts}
+
+    def park(self) -> None:
+        """Close the operators, except for objects that workers share, such as sinks; others continue elsewhere."""
+        release_all(worker.close for worker in self._workers)
+
     def _find_discovered(self, states: OldStates) -> None:
         """Find the parts that have appeared or disappeared since a snapshot with these states.
 
@@ -129,30 +195,39 @@ class Workers:
             OperatorError: if a reader can't be built.
         """
         refuse_to_write_input(self._program, new)
-        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
-        for name, parts in new.items():
-            self.discovered.setdefault(name, set()).update(parts)
-        self._raise_epochs()
-        for worker in self._workers:
-            worker.set_parts(self.parts, self.discovered)
-        if self._is_open:
-            for worker in self._workers:
-                for source in worker.sources:
-                    worker.reopen(source)
+        self.take_parts(new, raised_epochs(self._program, [self.epochs()], self.parallelism))
 
-    def _raise_epochs(self) -> None:
-        """Raise the epochs on workers that had no part to the least epoch of the others, stream by stream."""
+    def epochs(self) -> dict[str, dict[int, Mapping[Any, Any]]]:
+        """Return the states of the epoch (watermark) generators, by name and worker."""
         states: dict[str, dict[int, Mapping[Any, Any]]] = {name: {} for name in self._program.generators}
         for worker in self._workers:
             for name, state in worker.states().items():
                 if name in states:
                     states[name][worker.worker_id] = state
-        routed = reroute(self._program, states, self.parallelism, self.parallelism)
+        return states
+
+    def take_parts(self, new: Mapping[str, Sequence[Any]], raised: Mapping[int, Mapping[str, States]]) -> None:
+        """Continue with new parts of sources, some of which other processes may read.
+
+        Args:
+            new: the new parts.
+            raised: the states of generators whose epochs are raised, by worker and name: see `raised_epochs`.
+
+        Raises:
+            OperatorError: if a reader can't be built.
+        """
+        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
+        for name, parts in new.items():
+            self.discovered.setdefault(name, set()).update(parts)
         for worker in self._workers:
-            at = worker.worker_id
-            moved = {name: by_worker[at] for name, by_worker in routed.items() if by_worker[at] is not states[name][at]}
-            worker.apply({name: Delta(state, whole=True) for name, state in moved.items()})
-            worker.forget(moved)
+            states = raised.get(worker.worker_id, {})
+            worker.apply({name: Delta(state, whole=True) for name, state in states.items()})
+            worker.forget(states)
+            worker.set_parts(self.parts, self.discovered)
+        if self._is_open:
+            for worker in self._workers:
+                for source in worker.sources:
+                    worker.reopen(source)
 
     def refuse_gone(self, name: str, gone: Sequence[Any]) -> None:
         """Raise if parts of a source that are no longer listed are unfinished.
@@ -191,12 +266,17 @@ class Workers:
         """The sources and workers with unfinished parts."""
         return frozenset(_place_of(source) for source in self._sources if not source.is_finished)
 
-    def run(self, tick: Tick) -> list[Report]:
+    def run(self, tick: Tick, exchange: Exchange | None = None) -> list[Report]:
         """Poll every source once, and pass all records through every stage.
 
         No delta may be taken after the final tick: snapshots keep the states from before the end.
+
+        Args:
+            tick: the tick.
+            exchange: completes the output of a stage with that of the workers in other processes; None if there are
+                none.
         """
-        sent: dict[int, list[list[list[Batch]]]] = {}
+        sent: Sent = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
             for worker in workers:
@@ -207,6 +287,8 @@ class Workers:
                 outputs.append(worker.run(arrived, tick))
             for channel in stage.outputs:
                 sent[channel.number] = [output[channel.number] for output in outputs]
+            if exchange is not None and stage.outputs:
+                exchange(stage, sent)
         if most := max((source.polled for source in self._sources), default=0):
             growth = max(worker.largest for worker in self._workers) / most
             for operator in self._operators:
@@ -233,9 +315,9 @@ class Workers:
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
         """Return the progress of each operator in event time, by worker and vertex."""
-        found: dict[int, dict[int, OperatorTime]] = {worker: {} for worker in range(self.parallelism)}
+        found: dict[int, dict[int, OperatorTime]] = {}
         for worker in self._workers:
-            found[worker.worker_id] |= worker.explain()
+            found.setdefault(worker.worker_id, {}).update(worker.explain())
         return found
 
     def held(self) -> dict[str, Waiting]:
@@ -293,8 +375,8 @@ class Workers:
         self.close(error)
 
     def _make_workers(self, parallelism: int) -> list[list[Worker]]:
-        workers = range(parallelism)
-        parts = place_parts(self.listed, workers)
+        parts = place_parts(self.listed, range(parallelism))
+        workers = range(parallelism) if self._hosted is None else self._hosted
         stages = [
             [
                 Worker(
@@ -310,8 +392,11 @@ class Workers:
             ]
             for stage in range(len(self._program.stages))
         ]
-        for worker in chain.from_iterable(stages) if self.discovered else ():
-            worker.set_parts(parts, self.discovered)
+        for worker in chain.from_iterable(stages):
+            if self.discovered:
+                worker.set_parts(parts, self.discovered)
+            if self._hosted is not None:
+                worker.errors = BaseException
         return stages
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
@@ -324,6 +409,31 @@ class Workers:
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:
             worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
+
+
+def raised_epochs(
+    program: Program, epochs: Iterable[Mapping[str, Mapping[int, States]]], parallelism: int
+) -> dict[int, dict[str, States]]:
+    """Raise the epochs on workers that had no part to the least epoch of the others, stream by stream.
+
+    Args:
+        program: the program.
+        epochs: the states of its generators, from each process: see `Workers.epochs`.
+        parallelism: the number of workers.
+
+    Returns:
+        The states that change, by worker and name.
+    """
+    states: dict[str, dict[int, States]] = {name: {} for name in program.generators}
+    for found in epochs:
+        for name, by_worker in found.items():
+            states[name].update(by_worker)
+    raised: dict[int, dict[str, States]] = {}
+    for name, routed in reroute(program, states, parallelism, parallelism).items():
+        for at, state in enumerate(routed):
+            if state is not states[name].get(at):
+                raised.setdefault(at, {})[name] = state
+    return raised
 
 
 def _place_of(source: Source) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -13,9 +13,9 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, compress, encode_delta, encode_file
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.states.keyed import Delta
+from malflow.states.keyed import Delta, StateDelta
 
-__all__ = ["Written", "bare_sections", "finding", "with_frame", "write_file"]
+__all__ = ["Written", "bare_sections", "encoded", "finding", "with_frame", "write_file"]
 
 Written = tuple[Sequence[FileEntry], Sequence[Finding]]
 """The files written, and the classes found in them."""
@@ -68,6 +68,31 @@ def bare_sections(
 def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
     """Return a section with its compressed frame."""
     return replace(bare, frame=compress(raw, compression)) if raw else bare
+
+
+def encoded(
+    codec: Codec, compression: str, versions: Mapping[str, int], deltas: Iterable[StateDelta]
+) -> tuple[list[Section], list[Finding]]:
+    """Serialise the changes of several states; return the sections, and the classes in them.
+
+    Args:
+        codec: the codec.
+        compression: the compression of frames.
+        versions: the schema version of each state.
+        deltas: the changes.
+
+    Raises:
+        StateNotSerializable: if a state can't be serialised.
+        SnapshotError: if keys have been mutated.
+    """
+    sections: list[Section] = []
+    findings: list[Finding] = []
+    for worker, name, delta, _ in deltas:
+        kinds: set[type] = set()
+        bare = bare_sections(codec, worker, name, versions[name], delta, kinds)
+        sections += [with_frame(section, raw, compression) for section, raw in bare]
+        findings.append(finding(codec, worker, name, delta, kinds))
+    return sections, findings
 
 
 def write_file(

@@ -240,6 +240,11 @@ class SnapshotSession:
         return head.job, head.epoch
 
     @property
+    def writer(self) -> DataWriter:
+        """The writer of data files for the next commit."""
+        return self._claim.writer()
+
+    @property
     def codec(self) -> Codec:
         """The codec of the states."""
         return self._codec

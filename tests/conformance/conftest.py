@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime
+from malflow import MultiProcessRuntime, SingleThreadRuntime
 from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.snapshot import FsspecBackend
 from tests.kit.log import Log
@@ -23,15 +23,27 @@ from tests.kit.threads_host import ThreadsRuntime
 SPARK = pytest.mark.spark
 
 
-@pytest.fixture(params=["single_thread", "threads", pytest.param("spark", marks=SPARK)])
+@pytest.fixture(params=["single_thread", "threads", "processes", pytest.param("spark", marks=SPARK)])
 def runtime(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker."""
     return _runtime(request, request.param, 1)
 
 
 @pytest.fixture(
-    params=[("single_thread", 1), ("single_thread", 3), ("threads", 2), pytest.param(("spark", 2), marks=SPARK)],
-    ids=["single_thread-one_worker", "single_thread-three_workers", "threads-two_workers", "spark-two_workers"],
+    params=[
+        ("single_thread", 1),
+        ("single_thread", 3),
+        ("threads", 2),
+        ("processes", 2),
+        pytest.param(("spark", 2), marks=SPARK),
+    ],
+    ids=[
+        "single_thread-one_worker",
+        "single_thread-three_workers",
+        "threads-two_workers",
+        "processes-two_workers",
+        "spark-two_workers",
+    ],
 )
 def any_parallelism(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker, then one of several."""
@@ -43,6 +55,8 @@ def _runtime(request: pytest.FixtureRequest, name: str, parallelism: int) -> par
         return partial(SingleThreadRuntime, parallelism=parallelism)
     if name == "threads":
         return partial(ThreadsRuntime, parallelism=parallelism)
+    if name == "processes":
+        return partial(MultiProcessRuntime, parallelism=parallelism, processes=parallelism, start_method="forkserver")
     session = request.getfixturevalue("spark")
     differs = request.node.get_closest_marker("differs_on_spark")
     if differs is not None:

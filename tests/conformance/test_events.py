@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, OperatorError, RestartPolicy, SparkRuntime, StoreError, StreamProvider
+from malflow import (
+    GraphError,
+    MultiProcessRuntime,
+    OperatorError,
+    RestartPolicy,
+    SparkRuntime,
+    StoreError,
+    StreamProvider,
+)
 from malflow.events import (
     Event,
     Rescaled,
@@ -203,10 +211,11 @@ def test_a_failed_snapshot_is_reported_and_logged(
 ) -> None:
     heard, breaks = Heard(), Breaks(tmp_path / "kept" / "default" / "d")
     store = FsspecBackend(str(tmp_path / "kept"), retry_for=timedelta(milliseconds=1))
-    spark: dict[str, Any] = {"restart": RestartPolicy(1, timedelta(0))} if runtime.func is SparkRuntime else {}
+    restarts = runtime.func in (SparkRuntime, MultiProcessRuntime)
+    policy: dict[str, Any] = {"restart": RestartPolicy(1, timedelta(0))} if restarts else {}
     try:
         with pytest.raises(StoreError) as raised:
-            runtime(sums, store, listeners=[breaks, heard], **spark).execute()
+            runtime(sums, store, listeners=[breaks, heard], **policy).execute()
     finally:
         breaks.mend()
     failed = heard.of(SnapshotFailed)
@@ -214,5 +223,5 @@ def test_a_failed_snapshot_is_reported_and_logged(
     assert failed[-1].error is raised.value
     assert failed[-1].retry_after > 0
     assert "a snapshot of job 'default' failed and will be retried in" in caplog.text
-    assert [event.restarts for event in heard.of(Restarted)] == [1] * len(spark)
+    assert [event.restarts for event in heard.of(Restarted)] == [1] * len(policy)
     assert heard.of(RunFinished)[0].error is raised.value

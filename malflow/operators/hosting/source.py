@@ -272,7 +272,21 @@ class Source(PartOperator):
             return pickle.loads(state.data)  # noqa: S301 - this run wrote it
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it returned a position
 
-    def _pickled(self, part: Any, partition: Any) -> Any:
+    def states_to_move(self, pickle_reader: Callable[[Any], bytes]) -> Mapping[Any, Any]:
+        """Return the data from which another process continues each part: its position, or a pickle of its reader.
+
+        Args:
+            pickle_reader: pickles a reader without a position.
+
+        Raises:
+            GraphError: if a reader can't be pickled.
+        """
+        if self._has_positions:
+            return self.state
+        live = {part: reader for part, reader in self._readers.items() if reader.is_live}
+        return {part: self._pickled(part, reader.partition, pickle_reader) for part, reader in live.items()}
+
+    def _pickled(self, part: Any, partition: Any, pickle_reader: Callable[[Any], bytes] | None = None) -> Any:
         """Return a pickle with which another process can continue a reader that has no position.
 
         Raises:
@@ -280,10 +294,11 @@ class Source(PartOperator):
         """
         if hasattr(self._source.impl, "resume_part") and hasattr(partition, "position"):
             return self._call(part, partition.position)
-        if self.context.pickle_reader is None:
+        pickle_reader = pickle_reader or self.context.pickle_reader
+        if pickle_reader is None:
             return None
         try:
-            return PickledReader(self.context.pickle_reader(partition))
+            return PickledReader(pickle_reader(partition))
         except Exception as error:
             raise GraphError(
                 f"the reader of part {short_repr(part)} of source '{self.context.operator_name}' can't move to another "

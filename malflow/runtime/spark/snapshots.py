@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import states_of
+from malflow.engine.state_specs import kept_versions, states_of
 from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
@@ -17,12 +17,11 @@ from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import Section, pack
+from malflow.snapshot.data_file import pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import Session
-from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import Written, encoded, write_file
 from malflow.snapshot.writer import SnapshotSession
-from malflow.sources.contract import StatefulSource
 from malflow.states.keyed import StateDelta
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class ChangelogCapture:
         sinks: RunSinks,
     ) -> None:
         self._specs = states_of(program)
-        self._versions = _kept_versions(program)
+        self._versions = kept_versions(program)
         self._context = context
         self._place = place
         self._generation = generation
@@ -79,7 +78,7 @@ class ChangelogCapture:
         if not isinstance(session, SnapshotSession):
             return self._pass_on(session, tick, since, ours)
         spans, versions, place = self._index.since(since), self._versions, self._place
-        sections, findings = self._sections(session, ours)
+        sections, findings = encoded(session.codec, session.compression, versions, ours)
         generation, context = self._generation, self._context
 
         def write(writer: DataWriter) -> Written:
@@ -102,21 +101,6 @@ class ChangelogCapture:
             for name, total in summed(changelog, stage, worker, ticks, self._versions).items()
         ]
         return session.commit(tick, self._index.workers, self._specs, [*deltas, *ours])
-
-    def _sections(self, session: SnapshotSession, deltas: Sequence[StateDelta]) -> tuple[list[Section], list[Finding]]:
-        """Encode the positions of the sinks.
-
-        Raises:
-            StateNotSerializable: if a position can't be encoded.
-        """
-        sections: list[Section] = []
-        findings: list[Finding] = []
-        for worker, name, delta, _ in deltas:
-            kinds: set[type] = set()
-            for bare, raw in bare_sections(session.codec, worker, name, self._versions[name], delta, kinds):
-                sections.append(with_frame(bare, raw, session.compression))
-            findings.append(finding(session.codec, worker, name, delta, kinds))
-        return sections, findings
 
 
 def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], *, alone: bool) -> Written:
@@ -153,13 +137,3 @@ def _reported(task: SnapshotTask) -> Callable[[int], tuple[Written, bytes | None
             return ([], []), dumps_error(error)
 
     return write
-
-
-def _kept_versions(program: Program) -> dict[str, int]:
-    """Return the versions of the states in snapshots: all but those of sources that start over with each run."""
-    sources = program.sources
-    return {
-        spec.name: spec.version
-        for spec in states_of(program)
-        if spec.name not in sources or isinstance(sources[spec.name].source, StatefulSource)
-    }

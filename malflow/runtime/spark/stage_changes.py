@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from malflow.engine.worker import Worker
-from malflow.errors import MalflowError, RunFailed, error_text
+from malflow.errors import MalflowError
 from malflow.runtime.spark.changelog import ChangelogEntry, PackedEntry, pack_entry
-from malflow.runtime.transport.pickling import NotPicklable
-from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.data_file import encode_delta
-from malflow.snapshot.persistence import StateNotSerializable
+from malflow.runtime.transport.pickled_states import not_picklable
 from malflow.states.keyed import Delta
 
 __all__ = ["deltas_of", "packed"]
@@ -54,16 +51,4 @@ def packed(entry: ChangelogEntry) -> PackedEntry:
     except MalflowError:
         raise
     except BaseException as error:  # classes of the user may raise any
-        raise _unwritable(entry.deltas, error) from error
-
-
-def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
-    """Return an error that names the state that can't be pickled."""
-    for name, delta in deltas.items():
-        try:
-            for _ in encode_delta(PickleCodec(), delta, BaseException):
-                pass
-        except StateNotSerializable as unwritable:
-            unwritable.operator = name
-            return unwritable.as_operator_error(NotPicklable, "on Spark states move between processes")
-    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {error_text(error)}")
+        raise not_picklable(entry.deltas, error) from error

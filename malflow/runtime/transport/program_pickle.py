@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError, MissingDependency, short_repr
 from malflow.runtime.transport.by_value import dumps_by_value
 
 __all__ = ["ON_SPARK", "check_sources", "check_store", "dumps_program"]
@@ -64,9 +64,12 @@ def dumps_program(program: Program, place: str, *others: Any) -> bytes:
 
     Raises:
         GraphError: naming the operator that can't be pickled.
+        MissingDependency: if cloudpickle is not installed.
     """
     try:
         return dumps_by_value((program, *others))
+    except MissingDependency:
+        raise
     except Exception as error:
         raise _refused(program, place, error) from error
 

@@ -1,0 +1,1 @@
+"""The runtime that hosts workers in processes of one machine, which exchange records through sockets."""

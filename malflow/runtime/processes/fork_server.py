@@ -1,0 +1,255 @@
+"""Launching of worker processes by a server that forks them, as multiprocessing's ``forkserver`` does.
+
+The server is a new interpreter with one thread, which has imported malflow. It is started once, serves all runs of this
+process, and ends with it. It tells how the processes have ended, since they are its children.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, NoReturn
+
+from malflow.runtime.processes.spawning import flags_of_interpreter
+
+__all__ = ["fork", "serve"]
+
+_PROGRAM = """
+import json, sys
+sys.path[:], end = json.loads(sys.argv[1])
+from malflow.runtime.processes.fork_server import serve
+serve(end)
+"""
+
+_LARGEST: Final = 1 << 20
+"""Bytes of the largest message: a request has the environment of a process."""
+
+
+# In the process that started the run
+
+
+def fork(descriptors: Sequence[int], peers: int) -> ForkedProcess:
+    """Launch a worker process.
+
+    Args:
+        descriptors: the file descriptors that its `main` takes.
+        peers: the number of other worker processes.
+
+    Raises:
+        OSError: if it can't be launched.
+    """
+    return _servers(os.getpid()).launch(descriptors, peers)
+
+
+@cache
+def _servers(_process: int) -> _Servers:
+    return _Servers()
+
+
+class _Servers:
+    """The server of this process, and the next one if it has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+
+    def launch(self, descriptors: Sequence[int], peers: int) -> ForkedProcess:
+        with self._lock:
+            if self._server is None or self._server.is_gone:
+                self._server = ForkServer()
+            server = self._server
+        return ForkedProcess(server, server.launch(descriptors, peers))
+
+
+class ForkServer:
+    """The server, as its clients see it.
+
+    Attributes:
+        is_gone: whether it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        self._lock = threading.Lock()
+        self._ended: dict[int, int] = {}
+        self._launched: list[int] = []
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM]
+            arguments = json.dumps((sys.path, theirs.fileno()))
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+
+    def launch(self, descriptors: Sequence[int], peers: int) -> int:
+        """Fork a process; return its id.
+
+        Raises:
+            OSError: if the server has ended.
+        """
+        request = {"path": sys.path, "environ": dict(os.environ), "folder": str(os.getcwd()), "peers": peers}  # noqa: PTH109 - as text
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            while not self._launched:
+                if not self._take(None):
+                    raise BrokenPipeError("the server that forks worker processes has ended")
+            return self._launched.pop()
+
+    def ended(self, pid: int, seconds: float | None) -> int | None:
+        """Return how a process has ended, or None if it has not after some seconds; without limit if they are None."""
+        with self._lock:
+            while pid not in self._ended and not self.is_gone:
+                if not self._take(seconds):
+                    break
+            if self.is_gone:
+                self._ended.setdefault(pid, -signal.SIGKILL)
+            return self._ended.get(pid)
+
+    def _take(self, seconds: float | None) -> bool:
+        """Receive one message; return whether there was one within some seconds."""
+        self._socket.settimeout(seconds)
+        try:
+            data = self._socket.recv(_LARGEST)
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError:
+            data = b""
+        finally:
+            self._socket.settimeout(None)
+        if not data:
+            self.is_gone = True
+            self._process.wait()
+            self._socket.close()
+            return False
+        told: dict[str, Any] = json.loads(data)
+        if "launched" in told:
+            self._launched.append(told["launched"])
+        else:
+            self._ended[told["ended"]] = told["code"]
+        return True
+
+
+class ForkedProcess:
+    """A process that the server has forked.
+
+    Attributes:
+        pid: its id.
+        returncode: how it has ended, as in `subprocess.Popen`.
+    """
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._server = server
+
+    def poll(self) -> int | None:
+        """Return `returncode`, after looking whether the process has ended."""
+        if self.returncode is None:
+            self.returncode = self._server.ended(self.pid, 0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended.
+
+        Raises:
+            TimeoutExpired: if it has not, after `timeout` seconds.
+        """
+        if self.returncode is None:
+            self.returncode = self._server.ended(self.pid, timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("worker process", timeout or 0.0)
+        return self.returncode
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+# In the server
+
+
+def serve(end: int) -> None:
+    """Fork a process for each request, and tell how it has ended, until the client is gone.
+
+    Args:
+        end: the file descriptor of the socket.
+    """
+    from malflow.runtime.processes import worker_process  # noqa: PLC0415 - what the processes need
+
+    requests = socket.socket(fileno=end)
+    woken, waker = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, _ignore)
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is requests:
+                    request = _received(requests)
+                    if request is None:
+                        return
+                    told, descriptors = request
+                    pid = os.fork()
+                    if pid == 0:
+                        _become(worker_process.main, told, descriptors, [requests.fileno(), woken, waker])
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    requests.send(json.dumps({"launched": pid}).encode())
+                else:
+                    with suppress(BlockingIOError):
+                        os.read(woken, 4096)
+            _tell_ended(requests)
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """Ignore a signal, but wake up."""
+
+
+def _received(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    data, descriptors, _, _ = socket.recv_fds(requests, _LARGEST, 3)
+    return (json.loads(data), list(descriptors)) if data else None
+
+
+def _tell_ended(requests: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        requests.send(json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _become(main: Any, told: dict[str, Any], descriptors: list[int], unused: Sequence[int]) -> NoReturn:
+    """Become a worker process."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in unused:
+            os.close(descriptor)
+        sys.path[:] = told["path"]
+        os.environ.clear()
+        os.environ.update(told["environ"])
+        os.chdir(told["folder"])
+        main(*descriptors, told["peers"])
+        code = 0
+    except BaseException:  # noqa: BLE001 - the end of this process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)

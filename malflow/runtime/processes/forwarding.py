@@ -1,0 +1,169 @@
+"""Log records, warnings and printed text of worker processes, passed on to the process that started the run."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TextIO, assert_never
+
+from malflow.errors import short_repr
+from malflow.runtime.processes.messages import Logged, Printed, Setup, Warned
+
+__all__ = [
+    "deliver_side",
+    "finish_lines",
+    "forward_all",
+    "levels_of_loggers",
+    "logging_disabled",
+    "pickled_filters",
+]
+
+_Send = Callable[[object], None]
+
+
+# In a worker process
+
+
+def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
+    """Forward everything that user code logs, prints or warns of in this process.
+
+    Args:
+        setup: the levels of the loggers, and the filters of warnings, in the process that started the run.
+        send: sends a message to it.
+        workers: returns the numbers of the workers in this process, as text.
+    """
+    logging.root.addHandler(_Forwarder(send, workers))
+    for name, (level, propagates) in setup.levels.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+        logger.propagate = propagates
+    logging.disable(setup.disabled)
+    sys.stdout = _Printer("stdout", send, workers)
+    sys.stderr = _Printer("stderr", send, workers)
+    if setup.filters is not None:
+        warnings.filters[:] = pickle.loads(setup.filters)  # type: ignore[index] # noqa: S301 - of this run
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        send(Warned(message, category, filename, lineno))
+
+    warnings.showwarning = show  # type: ignore[assignment] # it takes all that Python passes
+
+
+class _Forwarder(logging.Handler):
+    """Sends log records, with the numbers of the process's workers as ``record.worker``."""
+
+    def __init__(self, send: _Send, workers: Callable[[], str]) -> None:
+        super().__init__()
+        self._send = send
+        self._workers = workers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._send(Logged(_facts(record, self._workers())))
+        except Exception:  # noqa: BLE001 - logging reports it
+            self.handleError(record)
+
+
+def _facts(record: logging.LogRecord, workers: str) -> Mapping[str, Any]:
+    """Return the attributes of a record, with text in place of those that can't be pickled."""
+    text = record.getMessage()
+    if record.exc_info and not record.exc_text:
+        record.exc_text = logging.Formatter().formatException(record.exc_info)
+    facts = vars(record) | {"msg": text, "args": None, "exc_info": None}
+    facts |= {"worker": workers, "processName": f"malflow worker {workers}"}
+    return {name: fact if _is_picklable(fact) else short_repr(fact) for name, fact in facts.items()}
+
+
+def _is_picklable(fact: object) -> bool:
+    if isinstance(fact, str | int | float | None):
+        return True
+    try:
+        pickle.loads(pickle.dumps(fact, 5))  # noqa: S301 - just written
+    except Exception:  # noqa: BLE001 - classes of the user may raise any
+        return False
+    return True
+
+
+class _Printer(io.TextIOBase):
+    """A standard stream that sends whole lines, each with the number of its workers in front."""
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: str, send: _Send, workers: Callable[[], str]) -> None:
+        self._stream = stream
+        self._send = send
+        self._workers = workers
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        lines = (self._line + text).split("\n")
+        self._line = lines.pop()
+        if lines:
+            mark = f"[worker {self._workers()}] "
+            self._send(Printed(self._stream, "".join(f"{mark}{line}\n" for line in lines)))
+        return len(text)
+
+    def flush(self) -> None:
+        """Keep an unfinished line: it is sent with its end, or when the process ends."""
+
+    def finish(self) -> None:
+        """Send an unfinished line."""
+        if self._line:
+            self.write("\n")
+
+
+def finish_lines() -> None:
+    """Send the unfinished lines of the standard streams."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, _Printer):
+            stream.finish()
+
+
+# In the process that started the run
+
+
+def levels_of_loggers() -> dict[str, tuple[int, bool]]:
+    """Return the levels of all loggers by name, the root's under ``""``, and whether they propagate."""
+    found = {"": (logging.root.level, True)}
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and (logger.level or not logger.propagate):
+            found[name] = (logger.level, True)
+    return found
+
+
+def logging_disabled() -> int:
+    """Return the level up to which logging is disabled."""
+    return logging.root.manager.disable
+
+
+def pickled_filters() -> bytes | None:
+    """Pickle the filters of warnings; return None if they can't be, as with a category of a local class."""
+    with suppress(Exception):
+        return pickle.dumps(list(warnings.filters), 5)
+    return None
+
+
+def deliver_side(message: Logged | Printed | Warned) -> None:
+    """Pass a message of a worker process to the user's handlers, streams and filters."""
+    match message:
+        case Logged(record=facts):
+            record = logging.makeLogRecord(dict(facts))
+            logger = logging.getLogger(record.name)
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+        case Printed(stream=stream, text=text):
+            target: TextIO = getattr(sys, stream)
+            target.write(text)
+            target.flush()
+        case Warned():
+            warnings.showwarning(message.message, message.category, message.filename, message.lineno)
+        case _:
+            assert_never(message)

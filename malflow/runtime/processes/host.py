@@ -1,0 +1,277 @@
+"""The host of a run in worker processes of this machine.
+
+The workers' states are in the processes. This one has them only while a run starts or is rescaled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from malflow.engine.discovery import Change
+from malflow.engine.part_placement import Parts, Place, place_parts
+from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.reports import Report
+from malflow.engine.sinks import RunSinks
+from malflow.engine.state_specs import States
+from malflow.engine.workers import Workers, raised_epochs
+from malflow.errors import RunFailed, release_all
+from malflow.event_time.tick import Tick
+from malflow.operators.waiting import OperatorTime, Waiting, merge_held
+from malflow.runtime.host import SinkPositions
+from malflow.runtime.processes.captures import ProcessCaptures
+from malflow.runtime.processes.forwarding import levels_of_loggers, logging_disabled, pickled_filters
+from malflow.runtime.processes.messages import (
+    AddParts,
+    AskEpochs,
+    AskHeld,
+    AskTimes,
+    Begin,
+    Gather,
+    Gathered,
+    RefuseGone,
+    RunTick,
+    Settle,
+    Setup,
+    Ticked,
+)
+from malflow.runtime.processes.options import ProcessOptions
+from malflow.runtime.processes.pool import Pool
+from malflow.runtime.transport.error_pickles import loaded_error
+from malflow.runtime.transport.pickling import dumps
+from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies
+from malflow.snapshot.persistence import RestoredState, Session
+
+__all__ = ["ProcessesHost"]
+
+
+class ProcessesHost:
+    """Workers in several processes, each with a block of consecutive ones.
+
+    Args:
+        program: the program.
+        pickled: the program and the classes of the script, pickled for the processes.
+        sinks: the sinks in this process.
+        options: the options of the run.
+
+    Attributes:
+        parallelism: the number of workers.
+        parts: the parts of each source that each worker holds.
+        listed: the parts of each source.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        pickled: bytes,
+        sinks: RunSinks,
+        options: ProcessOptions,
+    ) -> None:
+        self._program = program
+        self._pickled = pickled
+        self._sinks = sinks
+        self._launch = options.launch
+        self._most = options.most
+        self._tracked = options.persistence.is_enabled
+        self._debug = options.debug
+        self._pool: Pool | None = None
+        self._tick = 0
+        self._captures = ProcessCaptures(program, sinks, is_in_memory=options.keeps_in_memory)
+        self._held: Workers | None = self._made(options.workers, None)
+        self._note(self._held)
+        refuse_to_write_input(program, self.listed)
+
+    def _made(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
+        """Return workers that only hold states, and never run."""
+        return Workers(
+            with_sink_proxies(self._program),
+            parallelism=parallelism,
+            tracked=self._tracked,
+            debug=self._debug,
+            listed=listed,
+        )
+
+    def _note(self, workers: Workers) -> None:
+        self.parallelism, self.listed = workers.parallelism, workers.listed
+        self.parts: Parts = workers.parts
+        self._discovered = workers.discovered
+        self._live: frozenset[Place] = frozenset()
+
+    # The start
+
+    def load(self, restored: RestoredState) -> None:
+        """Load the states of a snapshot into workers that only hold them."""
+        if self._held is None:
+            raise RunFailed("the run has begun")
+        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        self._held.load(restored.parallelism, states, restored.versions, restored.placements)
+
+    def open(self, tick: int) -> None:
+        """Start the processes, and hand the states over to them, which build the readers."""
+        self._tick = tick
+        if self._held is not None:
+            self._hand_over(self._held)
+            self._held = None
+
+    def _hand_over(self, workers: Workers) -> None:
+        """Continue in the processes with the states of workers that only hold them."""
+        self._note(workers)
+        states, changed = workers.handover()
+        finished = workers.finished_parts()
+        pool = self._started(min(self._most, self.parallelism))
+        owners = self._owners
+        frames = []
+        for process in pool.processes:
+            mine = [worker for worker, owner in enumerate(owners) if owner == process.number]
+            begin = Begin(
+                self._tick,
+                owners,
+                self.listed,
+                self._discovered,
+                _only(states, mine),
+                _only(changed, mine),
+                _only(finished, mine),
+            )
+            frames.append(dumps(begin))
+        self._captures.begin(states)
+        self._live = frozenset[Place]().union(*pool.ask_each(frames))
+
+    def _started(self, count: int) -> Pool:
+        """Return as many processes, new ones if there were more or fewer."""
+        if self._pool is not None and len(self._pool.processes) == count:
+            return self._pool
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            _raise_first(pool.close(None))
+        levels, disabled, filters = levels_of_loggers(), logging_disabled(), pickled_filters()
+        self._pool = Pool(
+            count,
+            self._launch,
+            lambda number: Setup(self._pickled, number, self._tracked, self._debug, levels, disabled, filters),
+            self._named_workers,
+        )
+        return self._pool
+
+    @property
+    def _owners(self) -> list[int]:
+        """The process of each worker: consecutive workers share one, so that output keeps the order of workers."""
+        count = min(self._most, self.parallelism)
+        return [worker * count // self.parallelism for worker in range(self.parallelism)]
+
+    def _named_workers(self, process: int) -> str:
+        mine = [worker for worker, owner in enumerate(self._owners) if owner == process]
+        numbers = f"worker {mine[0]}" if len(mine) == 1 else f"workers {mine[0]} to {mine[-1]}"
+        return f"{numbers} of {self.parallelism}"
+
+    @property
+    def _running(self) -> Pool:
+        if self._pool is None:
+            raise RunFailed("the run has not begun, or has ended")
+        return self._pool
+
+    # Ticks
+
+    def live(self) -> Collection[Place]:
+        """Return the sources and workers with unfinished parts."""
+        return self._live
+
+    def pause(self) -> float:
+        """Return 0: a tick may follow at once."""
+        return 0.0
+
+    def times(self) -> Mapping[int, Mapping[int, OperatorTime]]:
+        """Return the progress of operators in event time, by worker and vertex."""
+        found: dict[int, Mapping[int, OperatorTime]] = {}
+        for by_worker in self._running.ask_all(AskTimes()):
+            found |= by_worker
+        return found
+
+    def held(self) -> Mapping[str, Waiting]:
+        """Return the open results of operators."""
+        found: dict[str, Waiting] = {}
+        for held in self._running.ask_all(AskHeld()):
+            merge_held(found, held)
+        return found
+
+    def run(self, tick: Tick) -> list[Report]:
+        """Run a tick in all processes, and write its output to the sinks in this process."""
+        ticked: list[Ticked] = self._running.ask_all(RunTick(tick))
+        self._tick = tick.number
+        deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
+        return [report for it in ticked for report in it.reports]
+
+    # Snapshots
+
+    def capture(
+        self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
+    ) -> Future[int] | None:
+        """Serialise the changes in the processes, which write them in the background."""
+        del alone
+        return self._captures.write(session, self._running, tick, self.parallelism, sinks, full=full)
+
+    def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
+        """Confirm the positions in a snapshot to the readers, unless they were confirmed before."""
+        for errors in self._running.ask_all(Settle(tick, snapshot)):
+            yield from ((name, loaded_error(data)) for name, data in errors)
+
+    # Changes
+
+    def rescale(self, parallelism: int) -> None:
+        """Gather the states of all workers, and hand them over to another number of workers."""
+        workers = self._gathered()
+        workers.rescale(parallelism)
+        self._hand_over(workers)
+
+    def _gathered(self) -> Workers:
+        """Return workers that only hold the states after the last tick; those in the processes are closed."""
+        gathered: list[Gathered] = self._running.ask_all(Gather())
+        states: dict[int, dict[str, States]] = {}
+        finished: dict[int, Mapping[str, Collection[Any]]] = {}
+        for it in gathered:
+            finished |= it.finished
+            for (worker, name), data in it.states.items():
+                states.setdefault(worker, {})[name] = pickle.loads(data)  # noqa: S301 - of this run
+        workers = self._made(self.parallelism, self.listed)
+        workers.begin(self._discovered, states, {}, finished)
+        return workers
+
+    def change_parts(self, changes: Mapping[str, Change]) -> None:
+        """Build the readers of new parts; raise if an unfinished part no longer exists."""
+        pool = self._running
+        if gone := {name: change.gone for name, change in changes.items() if change.gone}:
+            pool.ask_all(RefuseGone(gone))
+        new = {name: it.new for name, it in changes.items() if it.new}
+        if not new:
+            return
+        refuse_to_write_input(self._program, new)
+        raised = raised_epochs(self._program, pool.ask_all(AskEpochs()), self.parallelism)
+        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
+        for name, parts in new.items():
+            self._discovered.setdefault(name, set()).update(parts)
+        self.parts = place_parts(self.listed, range(self.parallelism))
+        self._live = frozenset[Place]().union(*pool.ask_all(AddParts(new, raised)))
+
+    # The end
+
+    def close(self, error: BaseException | None) -> None:
+        """End the processes, and close the sinks in this one; add errors as notes to `error`."""
+        pool, self._pool = self._pool, None
+        writers = (writer.close for writer in self._sinks.writers)
+        ends = () if pool is None else (lambda: _raise_first(pool.close(error)),)
+        release_all((*ends, *writers), error)
+
+
+def _only(by_worker: Mapping[int, Any], workers: Sequence[int]) -> dict[int, Any]:
+    return {worker: it for worker, it in by_worker.items() if worker in workers}
+
+
+def _raise_first(errors: Iterable[Exception]) -> None:
+    """Raise the first of several errors, with the others as notes."""
+    release_all(partial(_throw, error) for error in errors)
+
+
+def _throw(error: Exception) -> None:
+    raise error

@@ -1,0 +1,348 @@
+"""The messages between the coordinator and the worker processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from malflow.engine.reports import Report
+from malflow.engine.state_specs import States
+from malflow.event_time.tick import Tick
+from malflow.runtime.transport.chunks import Chunk
+from malflow.snapshot.codecs.contract import Codec
+from malflow.snapshot.codecs.shapes import Finding
+from malflow.snapshot.commit import DataWriter
+from malflow.snapshot.manifest import FileEntry
+
+__all__ = [
+    "AddParts",
+    "AskEpochs",
+    "AskHeld",
+    "AskTimes",
+    "Begin",
+    "Capture",
+    "Captured",
+    "Close",
+    "Closed",
+    "Command",
+    "Done",
+    "Failed",
+    "Gather",
+    "Gathered",
+    "Logged",
+    "PeerLost",
+    "Printed",
+    "RefuseGone",
+    "Reply",
+    "RunTick",
+    "Settle",
+    "Setup",
+    "Ticked",
+    "Warned",
+    "WriteFiles",
+    "WrittenFiles",
+]
+
+
+# To a worker process
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The facts that hold for the whole life of a process.
+
+    Attributes:
+        program: the pickled program and classes of the script: see `malflow.runtime.processes.host`.
+        process: the number of the process.
+        tracked: whether the run takes snapshots.
+        debug: whether to make checks that are too expensive for production.
+        levels: the levels of loggers by name, the root's under ``""``, and whether they propagate.
+        disabled: the level up to which logging is disabled.
+        filters: the filters of warnings, pickled; None if they can't be.
+    """
+
+    program: bytes = field(repr=False)
+    process: int
+    tracked: bool
+    debug: bool
+    levels: Mapping[str, tuple[int, bool]]
+    disabled: int
+    filters: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Make workers, in place of earlier ones, load their states, and open them. Answered by the live places.
+
+    Attributes:
+        tick: the number of the last tick that the states include.
+        owners: the process of each worker.
+        listed: the parts of each source.
+        discovered: the parts of each source that appeared after the job's first start.
+        states: the states of the workers of the process, by worker and name.
+        changed: the states that differ from those in the last snapshot.
+        finished: the finished parts of sources, by worker and name.
+    """
+
+    tick: int
+    owners: Sequence[int]
+    listed: Mapping[str, Sequence[Any]]
+    discovered: Mapping[str, set[Any]]
+    states: Mapping[int, Mapping[str, States]] = field(repr=False)
+    changed: Mapping[int, Collection[str]] = field(repr=False)
+    finished: Mapping[int, Mapping[str, Collection[Any]]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTick:
+    """Run a tick. Answered by `Ticked`."""
+
+    tick: Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Serialise the changes since the last snapshot. Answered by `Captured`.
+
+    Attributes:
+        tick: the number of the last tick.
+        full: whether to serialise all state.
+        codec: the codec; None to return the changes, for a session that writes them elsewhere.
+    """
+
+    tick: int
+    full: bool
+    codec: Codec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Handle the end of a snapshot. Answered by the pickled errors of readers that could not confirm, by source.
+
+    Attributes:
+        tick: the tick of its states.
+        snapshot: its id; None if it failed.
+    """
+
+    tick: int
+    snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskTimes:
+    """Tell the progress of operators in event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskHeld:
+    """Tell the open results of operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskEpochs:
+    """Tell the states of the epoch (watermark) generators."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseGone:
+    """Fail if parts that are no longer listed are unfinished.
+
+    Attributes:
+        gone: the parts, by source.
+    """
+
+    gone: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class AddParts:
+    """Continue with new parts of sources. Answered by the live places.
+
+    Attributes:
+        new: the new parts, by source.
+        raised: the states of generators whose epochs are raised, by worker and name.
+    """
+
+    new: Mapping[str, Sequence[Any]]
+    raised: Mapping[int, Mapping[str, States]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Return all state, and close the workers. Answered by `Gathered`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the workers, and end. Answered by `Closed`."""
+
+
+Command: TypeAlias = (
+    Begin | RunTick | Capture | Settle | AskTimes | AskHeld | AskEpochs | RefuseGone | AddParts | Gather | Close
+)
+
+
+# From a worker process
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The outcome of a tick.
+
+    Attributes:
+        reports: the reports of the workers.
+        output: the records for sinks on the driver, each chunk with the number of its sink.
+    """
+
+    reports: Sequence[Report]
+    output: Sequence[tuple[int, Chunk]]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The changes since the last snapshot.
+
+    Attributes:
+        keys: the number of keys of each changed state, by worker and name.
+        findings: the classes in the states.
+        deltas: the changes of each state, pickled; empty if the process itself writes them.
+        is_full: whether the files that the process will write hold all state.
+    """
+
+    keys: Mapping[tuple[int, str], int]
+    findings: Sequence[Finding]
+    deltas: Sequence[bytes]
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All state of a process.
+
+    Attributes:
+        states: the states by worker and name, each pickled.
+        finished: the finished parts of sources, by worker and name.
+    """
+
+    states: Mapping[tuple[int, str], bytes]
+    finished: Mapping[int, Mapping[str, Collection[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The workers of a process are closed, and the process ends.
+
+    Attributes:
+        errors: the pickled errors of closing.
+    """
+
+    errors: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command was executed.
+
+    Attributes:
+        answer: the answer.
+    """
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A command has failed.
+
+    Attributes:
+        error: the pickled error.
+    """
+
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """A tick can't end, since another process has closed its end.
+
+    Attributes:
+        process: the number of that process.
+    """
+
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A log record of a worker process.
+
+    Attributes:
+        record: the attributes of the record.
+    """
+
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Text that was printed in a worker process.
+
+    Attributes:
+        stream: ``"stdout"`` or ``"stderr"``.
+        text: the text.
+    """
+
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning of a worker process.
+
+    Attributes:
+        message: the warning.
+        category: its class.
+        filename, lineno: where it was issued.
+    """
+
+    message: Warning | str
+    category: type[Warning]
+    filename: str
+    lineno: int
+
+
+Reply: TypeAlias = Done | Failed | PeerLost | Logged | Printed | Warned
+
+
+# Between the threads that write snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFiles:
+    """Write the data files of the last `Capture`.
+
+    Attributes:
+        writer: writes the files.
+        codec, compression: their encoding.
+        base: whether the snapshot is a full one.
+    """
+
+    writer: DataWriter
+    codec: Codec
+    compression: str
+    base: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """The outcome of `WriteFiles`.
+
+    Attributes:
+        written: the files.
+        error: a pickled error; None if they were written.
+    """
+
+    written: Sequence[FileEntry]
+    error: bytes | None = None

@@ -1,0 +1,67 @@
+"""The options of a run in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from malflow.diagnostics import short_repr
+from malflow.errors import GraphError
+from malflow.runtime.options import RunOptions
+from malflow.runtime.processes.cores import usable_cores
+from malflow.runtime.processes.fork_server import fork
+from malflow.runtime.processes.spawning import spawn
+from malflow.runtime.processes.starting import Launch
+from malflow.runtime.restarts import RestartPolicy
+from malflow.snapshot.backend import FsspecBackend
+
+__all__ = ["ProcessOptions"]
+
+_LAUNCHES: Final[Mapping[str, Launch]] = {"spawn": spawn, "forkserver": fork}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions(RunOptions):
+    """The options of a run in processes, documented at `malflow.MultiProcessRuntime`.
+
+    Raises:
+        GraphError: if an option is not valid.
+    """
+
+    processes: int | None = None
+    restart: RestartPolicy | None = None
+    start_method: str = "spawn"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        processes = self.processes
+        if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 0):
+            raise GraphError(
+                "processes must be a positive integer, None for the number of usable cores, or 0 to run in this "
+                f"process; got {short_repr(processes)}"
+            )
+        if self.start_method not in _LAUNCHES:
+            known = " or ".join(map(repr, _LAUNCHES))
+            raise GraphError(f"start_method must be {known}; got {short_repr(self.start_method)}")
+
+    @property
+    def most(self) -> int:
+        """The maximum number of processes."""
+        return usable_cores() if self.processes is None else self.processes
+
+    @property
+    def workers(self) -> int:
+        """The initial number of workers."""
+        return self.parallelism or self.most
+
+    @property
+    def launch(self) -> Launch:
+        """Launches a worker process."""
+        return _LAUNCHES[self.start_method]
+
+    @property
+    def keeps_in_memory(self) -> bool:
+        """Whether snapshots are in the memory of this process, which no other one reaches."""
+        return isinstance(self.persistence, FsspecBackend) and self.persistence.is_in_memory

@@ -1,0 +1,154 @@
+"""The worker processes of a run: commands to all of them, their replies, and their ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from malflow.errors import RunFailed
+from malflow.runtime.processes.forwarding import deliver_side
+from malflow.runtime.processes.links import wait_for
+from malflow.runtime.processes.messages import Close, Closed, Command, Done, Failed, PeerLost, Reply, Setup
+from malflow.runtime.processes.starting import Launch, StartedProcess, start_all
+from malflow.runtime.transport.error_pickles import loaded_error
+from malflow.runtime.transport.pickling import dumps
+
+__all__ = ["Pool"]
+
+_REST = 5.0
+"""The seconds that a process gets to close its workers after a failure, before it is killed."""
+
+_AT_ONCE = 0.5
+"""The same after a second signal to stop."""
+
+_LAST_WORDS = 1.0
+"""The seconds to wait for the end of a process that has closed its connection, to report how it ended."""
+
+_Expected: TypeAlias = dict[StartedProcess, Reply | None]
+
+
+class Pool:
+    """The worker processes of a run.
+
+    Args:
+        count: the number of processes.
+        launch: launches one.
+        setup: returns what the process with a number needs to know.
+        name_workers: returns the numbers of a process's workers as text, for errors.
+
+    Raises:
+        RunFailed: if a process can't be started.
+    """
+
+    def __init__(
+        self, count: int, launch: Launch, setup: Callable[[int], Setup], name_workers: Callable[[int], str]
+    ) -> None:
+        self.processes, self._life = start_all(count, launch)
+        self._name_workers = name_workers
+        for it in self.processes:
+            it.link.send(pickle.dumps(setup(it.number), 5))
+
+    def ask_all(self, command: Command) -> list[Any]:
+        """Give all processes a command, and return their answers.
+
+        Raises:
+            MalflowError: the first error of a process.
+            RunFailed: if a process has ended, naming it.
+        """
+        frame = dumps(command)
+        return self.ask_each([frame] * len(self.processes))
+
+    def ask_each(self, frames: Sequence[bytes]) -> list[Any]:
+        """Give each process its own command, pickled, and return their answers.
+
+        Raises:
+            MalflowError: the first error of a process.
+            RunFailed: if a process has ended, naming it.
+        """
+        for process, frame in zip(self.processes, frames, strict=True):
+            process.link.send(frame)
+        expected: _Expected = dict.fromkeys(self.processes)
+        wait_for([it.link for it in self.processes], lambda: self._has_all(expected))
+        self._raise_first(expected.values())
+        return [reply.answer for reply in expected.values() if isinstance(reply, Done)]
+
+    def _has_all(self, expected: _Expected) -> bool:
+        """Take what has arrived; return whether there is a reply of each process, or one that ends the command."""
+        for process in expected:
+            while expected[process] is None and process.link.arrived:
+                expected[process] = _reply_in(process.link.arrived.popleft())
+        if any(isinstance(it, Failed | PeerLost) for it in expected.values()):
+            return True
+        missing = [process for process, reply in expected.items() if reply is None]
+        return not missing or any(not process.link.is_open for process in missing)
+
+    def _raise_first(self, replies: Iterable[Reply | None]) -> None:
+        """Raise the error of a process, unless all have replied."""
+        found = list(replies)
+        for reply in found:
+            if isinstance(reply, Failed):
+                raise loaded_error(reply.error)
+        for reply in found:
+            if isinstance(reply, PeerLost):
+                raise self._lost(self.processes[reply.process])
+        for process, reply in zip(self.processes, found, strict=True):
+            if reply is None:
+                raise self._lost(process)
+
+    def _lost(self, process: StartedProcess) -> RunFailed:
+        process.wait(_LAST_WORDS)
+        workers = self._name_workers(process.number)
+        return RunFailed(f"worker process {process.pid}, which ran {workers}, {process.end}")
+
+    def close(self, error: BaseException | None) -> list[Exception]:
+        """Close the workers in the processes, end the processes, and return the errors of closing.
+
+        Args:
+            error: the error that ended the run, if any; processes that are busy are killed then.
+        """
+        try:
+            return self._closed(error)
+        finally:
+            for it in self.processes:
+                it.close()
+            os.close(self._life)
+
+    def _closed(self, error: BaseException | None) -> list[Exception]:
+        seconds = None if error is None else _REST if isinstance(error, Exception) else _AT_ONCE
+        deadline = None if seconds is None else time.monotonic() + seconds
+        frame = dumps(Close())
+        for it in self.processes:
+            it.link.send(frame)
+        errors: list[bytes] = []
+        for it in self.processes:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            errors += self._last_errors(it, left)
+        return [loaded_error(data) for data in errors]
+
+    def _last_errors(self, process: StartedProcess, seconds: float | None) -> Sequence[bytes]:
+        """Wait until a process has closed its workers and ended; return its errors."""
+        closed: list[Closed] = []
+
+        def has_ended() -> bool:
+            while process.link.arrived:
+                reply = _reply_in(process.link.arrived.popleft())
+                closed.extend([reply.answer] if isinstance(reply, Done) and isinstance(reply.answer, Closed) else [])
+            return bool(closed) or not process.link.is_open
+
+        links = [it.link for it in self.processes]
+        if wait_for(links, has_ended, seconds):
+            wait_for([process.link], lambda: has_ended() and not process.link.is_open, _REST)
+            process.wait(_REST)
+        return closed[0].errors if closed else ()
+
+
+def _reply_in(frame: bytearray) -> Reply | None:
+    """Return a reply, or None for a message that passes by: text, a log record or a warning."""
+    reply: Reply = pickle.loads(frame)  # noqa: S301 - of this run
+    if isinstance(reply, Done | Failed | PeerLost):
+        return reply
+    deliver_side(reply)
+    return None

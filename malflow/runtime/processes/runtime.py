@@ -1,0 +1,159 @@
+"""The runtime in several processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from malflow.engine.plan import Program
+from malflow.engine.sinks import RunSinks
+from malflow.errors import GraphError
+from malflow.events import Listener
+from malflow.runtime.builder import RuntimeBuilder
+from malflow.runtime.host import TickingHost
+from malflow.runtime.local_run import LocalRuntime
+from malflow.runtime.options import NOTHING
+from malflow.runtime.processes.host import ProcessesHost
+from malflow.runtime.processes.options import ProcessOptions
+from malflow.runtime.restarts import RestartPolicy, Restarts
+from malflow.runtime.single_thread_host import SingleThreadHost
+from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.program_pickle import check_sources, dumps_program
+from malflow.runtime.transport.script_classes import pickled_classes
+from malflow.runtime.transport.sink_proxies import check_sinks, driver_sinks, with_sink_proxies
+from malflow.snapshot.persistence import Persistence
+from malflow.streams.stream import StreamProvider
+
+__all__ = ["MultiProcessRuntime", "MultiProcessRuntimeBuilder"]
+
+_PLACE = "in worker processes"
+
+
+class MultiProcessRuntime(LocalRuntime):
+    """Run a dataflow on all cores of this machine, in processes that exchange records; needs no Java and no server.
+
+    The coordinator, listeners, and sinks that are `on_driver` are in this process, sources and everything else in the
+    worker processes, so the dataflow must be picklable: see `malflow.SparkRuntime`, which has the same requirement. If
+    a process dies, the run continues from its last snapshot.
+
+    Args:
+        build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution, in
+            this process.
+        persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`. The worker processes write
+            the data files themselves if they can reach the store.
+        snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
+        processes: the number of worker processes; None for the number of cores that this process may use, by its
+            affinity and its control group. With 0, the workers run in this process, for a debugger.
+        parallelism: the number of logical workers, which are spread evenly over the processes if it is a multiple of
+            their number; None for one per process. With fewer workers than processes, fewer processes are started.
+        start_method: ``"spawn"`` starts a new interpreter for each process, ``"forkserver"`` one that forks all
+            processes, also those of later runs; it is faster for many short runs.
+        restart: the limits of restarts after the death of a process, or a failure of the store.
+        restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
+        debug: as in `malflow.SingleThreadRuntime`. A value that changes after it was sent to another process is not an
+            error: the other process does not see the change.
+        listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
+        sinks, at_end: as in `malflow.SingleThreadRuntime`.
+
+    Raises:
+        GraphError: if an argument is not valid.
+    """
+
+    _options: ProcessOptions
+
+    def __init__(
+        self,
+        build_dataflow: Callable[[StreamProvider], object],
+        persistence: Persistence = NOTHING,
+        snapshots: timedelta | None = None,
+        parallelism: int | None = None,
+        *,
+        processes: int | None = None,
+        start_method: Literal["spawn", "forkserver"] = "spawn",
+        restart: RestartPolicy | None = None,
+        restore: Literal["latest"] | int | None = "latest",
+        recovery: Literal["strict", "previous"] = "strict",
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped_state: Collection[str] = (),
+        debug: bool = False,
+        listeners: Sequence[Listener] = (),
+        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
+        at_end: Literal["finish", "keep"] | None = None,
+    ) -> None:
+        super().__init__(
+            build_dataflow,
+            ProcessOptions(
+                persistence=persistence,
+                snapshots=snapshots,
+                parallelism=parallelism,
+                processes=processes,
+                start_method=start_method,
+                restart=restart,
+                restore=restore,
+                recovery=recovery,
+                renamed=renamed,
+                allow_dropped_state=allow_dropped_state,
+                debug=debug,
+                listeners=listeners,
+                sinks=sinks,
+                at_end=at_end,
+            ),
+        )
+        self._pickled: tuple[Program, bytes] | None = None
+
+    @classmethod
+    def builder(cls) -> MultiProcessRuntimeBuilder:
+        """Return a builder, as in Malstrom."""
+        return MultiProcessRuntimeBuilder()
+
+    def _built(self) -> Program:
+        program = super()._built()
+        if self._options.most:
+            check_sources(program, _PLACE)
+            check_sinks(program)
+            pickled = dumps_program(with_sink_proxies(program), _PLACE)
+            self._pickled = program, dumps_by_value((pickled_classes(), pickled))
+        return program
+
+    def _sinks(self, program: Program) -> RunSinks:
+        return RunSinks(driver_sinks(program) if self._options.most else program.sinks)
+
+    def _restarts(self, program: Program) -> Restarts | None:
+        options = self._options
+        if not options.most:
+            return None
+        return Restarts(program, options.restart, self._current, keeps=options.persistence.is_enabled)
+
+    def _host(self, program: Program, sinks: RunSinks, options: Any) -> TickingHost:
+        if not self._options.most:
+            return SingleThreadHost(
+                program, sinks, parallelism=options.parallelism or 1, tracked=self._keeps, debug=options.debug
+            )
+        if self._pickled is None or self._pickled[0] is not program:
+            raise GraphError("the program was not built by this runtime")
+        return ProcessesHost(program, self._pickled[1], sinks, options)
+
+
+class MultiProcessRuntimeBuilder(RuntimeBuilder):
+    """Configure a `MultiProcessRuntime` step by step."""
+
+    def processes(self, processes: int | None) -> MultiProcessRuntimeBuilder:
+        """Set the number of worker processes."""
+        return self._with("processes", processes)
+
+    def start_method(self, method: Literal["spawn", "forkserver"]) -> MultiProcessRuntimeBuilder:
+        """Set how processes are started."""
+        return self._with("start_method", method)
+
+    def restart(self, policy: RestartPolicy) -> MultiProcessRuntimeBuilder:
+        """Set the limits of restarts after the death of a process."""
+        return self._with("restart", policy)
+
+    def build(self, build_dataflow: Callable[[StreamProvider], object]) -> MultiProcessRuntime:
+        """Return the configured runtime.
+
+        Raises:
+            GraphError: if an option is not valid.
+        """
+        return MultiProcessRuntime(build_dataflow, **self._options)

@@ -1,0 +1,163 @@
+"""Starting of worker processes, each connected with the coordinator and with all others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from subprocess import TimeoutExpired
+from typing import Protocol, TypeAlias
+
+from malflow.errors import RunFailed
+from malflow.runtime.processes.links import Link
+
+__all__ = ["Launch", "Launched", "StartedProcess", "start_all"]
+
+
+class Launched(Protocol):
+    """An operating system's process that was launched; `subprocess.Popen` is one.
+
+    Attributes:
+        pid: its id.
+        returncode: how it has ended: its exit code, or minus the number of a signal; None if it runs.
+    """
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102 - described above
+
+    @property
+    def returncode(self) -> int | None: ...  # noqa: D102 - described above
+
+    def poll(self) -> int | None:
+        """Return `returncode`, after looking whether it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Raises:
+            TimeoutExpired: if it has not, after `timeout` seconds.
+        """
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+
+
+Launch: TypeAlias = Callable[[Sequence[int], int], Launched]
+"""Launches a worker process, given the file descriptors and the number that its `main` takes."""
+
+
+class StartedProcess:
+    """A worker process, as the coordinator sees it.
+
+    Attributes:
+        number: its number among the worker processes of the run.
+        link: the link for commands and replies.
+        files: the connection on which data files are commissioned.
+    """
+
+    def __init__(self, number: int, process: Launched, control: socket.socket, files: Connection) -> None:
+        self.number = number
+        self.link = Link(control)
+        self.files = files
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the process has ended; return whether it has.
+
+        Args:
+            seconds: the maximum time to wait; None waits without limit.
+        """
+        with suppress(TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode is not None
+
+    @property
+    def end(self) -> str:
+        """How the process has ended, as text."""
+        code = self._process.returncode
+        if code is None:
+            return "has closed its connection"
+        if code >= 0:
+            return f"has exited with code {code}"
+        with suppress(ValueError):
+            name = signal.Signals(-code).name
+            hint = ", as the system does where memory runs out" if name == "SIGKILL" else ""
+            return f"was killed by {name}{hint}"
+        return f"was killed by signal {-code}"
+
+    def close(self) -> None:
+        """Kill the process if it runs, and close the links."""
+        _end(self._process)
+        self.link.close()
+        self.files.close()
+
+
+def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
+    """Start worker processes.
+
+    Args:
+        count: the number of processes.
+        launch: launches one.
+
+    Returns:
+        The processes; and a file descriptor to close after they have ended. When this process ends, so do they.
+
+    Raises:
+        RunFailed: if a process can't be started.
+    """
+    watched, life = os.pipe()
+    launched: list[tuple[Launched, socket.socket, Connection]] = []
+    try:
+        while len(launched) < count:
+            launched.append(_launched(launch, watched, count - 1))
+        _connect([control for _, control, _ in launched])
+    except BaseException as error:
+        os.close(life)
+        for process, control, files in launched:
+            _end(process)
+            control.close()
+            files.close()
+        if isinstance(error, OSError):
+            raise RunFailed(f"{count} worker processes could not be started: {error}") from error
+        raise
+    finally:
+        os.close(watched)
+    return [StartedProcess(number, *it) for number, it in enumerate(launched)], life
+
+
+def _launched(launch: Launch, watched: int, peers: int) -> tuple[Launched, socket.socket, Connection]:
+    control, its_control = socket.socketpair()
+    files, its_files = socket.socketpair()
+    with its_control, its_files:
+        try:
+            process = launch((its_control.fileno(), its_files.fileno(), watched), peers)
+        except BaseException:
+            control.close()
+            files.close()
+            raise
+    return process, control, Connection(files.detach())
+
+
+def _connect(controls: Sequence[socket.socket]) -> None:
+    """Send each process a socket to each other one, in the order of their numbers."""
+    for one, of_one in enumerate(controls):
+        for of_other in controls[:one]:
+            first, second = socket.socketpair()
+            with first, second:
+                socket.send_fds(of_one, [b"p"], [first.fileno()])
+                socket.send_fds(of_other, [b"p"], [second.fileno()])
+
+
+def _end(process: Launched) -> None:
+    """Kill a process if it runs, and wait for its end."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()

@@ -1,0 +1,314 @@
+"""The program of a worker process: runs its share of the workers, as the coordinator commands."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from malflow.engine.confirmations import Confirmations
+from malflow.engine.part_placement import Place
+from malflow.engine.plan import Program
+from malflow.engine.state_specs import kept_versions
+from malflow.engine.workers import Workers
+from malflow.errors import GraphError, MalflowError, RunFailed
+from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAborted
+from malflow.runtime.processes.forwarding import finish_lines, forward_all
+from malflow.runtime.processes.links import Link, wait_for
+from malflow.runtime.processes.messages import (
+    AddParts,
+    AskEpochs,
+    AskHeld,
+    AskTimes,
+    Begin,
+    Capture,
+    Captured,
+    Close,
+    Closed,
+    Command,
+    Done,
+    Failed,
+    Gather,
+    Gathered,
+    PeerLost,
+    RefuseGone,
+    RunTick,
+    Settle,
+    Setup,
+    Ticked,
+)
+from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
+from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.chunks import ChunkBuffer
+from malflow.runtime.transport.error_pickles import dumps_error
+from malflow.runtime.transport.pickled_states import dumps_state
+from malflow.runtime.transport.pickling import dumps, load_states, missing_module
+from malflow.runtime.transport.script_classes import install_classes
+from malflow.runtime.transport.sink_proxies import collected
+
+__all__ = ["main"]
+
+_WATCH_SECONDS = 0.5
+"""How often a worker process checks that its parent is the same."""
+
+
+def main(control: int, files: int, life: int, peers: int) -> None:
+    """Run a worker process until the coordinator closes it, or is gone.
+
+    Args:
+        control: the file descriptor of the socket for commands and replies; it first receives those of the peers.
+        files: that of the connection on which data files are commissioned.
+        life: that of a pipe that closes when the coordinator's process ends.
+        peers: the number of other worker processes.
+    """
+    _end_with(life)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_coordinator)
+    _let_this_process_be_killed_first()
+    end = socket.socket(fileno=control)
+    links = [_received_link(end) for _ in range(peers)]
+    WorkerProcess(Link(end), links, Connection(files)).run()
+
+
+def _end_with(life: int) -> None:
+    """End this process as soon as the coordinator's has ended, whatever user code is doing."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            ready, _, _ = select.select([life], (), (), _WATCH_SECONDS)
+            if ready:
+                break
+        os._exit(1)
+
+    threading.Thread(target=watch, name="malflow-watch", daemon=True).start()
+
+
+def _leave_to_coordinator(_number: int, _frame: object) -> None:
+    """Ignore a signal to the whole process group; programs that user code starts get Python's default handling."""
+
+
+def _let_this_process_be_killed_first() -> None:
+    """On Linux, let the kernel end this process rather than the coordinator where memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def _received_link(end: socket.socket) -> Link:
+    """Receive the socket to another process."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    return Link(socket.socket(fileno=descriptors[0]))
+
+
+class WorkerProcess:
+    """The workers of this process, and the links to the coordinator and the other processes.
+
+    Args:
+        control: the link to the coordinator.
+        peers: the links to the other processes, in the order of their numbers.
+        files: the connection on which data files are commissioned.
+    """
+
+    def __init__(self, control: Link, peers: list[Link], files: Connection) -> None:
+        self._control = control
+        self._links = peers
+        self._files = files
+        self._workers: Workers | None = None
+        self._program: Program | None = None
+        self._exchange: PeerExchange | None = None
+        self._snapshots: WorkerSnapshots | None = None
+        self._confirmations = Confirmations(lambda: self._hosted.sources)
+        self._mine: list[int] = []
+        self._actions: Mapping[type, Callable[[Any], Any]] = {
+            AddParts: self._add_parts,
+            AskEpochs: lambda _: self._hosted.epochs(),
+            AskHeld: lambda _: self._hosted.held(),
+            AskTimes: lambda _: self._hosted.explain(),
+            Begin: self._begin,
+            Capture: self._capture,
+            Close: lambda _: self._close(),
+            Gather: lambda _: self._gather(),
+            RefuseGone: self._refuse_gone,
+            RunTick: self._run_tick,
+            Settle: self._settle,
+        }
+
+    def run(self) -> None:
+        """Execute commands until one closes the process, or the coordinator is gone."""
+        try:
+            setup: Setup = pickle.loads(self._next())  # noqa: S301 - of this run
+            self._setup = setup
+            forward_all(setup, self._tell, lambda: ", ".join(map(str, self._mine)) or "?")
+            with rarer_collections():
+                while not self._is_over(self._next()):
+                    pass
+        except _CoordinatorIsGone:
+            os._exit(1)
+        wait_for([self._control], lambda: not self._control.is_sending)
+
+    def _next(self) -> bytearray:
+        """Wait for the next frame of the coordinator."""
+        control = self._control
+        wait_for([control], lambda: bool(control.arrived) or not control.is_open)
+        if not control.arrived:
+            raise _CoordinatorIsGone
+        return control.arrived.popleft()
+
+    def _tell(self, message: object) -> None:
+        self._control.send(dumps(message))
+
+    def _is_over(self, frame: bytearray) -> bool:
+        """Execute a command and reply; return whether it was the last one."""
+        command: Command | None = None
+        try:
+            command = load_states(bytes(frame), _states_in)
+            reply = dumps(Done(self._actions[type(command)](command)))
+        except TickAborted:
+            return False
+        except PeerIsGone as gone:
+            reply = dumps(PeerLost(gone.process))
+        except MalflowError as error:
+            reply = dumps(Failed(dumps_error(error)))
+        except BaseException as error:  # noqa: BLE001 - the coordinator reports it
+            failed = RunFailed(f"a worker process has failed: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            reply = dumps(Failed(dumps_error(failed)))
+        self._control.send(reply)
+        return isinstance(command, Close)
+
+    @property
+    def _hosted(self) -> Workers:
+        if self._workers is None:
+            raise RunFailed("the worker process has no workers yet")
+        return self._workers
+
+    # Workers
+
+    def _begin(self, command: Begin) -> frozenset[Place]:
+        """Make workers with their states, open them, and return the live places."""
+        setup = self._setup
+        if self._program is None:
+            self._program = _loaded_program(setup.program)
+            _leave_imports_out()
+        self._mine = [worker for worker, process in enumerate(command.owners) if process == setup.process]
+        self._workers = workers = Workers(
+            self._program,
+            parallelism=len(command.owners),
+            tracked=setup.tracked,
+            debug=setup.debug,
+            listed=command.listed,
+            hosted=self._mine,
+        )
+        workers.begin(command.discovered, command.states, command.changed, command.finished)
+        peers = [process for process in range(len(self._links) + 1) if process != setup.process]
+        self._exchange = PeerExchange(
+            dict(zip(peers, self._links, strict=True)), self._control, command.owners, setup.process, debug=setup.debug
+        )
+        if self._snapshots is None:
+            self._snapshots = WorkerSnapshots(
+                self._files, kept_versions(self._program), debug=setup.debug and setup.tracked
+            )
+        self._snapshots.begin(workers)
+        workers.open()
+        self._confirmations.note(command.tick)
+        return workers.live
+
+    def _add_parts(self, command: AddParts) -> frozenset[Place]:
+        self._hosted.take_parts(command.new, command.raised)
+        return self._hosted.live
+
+    def _refuse_gone(self, command: RefuseGone) -> None:
+        for name, parts in command.gone.items():
+            self._hosted.refuse_gone(name, parts)
+
+    def _run_tick(self, command: RunTick) -> Ticked:
+        workers, exchange, tick = self._hosted, self._exchange, command.tick
+        if exchange is None:
+            raise RunFailed("the worker process has no workers yet")
+        exchange.begin(tick.number)
+        reports = workers.run(tick, exchange)
+        output = []
+        for number, name, batches in collected(sink for stage in workers.stages for it in stage for sink in it.sinks):
+            buffer = ChunkBuffer(name, debug=self._setup.debug)
+            buffer.add(batches)
+            output += [(number, chunk) for chunk in buffer.take()]
+        return Ticked(reports, output)
+
+    def _capture(self, command: Capture) -> Captured:
+        if self._snapshots is None:
+            raise RunFailed("the worker process has no workers yet")
+        captured = self._snapshots.capture(self._hosted, command)
+        self._confirmations.note(command.tick)
+        return captured
+
+    def _settle(self, command: Settle) -> list[tuple[str, bytes]]:
+        if self._snapshots is not None:
+            self._snapshots.settle(command.tick, command.snapshot)
+        errors = self._confirmations.settle(command.tick, command.snapshot)
+        return [(name, dumps_error(error)) for name, error in errors if isinstance(error, MalflowError)]
+
+    def _gather(self) -> Gathered:
+        """Pickle all state, and close the workers, but not their sinks.
+
+        Raises:
+            GraphError: if a reader without a position can't be pickled; nothing has changed then.
+            NotPicklable: naming a state that can't be pickled.
+        """
+        workers = self._hosted
+        moving = workers.states_to_move(dumps_by_value)
+        states = {place: dumps_state(place[1], state) for place, state in moving.items()}
+        finished = workers.finished_parts()
+        workers.park()
+        return Gathered(states, finished)
+
+    def _close(self) -> Closed:
+        """Close the workers, and return the errors."""
+        workers, self._workers = self._workers, None
+        errors = []
+        try:
+            if workers is not None:
+                workers.close()
+        except MalflowError as error:
+            errors.append(dumps_error(error))
+        finish_lines()
+        return Closed(errors)
+
+
+def _states_in(command: Any) -> Mapping[str, Mapping[Any, Any]]:
+    """Return the states in a command, for an error that names the one that can't be unpickled."""
+    by_worker = getattr(command, "states", {})
+    return {name: state for states in by_worker.values() for name, state in states.items()}
+
+
+class _CoordinatorIsGone(Exception):
+    """The coordinator's process has ended, or has closed its end."""
+
+
+def _loaded_program(data: bytes) -> Program:
+    try:
+        classes, program = pickle.loads(data)  # noqa: S301 - of this run
+        install_classes(classes)
+        loaded: Program
+        (loaded,) = pickle.loads(program)  # noqa: S301 - of this run
+    except Exception as error:
+        raise GraphError(
+            f"the dataflow can't be read by a worker process: {type(error).__name__}: {error}"
+            f"{missing_module(error) or '; it is pickled, and everything in it must survive the round trip'}"
+        ) from error
+    return loaded
+
+
+def _leave_imports_out() -> None:
+    """Exclude everything imported so far from later garbage collections."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,44 @@
+"""Pickling of states that move between processes; errors name the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from malflow.errors import MalflowError, RunFailed, error_text
+from malflow.runtime.transport.pickling import NotPicklable, dumps
+from malflow.snapshot.codecs.contract import PickleCodec
+from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.persistence import StateNotSerializable
+from malflow.states.keyed import Delta
+
+__all__ = ["dumps_state", "not_picklable"]
+
+
+def dumps_state(name: str, state: Mapping[Any, Any]) -> bytes:
+    """Pickle the state of an operator on one worker.
+
+    Raises:
+        NotPicklable: naming the key and its state that can't be pickled.
+    """
+    try:
+        return dumps(dict(state))
+    except BaseException as error:  # classes of the user may raise any
+        raise not_picklable({name: Delta(state, whole=True)}, error) from error
+
+
+def not_picklable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
+    """Return the error that names the state that can't be pickled.
+
+    Args:
+        deltas: changes of states, by the name of the state.
+        error: the error that they raised.
+    """
+    for name, delta in deltas.items():
+        try:
+            for _ in encode_delta(PickleCodec(), delta, BaseException):
+                pass
+        except StateNotSerializable as unwritable:
+            unwritable.operator = name
+            return unwritable.as_operator_error(NotPicklable, "on this runtime states move between processes")
+    return RunFailed(f"states can't be sent to another process: {type(error).__name__}: {error_text(error)}")
