@@ -31,6 +31,7 @@ from malflow.graph import (
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
 from malflow.operators.routing import Merge, Router
@@ -313,6 +314,12 @@ class Worker:
         for _, _, keeper in self._keepers:
             keeper.sync_state()
         return {name: keeper.state for name, _, keeper in self._keepers if keeper.state is not None}
+
+    def note_positions(self) -> None:
+        """Write the current positions of readers and writers to the states; they still count as changes."""
+        for operator in (*self.sources, *self.sinks):
+            if isinstance(operator, PartOperator):
+                self._act(operator, operator.note_positions)
 
     def _list_keepers(self) -> list[tuple[str, Operator, StateKeeper]]:
         """List the keepers of states, with the state's name and its operator."""

@@ -137,6 +137,16 @@ class Workers:
             worker.forget(changed.get(at, ()))
             worker.finish(finished.get(at, {}))
 
+    def make_up_ticks(self, finished: frozenset[Place]) -> list[Report]:
+        """Continue as if the workers had made the ticks of an earlier run; return their progress; for tests.
+
+        Args:
+            finished: the sources and workers that had finished before its last tick.
+        """
+        for worker in self._workers:
+            worker.note_finished(finished)
+        return [Report(worker.worker_id, reached=worker.reached()) for worker in self._workers]
+
     def handover(self) -> tuple[dict[int, dict[str, States]], dict[int, set[str]]]:
         """Return all states, by worker and name, and those that differ from the last snapshot, by worker."""
         changed: dict[int, set[str]] = {}
@@ -156,7 +166,8 @@ class Workers:
         Raises:
             GraphError: if a reader can't be pickled.
         """
-        self.deltas()  # the states have the positions of the last delta
+        for worker in self._workers:
+            worker.note_positions()
         states: dict[tuple[int, str], States] = {**self.states()}
         for source in self._sources:
             states[source.context.worker_id, source.context.operator_name] = source.states_to_move(pickle_reader)

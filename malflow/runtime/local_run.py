@@ -10,7 +10,7 @@ from functools import partial
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.errors import RunFailed, release_all
+from malflow.errors import MalflowError, RunFailed, release_all
 from malflow.runtime.coordinator import Coordinator, drive
 from malflow.runtime.face import Runtime
 from malflow.runtime.garbage import rarer_collections
@@ -121,7 +121,7 @@ class LocalAttempt:
         try:
             coordinator.restore()
             drive(coordinator, self._host)
-        except PASSING as error:
+        except MalflowError as error:
             if self._restarts is not None and (fenced := self._snapshots.fenced()) is not None:
                 raise fenced from error
             raise

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
@@ -18,9 +19,6 @@ from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import RestoredState, Session
 
 __all__ = ["SingleThreadHost"]
-
-_Positions = Mapping[str, Mapping[Any, Any]]
-"""The positions of the parts whose readers confirm them, by source."""
 
 
 class SingleThreadHost:
@@ -53,8 +51,7 @@ class SingleThreadHost:
         self._sinks = sinks
         self._recount: Recount | None = None
         self._debug = debug and tracked
-        self._captured: dict[int, _Positions] = {}
-        self._confirmed: int | None = None
+        self._confirmations = Confirmations(lambda: workers.sources)
 
     @property
     def parallelism(self) -> int:
@@ -83,7 +80,7 @@ class SingleThreadHost:
         if self._debug and self._recount is None:
             self._recount = Recount(None)
         self._workers.open()
-        self._captured[tick] = self._positions()
+        self._confirmations.note(tick)
 
     def live(self) -> Collection[Place]:
         """Return the sources and workers with unfinished parts."""
@@ -108,20 +105,12 @@ class SingleThreadHost:
         if self._recount is not None:
             self._recount.check(deltas, self._workers.states(), base=full)
         made = session.commit(tick, self.parallelism, self._states, deltas)
-        self._captured[tick] = self._positions()
+        self._confirmations.note(tick)
         return made
 
     def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
         """Confirm the positions in a snapshot to the readers, unless they were confirmed before."""
-        positions = self._captured.pop(tick, {})
-        if snapshot is None or not positions or snapshot == self._confirmed:
-            return
-        self._confirmed = snapshot
-        for source in self._workers.sources:
-            name = source.context.operator_name
-            for error in source.confirm(positions.get(name, {})):
-                self._confirmed = None
-                yield name, error
+        return self._confirmations.settle(tick, snapshot)
 
     def rescale(self, parallelism: int) -> None:
         """Move the states and readers to another number of workers."""
@@ -136,10 +125,3 @@ class SingleThreadHost:
     def close(self, error: BaseException | None) -> None:
         """Close the operators."""
         self._workers.close(error)
-
-    def _positions(self) -> _Positions:
-        positions: dict[str, dict[Any, Any]] = {}
-        for source in self._workers.sources:
-            if source.confirms:
-                positions.setdefault(source.context.operator_name, {}).update(source.positions())
-        return positions

@@ -234,7 +234,7 @@ class RunSnapshots:
         """Return the error to raise after a failure if another run has claimed the job, None otherwise.
 
         Without this check, a failing run would restart and claim the job back. It may have failed because the other
-        run removed its files.
+        run removed its files, or reads its source.
         """
         session = self._session
         if session is None or session.is_busy:

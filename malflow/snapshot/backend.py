@@ -158,6 +158,11 @@ class FsspecBackend:
         """Whether the store is in the memory of this process, which no other process reaches."""
         return self.own_store is None and self._url.startswith("memory:")
 
+    @property
+    def has_given_filesystem(self) -> bool:
+        """Whether it uses a file system that was passed, which may be in the memory of this process."""
+        return self._filesystem is not None
+
     def manifest_log(self) -> ManifestLog:
         """Return the manifests and data files of the job, for reading."""
         return self._manifest_log(self._store(exclusive=True))

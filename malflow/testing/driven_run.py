@@ -9,7 +9,6 @@ from typing import Any
 from malflow.engine.part_placement import Place, place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.quiet_sources import QuietSources
-from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.ticks import Ticks
@@ -133,6 +132,4 @@ class DrivenRun(Workers):
             finished: the sources and workers that had finished before it.
         """
         self.ticks.resume(quiet, finished)
-        for worker in self._workers:
-            worker.note_finished(finished)
-        self.ticks.follow(self.live, [Report(it.worker_id, reached=it.reached()) for it in self._workers])
+        self.ticks.follow(self.live, self.make_up_ticks(finished))

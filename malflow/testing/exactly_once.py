@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
@@ -13,7 +14,8 @@ from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
-from malflow.testing.trial import Outcome, built, try_out
+from malflow.testing.shared_count import Count, SharedCount
+from malflow.testing.trial import Outcome, RuntimeName, built, try_out
 
 __all__ = ["assert_exactly_once"]
 
@@ -41,6 +43,7 @@ def assert_exactly_once(
     seed: int | None = None,
     ticks: float | Sequence[float] = 1,
     at_end: Literal["finish", "keep"] = "finish",
+    runtime: RuntimeName = "single_thread",
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
@@ -78,6 +81,9 @@ def assert_exactly_once(
         at_end: the effect of the end of the input, as in `SingleThreadRuntime`. By default windows close and timers
             fire, so that their results are compared; with ``"keep"`` they do not.
         seed: seeds the choice of schedules; by default they are the same every time.
+        runtime: ``"single_thread"``, or ``"processes"`` to run in two worker processes as `MultiProcessRuntime` does:
+            slower, and it also finds what can't be pickled, and state outside of malflow, of which each process has
+            its own.
 
     Raises:
         AssertionError: if a schedule changes the results.
@@ -95,10 +101,7 @@ def assert_exactly_once(
     """
     __tracebackhide__ = True
     numbers = _numbers(parallelism)
-    if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
-        raise GraphError(f"max_examples must be a positive integer; got {short_repr(max_examples)}")
-    if at_end not in ("finish", "keep"):
-        raise GraphError(f"at_end must be 'finish' or 'keep'; got {short_repr(at_end)}")
+    _check(max_examples, at_end, runtime)
     program = built(build_dataflow)
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
@@ -108,7 +111,8 @@ def assert_exactly_once(
     verdicts: dict[Schedule, list[str] | MalflowError] = {}
 
     def run(schedule: Schedule) -> Outcome:
-        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale, finishes=at_end == "finish")
+        finishes = at_end == "finish"
+        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale, finishes=finishes, runtime=runtime)
 
     def judge(schedule: Schedule) -> list[str] | MalflowError:
         workers = numbers[0] if rescale else schedule.workers
@@ -121,7 +125,8 @@ def assert_exactly_once(
                 verdicts[schedule] = error
         return verdicts[schedule]
 
-    found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale)
+    with closing(SharedCount() if runtime == "processes" else Count()) as feed.count:
+        found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale)
     if found is None:
         return
     verdict, story = verdicts[found], _numbered(description(found, feed))
@@ -188,6 +193,20 @@ def _causes(schedule: Schedule, usual: int) -> Iterator[str]:
         return
     yield _OVER_WORKERS
     yield from _AFTER_A_RESTART
+
+
+def _check(max_examples: object, at_end: object, runtime: object) -> None:
+    """Check arguments.
+
+    Raises:
+        GraphError: if one is invalid.
+    """
+    if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
+        raise GraphError(f"max_examples must be a positive integer; got {short_repr(max_examples)}")
+    if at_end not in ("finish", "keep"):
+        raise GraphError(f"at_end must be 'finish' or 'keep'; got {short_repr(at_end)}")
+    if runtime not in ("single_thread", "processes"):
+        raise GraphError(f"runtime must be 'single_thread' or 'processes'; got {short_repr(runtime)}")
 
 
 def _numbered(lines: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from malflow.message import NoKey
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
+from malflow.testing.shared_count import Count
 
 __all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]
 
@@ -41,16 +42,30 @@ class FeedRecord:
 
 
 class Feed:
-    """All records of a test, in the same order in every run; sources may emit those before `allowed`."""
+    """All records of a test, in the same order in every run; sources may emit those before `allowed`.
+
+    Attributes:
+        records: the records.
+        count: holds `allowed`; worker processes read a shared one.
+    """
 
     def __init__(self, parts: Mapping[str, Mapping[Any, Sequence[FeedRecord]]]) -> None:
         rows = zip_longest(*(records for by_part in parts.values() for records in by_part.values()))
         self.records = [record for row in rows for record in row if record is not None]
-        self.allowed = 0
+        self.count = Count()
         self._parts = {name: list(by_part) for name, by_part in parts.items()}
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def allowed(self) -> int:
+        """The number of records that sources may emit by now."""
+        return self.count.value
+
+    @allowed.setter
+    def allowed(self, number: int) -> None:
+        self.count.value = number
 
     def source(self, name: str, *, keyed: bool) -> StatefulSource[Any, Any, Any, int]:
         """Return the replacement for the source of this name."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -20,14 +20,18 @@ from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.streams.stream import StreamProvider
+from malflow.testing.driven_processes import DrivenProcesses
 from malflow.testing.driven_run import DrivenRun
 from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
 from malflow.testing.schedules import Event, Schedule
 
-__all__ = ["Build", "Outcome", "State", "Written", "built", "try_out"]
+__all__ = ["Build", "Outcome", "RuntimeName", "State", "Written", "built", "try_out"]
 
 Build = Callable[[StreamProvider], object]
+
+RuntimeName = Literal["single_thread", "processes"]
+"""Where a dataflow is tried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class Outcome:
 
 
 class _Recorder:
-    """Record the messages that a sink would receive."""
+    """Record the messages that a sink would receive, in this process."""
+
+    on_driver = True
 
     def __init__(self, *, in_parts: bool) -> None:
         self.kept: list[Written] = []
@@ -137,6 +143,7 @@ def try_out(
     *,
     by_worker: bool,
     finishes: bool = True,
+    runtime: RuntimeName = "single_thread",
 ) -> Outcome:
     """Run a dataflow under a schedule, with its snapshots in memory.
 
@@ -147,11 +154,12 @@ def try_out(
         times: the times at which the ticks of the records begin, and last the time of the end.
         by_worker: whether to record which worker holds a state.
         finishes: whether the end of the input emits open results.
+        runtime: where the dataflow runs.
 
     Raises:
         MalflowError: any error that a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed, times)
+    job = _Job(build_dataflow, feed, times, runtime)
     try:
         job.start(schedule.workers)
         for step in schedule.steps:
@@ -193,7 +201,8 @@ class _ScriptedClock(RunClock):
 class _Job:
     """The successive runs of one job."""
 
-    def __init__(self, build_dataflow: Build, feed: Feed, times: Sequence[datetime]) -> None:
+    def __init__(self, build_dataflow: Build, feed: Feed, times: Sequence[datetime], runtime: RuntimeName) -> None:
+        self._runtime = runtime
         self.ends = _Ends(feed)
         self._times = times
         self._build = build_dataflow
@@ -208,11 +217,17 @@ class _Job:
         """Start a run from the last snapshot."""
         self._feed.allowed = self._kept
         self._program = built(self._build, self.ends.put_on)
-        self.run = self._held.enter_context(DrivenRun(self._program, parallelism=workers, persistence=self._backend))
+        self.run: DrivenRun | DrivenProcesses = self._made_run(workers)
+        self._held.push(self.run)
         self.run.ticks.clock = _ScriptedClock(self._times[0])
         self.run.resume()
         self.run.ticks.clock.now = self._times[0]
         self.continue_ticks()
+
+    def _made_run(self, workers: int) -> DrivenRun | DrivenProcesses:
+        if self._runtime == "single_thread":
+            return DrivenRun(self._program, parallelism=workers, persistence=self._backend)
+        return DrivenProcesses(self._program, parallelism=workers, persistence=self._backend)
 
     def process(self, records: int) -> None:
         """Process up to `records` more records, one per tick."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from itertools import product
 from math import ceil
@@ -22,7 +23,13 @@ from typing import Any
 
 import pytest
 
-from malflow import StreamProvider, limit_out_of_orderness, rendezvous_select
+from malflow import (
+    MultiProcessRuntime,
+    SingleThreadRuntime,
+    StreamProvider,
+    limit_out_of_orderness,
+    rendezvous_select,
+)
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
@@ -60,6 +67,11 @@ AT_LAST: dict[Any, Any] = {
     "y": "the last run",
 }
 KINDS = Counter(type(value).__name__ for value in VALUES.values())
+
+
+def in_processes(count: int) -> partial[Any]:
+    """Return a runtime with a worker process for each worker."""
+    return partial(MultiProcessRuntime, parallelism=count, processes=count, start_method="forkserver")
 
 
 @pytest.fixture(params=product(FORMATS[:2], JOBS), ids=lambda param: f"{param[0]}-{param[1].name}")
@@ -207,7 +219,11 @@ def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize(
+    "runtime",
+    [partial(SingleThreadRuntime, parallelism=1), partial(SingleThreadRuntime, parallelism=2), in_processes(2)],
+    ids=["one worker", "two workers", "processes"],
+)
 @pytest.mark.parametrize(
     ("folder", "build"),
     [
@@ -218,14 +234,14 @@ def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path)
     ],
 )
 def test_readings_continue_from_golden_files(
-    job: Job, parallelism: int, folder: str, build: Any, tmp_path: Path
+    job: Job, runtime: partial[Any], folder: str, build: Any, tmp_path: Path
 ) -> None:
     undisturbed = run_windows(job, backend_of(job, tmp_path / "new"), build)
     again = run_windows(job, backend_of(job, tmp_path / "new"), build)
     shutil.copytree(FOLDER / folder / job.name, tmp_path / job.name)
     backend = backend_of(job, tmp_path)
     assert fsck(backend).problems == ()
-    found = run_windows(job, backend, build, parallelism=parallelism)
+    found = run_windows(job, backend, build, runtime.func, **runtime.keywords)
     for name, sink in again.items():
         assert Counter(map(repr, found[name])) == Counter(map(repr, sink))
         assert len(sink) > 0
@@ -259,14 +275,20 @@ def test_sliding_limits_continue_from_golden_buckets(job: Job, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("folder", "build"), [("moments", build_moments), ("moments", build_plain_moments), ("members", build_members)]
 )
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_keys_that_had_another_place_are_found_again(folder: str, build: Any, workers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "runtime",
+    [*(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)), in_processes(2)],
+    ids=["1", "2", "3", "4", "processes"],
+)
+def test_keys_that_had_another_place_are_found_again(
+    folder: str, build: Any, runtime: partial[Any], tmp_path: Path
+) -> None:
     shutil.copytree(FOLDER / folder, tmp_path, dirs_exist_ok=True)
     backend = backend_of(PLACED, tmp_path)
     states = kept(backend).states["count"]
     elsewhere = [key for at, keys in states.items() for key in keys if rendezvous_select(key, range(3)) != at]
     assert len(elsewhere) > 10
-    read = run_windows(PLACED, backend, build, parallelism=workers)
+    read = run_windows(PLACED, backend, build, runtime.func, **runtime.keywords)
     counts = kept_states(backend, "count")
     assert len(counts) == 24
     assert sum(counts.values()) == 72 * 5

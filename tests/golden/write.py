@@ -81,11 +81,11 @@ def run(job: Job, backend: FsspecBackend, sink: Parts, **options: Any) -> None:
 
 
 def run_windows(
-    job: Job, backend: FsspecBackend, build: Build = build_windows, **options: Any
+    job: Job, backend: FsspecBackend, build: Build = build_windows, runtime: Any = SingleThreadRuntime, **options: Any
 ) -> dict[str, VecSink[Any, Any, Any]]:
     """Run a dataflow over the readings until its source ends; return its sinks."""
     sinks: dict[str, VecSink[Any, Any, Any]] = {}
-    SingleThreadRuntime(
+    runtime(
         lambda provider: build(provider, readings(), sinks),
         backend,
         at_end="finish",

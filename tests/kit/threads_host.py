@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
@@ -45,8 +46,7 @@ class ThreadsHost:
         self._whole = program
         self._program = replace(program, vertices=tuple(map(_collecting, program.vertices)))
         self._threads: list[ThreadPoolExecutor] = []
-        self._positions: dict[int, list[tuple[Any, Any]]] = {}
-        self._confirmed: int | None = None
+        self._confirmations = Confirmations(lambda: self._workers.sources)
         workers, keeps = options.parallelism or 1, options.persistence.is_enabled
         self._take(Workers(self._program, parallelism=workers, tracked=keeps, debug=options.debug))
 
@@ -75,7 +75,7 @@ class ThreadsHost:
 
     def open(self, tick: int) -> None:
         self._workers.open()
-        self._note_positions(tick)
+        self._confirmations.note(tick)
 
     def _of(self, at: int) -> list[Worker]:
         return [stage[at] for stage in self._workers.stages]
@@ -124,18 +124,11 @@ class ThreadsHost:
     ) -> Future[int] | None:
         del alone
         made = session.commit(tick, self.parallelism, self._states, [*self._workers.deltas(full), *sinks(full)])
-        self._note_positions(tick)
+        self._confirmations.note(tick)
         return made
 
-    def _note_positions(self, tick: int) -> None:
-        self._positions[tick] = [(it, it.positions()) for it in self._workers.sources if it.confirms]
-
     def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
-        noted = self._positions.pop(tick, [])
-        if snapshot not in (None, self._confirmed):
-            self._confirmed = snapshot
-            for source, positions in noted:
-                yield from ((source.context.operator_name, error) for error in source.confirm(positions))
+        return self._confirmations.settle(tick, snapshot)
 
     def rescale(self, parallelism: int) -> None:
         self._workers.rescale(parallelism)

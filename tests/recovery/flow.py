@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -264,8 +264,11 @@ class Flow:
         writers: what each run that has started writes.
     """
 
-    def __init__(self) -> None:
-        self.fed: dict[str, list[Any]] = {part: [] for parts in PARTS.values() for part in parts}
+    def __init__(
+        self, new_list: Callable[[str], list[Any]] = lambda _: [], driven: Callable[..., Any] = DrivenRun
+    ) -> None:
+        self.fed: dict[str, list[Any]] = {part: new_list(part) for parts in PARTS.values() for part in parts}
+        self.driven = driven
         self.wanted = Version()
         self.shapes: dict[int, Shape] = {0: Shape(Version(), Positions())}
         self.writers: dict[str, Shape] = {}
@@ -314,7 +317,7 @@ class FlowRun:
     def __init__(self, flow: Flow, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
-        self.live = DrivenRun(flow.program(version), parallelism=parallelism, persistence=remembering, start=start)
+        self.live = flow.driven(flow.program(version), parallelism=parallelism, persistence=remembering, start=start)
         self.snapshots = self.live.snapshots
         self.live.resume()
         restored = remembering.restored
@@ -351,7 +354,10 @@ class FlowRun:
 
     def differs(self) -> str:
         """Compare what it holds now with the fold."""
-        states: dict[str, dict[int, Any]] = {}
+        if not isinstance(self.live, DrivenRun):
+            states = self.live.states()
+            return differences(states, fold(self._flow.fed, positions(states), self.shape))
+        states = {}
         for worker in self.live._workers:
             for name, state in worker.states().items():
                 states.setdefault(name, {})[worker.worker_id] = state

@@ -6,20 +6,24 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import event, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from malflow.errors import SnapshotCorrupt, SnapshotError
+from malflow.errors import RunFailed, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.testing.driven_processes import DrivenProcesses
 from tests.kit.faults import Fault
 from tests.kit.memory_store import MemoryStore
+from tests.kit.shared_list import SharedList
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version
 from tests.recovery.scenario import Observed, Process, StoredBackend, Violation, World
 
-__all__ = ["FIRED", "Job", "RecoveryMachine", "SignedRecoveryMachine"]
+__all__ = ["FIRED", "Job", "ProcessesRecoveryMachine", "RecoveryMachine", "SignedRecoveryMachine"]
 
 FIRED: Counter[str] = Counter()
 """How often each kind of fault has fired in this session."""
@@ -133,10 +137,14 @@ class RecoveryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore()
-        self.flow = Flow()
+        self.flow = self.new_flow()
         self.world = Job(self._view, engine=self.flow)  # type: ignore[arg-type] # a Flow is an engine, too
         self.world.signing_key = self.signing_key
         self.damaged: dict[str, bytes] = {}
+
+    def new_flow(self) -> Flow:
+        """Return the dataflow, without input."""
+        return Flow()
 
     def _view(self) -> MemoryStore:
         return MemoryStore(self.store.objects)
@@ -488,3 +496,32 @@ def _damage(objects: dict[str, bytes], key: str, how: str, at: int) -> bool:
             "empty": b"",
         }[how]
     return True
+
+
+class ProcessesRecoveryMachine(RecoveryMachine):
+    """The same, with the workers of each run in two worker processes."""
+
+    def new_flow(self) -> Flow:
+        """Return the dataflow, whose input other processes read."""
+        self._folder = TemporaryDirectory()
+        self._closed: set[int] = set()
+        return Flow(lambda part: SharedList(Path(self._folder.name, part)), DrivenProcesses)
+
+    @invariant()
+    def ends(self) -> None:
+        """End the processes of runs that have ended."""
+        self._end([process for process in self.world.processes if not process.is_alive])
+
+    def teardown(self) -> None:
+        """As above, and nothing is left."""
+        try:
+            super().teardown()
+        finally:
+            self._end(self.world.processes)
+            self._folder.cleanup()
+
+    def _end(self, processes: list[Process]) -> None:
+        for process in processes:
+            if process.run is not None and process.number not in self._closed:
+                self._closed.add(process.number)
+                _engine(process).live.close(RunFailed("the run was dropped"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from tests.kit.faults import Fault
-from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
+from tests.recovery.machine import FIRED, ProcessesRecoveryMachine, RecoveryMachine, SignedRecoveryMachine
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +19,9 @@ TestRecovery.settings = settings(
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase
 TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 4))
+
+TestRecoveryInProcesses = ProcessesRecoveryMachine.TestCase
+TestRecoveryInProcesses.settings = settings(TestRecovery.settings, max_examples=max(5, EXAMPLES // 20))
 
 
 @given(workers=strategies.sampled_from([1, 2]))

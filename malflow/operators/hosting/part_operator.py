@@ -25,7 +25,7 @@ class PartOperator(Operator):
 
     def delta(self) -> Delta:
         """Save the positions of the parts, and return the changes since the last call."""
-        self._note_positions()
+        self.note_positions()
         return super().delta()
 
     def apply(self, delta: Delta) -> None:
@@ -33,7 +33,7 @@ class PartOperator(Operator):
         super().apply(delta)
         self._positions.apply(delta)
 
-    def _note_positions(self) -> None:
+    def note_positions(self) -> None:
         """Write changed positions to the state.
 
         This asks every part, even one without records: a reader may have skipped records, and a writer may change with

@@ -145,7 +145,8 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         partitions, self._partitions = self._partitions, {}
         release_all(partial(_call_optional, self, partition, "close") for partition in partitions.values())
 
-    def _note_positions(self) -> None:
+    def note_positions(self) -> None:
+        """Write changed positions to the state."""
         for part, partition in self._partitions.items():
             self._positions.note(part, self._snapshot(part, partition))
 

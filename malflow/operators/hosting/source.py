@@ -253,7 +253,8 @@ class Source(PartOperator):
             parked.suspend()
         return self._build(part, state)
 
-    def _note_positions(self) -> None:
+    def note_positions(self) -> None:
+        """Write changed positions to the state."""
         if not self._has_positions and self.context.pickle_reader is None:
             return
         note = self._snapshot if self._has_positions else self._pickled

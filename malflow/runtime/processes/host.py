@@ -28,8 +28,10 @@ from malflow.runtime.processes.messages import (
     AddParts,
     AskEpochs,
     AskHeld,
+    AskStates,
     AskTimes,
     Begin,
+    ContinueTicks,
     Gather,
     Gathered,
     RefuseGone,
@@ -40,12 +42,17 @@ from malflow.runtime.processes.messages import (
 )
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
+from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.pickling import dumps
-from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies
+from malflow.runtime.transport.program_pickle import check_sources, dumps_program
+from malflow.runtime.transport.script_classes import pickled_classes
+from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
 from malflow.snapshot.persistence import RestoredState, Session
 
-__all__ = ["ProcessesHost"]
+__all__ = ["ProcessesHost", "pickled_program"]
+
+_PLACE = "in worker processes"
 
 
 class ProcessesHost:
@@ -254,6 +261,25 @@ class ProcessesHost:
         self.parts = place_parts(self.listed, range(self.parallelism))
         self._live = frozenset[Place]().union(*pool.ask_all(AddParts(new, raised)))
 
+    # Tests
+
+    def make_up_ticks(self, finished: frozenset[Place]) -> tuple[frozenset[Place], list[Report]]:
+        """Continue as if the workers had made the ticks of an earlier run; return live places and progress; for tests.
+
+        Args:
+            finished: the sources and workers that had finished before its last tick.
+        """
+        live: frozenset[Place] = frozenset()
+        reports: list[Report] = []
+        for places, progress in self._running.ask_all(ContinueTicks(finished)):
+            live |= places
+            reports += progress
+        return live, reports
+
+    def states(self) -> dict[tuple[int, str], States]:
+        """Return copies of all states, by worker and name; for tests."""
+        return {place: pickle.loads(data) for it in self._running.ask_all(AskStates()) for place, data in it.items()}  # noqa: S301 - of this run
+
     # The end
 
     def close(self, error: BaseException | None) -> None:
@@ -262,6 +288,19 @@ class ProcessesHost:
         writers = (writer.close for writer in self._sinks.writers)
         ends = () if pool is None else (lambda: _raise_first(pool.close(error)),)
         release_all((*ends, *writers), error)
+
+
+def pickled_program(program: Program) -> bytes:
+    """Pickle a program and the classes of the script for worker processes.
+
+    Raises:
+        GraphError: naming the operator that can't run there, or can't be pickled.
+        MissingDependency: if cloudpickle is not installed.
+    """
+    check_sources(program, _PLACE)
+    check_sinks(program)
+    pickled = dumps_program(with_sink_proxies(program), _PLACE)
+    return dumps_by_value((pickled_classes(), pickled))
 
 
 def _only(by_worker: Mapping[int, Any], workers: Sequence[int]) -> dict[int, Any]:

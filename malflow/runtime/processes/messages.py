@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from malflow.engine.part_placement import Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
@@ -19,6 +20,7 @@ __all__ = [
     "AddParts",
     "AskEpochs",
     "AskHeld",
+    "AskStates",
     "AskTimes",
     "Begin",
     "Capture",
@@ -26,6 +28,7 @@ __all__ = [
     "Close",
     "Closed",
     "Command",
+    "ContinueTicks",
     "Done",
     "Failed",
     "Gather",
@@ -145,6 +148,11 @@ class AskEpochs:
 
 
 @dataclass(frozen=True, slots=True)
+class AskStates:
+    """Tell all states, each pickled, by worker and name; for tests."""
+
+
+@dataclass(frozen=True, slots=True)
 class RefuseGone:
     """Fail if parts that are no longer listed are unfinished.
 
@@ -169,6 +177,17 @@ class AddParts:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinueTicks:
+    """Continue as if the workers had made the ticks of an earlier run; for tests. Answered by live places and reports.
+
+    Attributes:
+        finished: the sources and workers that had finished before its last tick.
+    """
+
+    finished: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
 class Gather:
     """Return all state, and close the workers. Answered by `Gathered`."""
 
@@ -179,7 +198,19 @@ class Close:
 
 
 Command: TypeAlias = (
-    Begin | RunTick | Capture | Settle | AskTimes | AskHeld | AskEpochs | RefuseGone | AddParts | Gather | Close
+    Begin
+    | RunTick
+    | Capture
+    | Settle
+    | AskTimes
+    | AskHeld
+    | AskEpochs
+    | AskStates
+    | RefuseGone
+    | AddParts
+    | ContinueTicks
+    | Gather
+    | Close
 )
 
 

@@ -63,5 +63,6 @@ class ProcessOptions(RunOptions):
 
     @property
     def keeps_in_memory(self) -> bool:
-        """Whether snapshots are in the memory of this process, which no other one reaches."""
-        return isinstance(self.persistence, FsspecBackend) and self.persistence.is_in_memory
+        """Whether snapshots may be in the memory of this process, which no other one reaches."""
+        backend = self.persistence
+        return isinstance(backend, FsspecBackend) and (backend.is_in_memory or backend.has_given_filesystem)

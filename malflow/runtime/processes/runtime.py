@@ -14,20 +14,15 @@ from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import TickingHost
 from malflow.runtime.local_run import LocalRuntime
 from malflow.runtime.options import NOTHING
-from malflow.runtime.processes.host import ProcessesHost
+from malflow.runtime.processes.host import ProcessesHost, pickled_program
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.restarts import RestartPolicy, Restarts
 from malflow.runtime.single_thread_host import SingleThreadHost
-from malflow.runtime.transport.by_value import dumps_by_value
-from malflow.runtime.transport.program_pickle import check_sources, dumps_program
-from malflow.runtime.transport.script_classes import pickled_classes
-from malflow.runtime.transport.sink_proxies import check_sinks, driver_sinks, with_sink_proxies
+from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["MultiProcessRuntime", "MultiProcessRuntimeBuilder"]
-
-_PLACE = "in worker processes"
 
 
 class MultiProcessRuntime(LocalRuntime):
@@ -110,10 +105,7 @@ class MultiProcessRuntime(LocalRuntime):
     def _built(self) -> Program:
         program = super()._built()
         if self._options.most:
-            check_sources(program, _PLACE)
-            check_sinks(program)
-            pickled = dumps_program(with_sink_proxies(program), _PLACE)
-            self._pickled = program, dumps_by_value((pickled_classes(), pickled))
+            self._pickled = program, pickled_program(program)
         return program
 
     def _sinks(self, program: Program) -> RunSinks:

@@ -18,6 +18,7 @@ from typing import Any
 from malflow.engine.confirmations import Confirmations
 from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
+from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions
 from malflow.engine.workers import Workers
 from malflow.errors import GraphError, MalflowError, RunFailed
@@ -29,6 +30,7 @@ from malflow.runtime.processes.messages import (
     AddParts,
     AskEpochs,
     AskHeld,
+    AskStates,
     AskTimes,
     Begin,
     Capture,
@@ -36,6 +38,7 @@ from malflow.runtime.processes.messages import (
     Close,
     Closed,
     Command,
+    ContinueTicks,
     Done,
     Failed,
     Gather,
@@ -133,10 +136,12 @@ class WorkerProcess:
             AddParts: self._add_parts,
             AskEpochs: lambda _: self._hosted.epochs(),
             AskHeld: lambda _: self._hosted.held(),
+            AskStates: lambda _: self._hosted_states(),
             AskTimes: lambda _: self._hosted.explain(),
             Begin: self._begin,
             Capture: self._capture,
             Close: lambda _: self._close(),
+            ContinueTicks: self._continue_ticks,
             Gather: lambda _: self._gather(),
             RefuseGone: self._refuse_gone,
             RunTick: self._run_tick,
@@ -244,6 +249,13 @@ class WorkerProcess:
             output += [(number, chunk) for chunk in buffer.take()]
         return Ticked(reports, output)
 
+    def _hosted_states(self) -> dict[tuple[int, str], bytes]:
+        states = self._hosted.states_to_move(dumps_by_value)
+        return {place: dumps_state(place[1], state) for place, state in states.items()}
+
+    def _continue_ticks(self, command: ContinueTicks) -> tuple[frozenset[Place], list[Report]]:
+        return self._hosted.live, self._hosted.make_up_ticks(command.finished)
+
     def _capture(self, command: Capture) -> Captured:
         if self._snapshots is None:
             raise RunFailed("the worker process has no workers yet")
@@ -265,8 +277,7 @@ class WorkerProcess:
             NotPicklable: naming a state that can't be pickled.
         """
         workers = self._hosted
-        moving = workers.states_to_move(dumps_by_value)
-        states = {place: dumps_state(place[1], state) for place, state in moving.items()}
+        states = self._hosted_states()
         finished = workers.finished_parts()
         workers.park()
         return Gathered(states, finished)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.errors import OperatorError, StoreError, release_all
+from malflow.errors import MalflowError, OperatorError, StoreError, release_all
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.coordinator import Coordinator
@@ -134,7 +134,7 @@ class RunAttempt:
         try:
             if self._program.stages:  # an empty dataflow has no tick
                 self._run()
-        except PASSING as error:
+        except MalflowError as error:
             fenced = None if self._coordinator is None else self._coordinator.snapshots.fenced()
             self._finish(fenced or error)
             if fenced is not None:

@@ -1,0 +1,136 @@
+"""A run in worker processes whose ticks, snapshots and rescales are triggered one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from malflow.engine.part_placement import Parts, Place
+from malflow.engine.plan import Program
+from malflow.engine.quiet_sources import QuietSources
+from malflow.engine.sinks import RunSinks
+from malflow.engine.state_specs import states_of
+from malflow.engine.ticks import Ticks
+from malflow.errors import release_all
+from malflow.runtime.processes.host import ProcessesHost, pickled_program
+from malflow.runtime.processes.options import ProcessOptions
+from malflow.runtime.snapshots import RunSnapshots
+from malflow.runtime.transport.sink_proxies import driver_sinks
+from malflow.snapshot.persistence import Persistence, RestoredState, RestoreOptions
+from malflow.states.keyed import Delta, StateDelta
+
+__all__ = ["DrivenProcesses"]
+
+_PROCESSES = 2
+
+
+class DrivenProcesses:
+    """Two worker processes of a program, with their ticks and snapshots; used as a `DrivenRun`.
+
+    Args:
+        program: the program.
+        parallelism: the number of workers in each stage.
+        persistence: the store of snapshots.
+        start: how the run restores state.
+
+    Attributes:
+        ticks: the ticks.
+        sinks: the sinks in this process.
+        snapshots: the snapshots.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        parallelism: int,
+        persistence: Persistence,
+        start: RestoreOptions | None = None,
+    ) -> None:
+        options = ProcessOptions(
+            processes=_PROCESSES, parallelism=parallelism, persistence=persistence, start_method="forkserver"
+        )
+        self.sinks = RunSinks(driver_sinks(program))
+        self._host = ProcessesHost(program, pickled_program(program), self.sinks, options)
+        self.ticks = Ticks(program, self._host.parts)
+        self.snapshots = RunSnapshots(
+            persistence,
+            states_of(program),
+            RestoreOptions() if start is None else start,
+            self._host,
+            self.ticks,
+            self.sinks,
+        )
+
+    @property
+    def parallelism(self) -> int:
+        """The number of workers."""
+        return self._host.parallelism
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of each source that each worker holds."""
+        return self._host.parts
+
+    def resume(self) -> RestoredState | None:
+        """Claim the job, restore its last snapshot, and start the processes; return the restored state."""
+        restored = self.snapshots.restore()
+        self.snapshots.take_over()
+        self._host.open(self.ticks.number)
+        self.snapshots.begin()
+        self.ticks.start(self._host.live())
+        return restored
+
+    def tick(self) -> int:
+        """Poll every source once, carry the records through every stage, and return their number."""
+        tick = self.ticks.begin()
+        self.ticks.end(tick, self._host.run(tick))
+        if self.ticks.polled:
+            self.sinks.note_records()
+        return self.ticks.polled
+
+    def end(self) -> None:
+        """Send the epoch `MAX` through the dataflow."""
+        tick = self.ticks.begin(final=True)
+        self.ticks.end(tick, self._host.run(tick))
+
+    def rescale(self, parallelism: int) -> None:
+        """Continue with another number of workers."""
+        self._host.rescale(parallelism)
+        self.ticks.place(self.parts)
+        self.ticks.start(self._host.live())
+
+    def continue_ticks(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
+        """Continue as if this run had executed the ticks of an earlier one, with no time in between.
+
+        Args:
+            quiet: the quiet sources after the last tick.
+            finished: the sources and workers that had finished before it.
+        """
+        self.ticks.resume(quiet, finished)
+        self.ticks.follow(*self._host.make_up_ticks(finished))
+
+    def states(self) -> dict[str, dict[int, Mapping[Any, Any]]]:
+        """Return copies of all states, by name and worker."""
+        states: dict[str, dict[int, Mapping[Any, Any]]] = {}
+        for (worker, name), state in self._host.states().items():
+            states.setdefault(name, {})[worker] = state
+        return states
+
+    def deltas(self, whole: bool = True) -> Sequence[StateDelta]:
+        """Return all state."""
+        del whole
+        states = self._host.states().items()
+        return [StateDelta(*place, Delta(state, whole=True), len(state)) for place, state in states]
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the processes, then close the snapshots; errors are noted in `error`."""
+        release_all((partial(self._host.close, error), partial(self.snapshots.close, error)), error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: TracebackType | None) -> None:
+        self.close(error)
