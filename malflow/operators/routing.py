@@ -21,6 +21,12 @@ __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
 
 _CACHED_ROUTES = 1 << 20
 
+_FEW = 2
+"""The most workers for which a batch is split by a mask for each of them."""
+
+_MASKS = [bytes(byte == worker for byte in range(256)) for worker in range(_FEW)]
+"""Tables that translate the worker of a record to whether it is a worker's."""
+
 
 class Cloned(Operator):
     """Send every batch to every output."""
@@ -137,22 +143,38 @@ class Router:
         """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
-        chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
-        add = {worker: indices.append for worker, indices in chosen.items()}
+        chosen = self._chosen(batch)
+        if len(self._workers) <= _FEW:
+            return self._selected(batch, bytes(chosen))
+        indices: list[list[int]] = [[] for _ in self._workers]
+        add = [of_worker.append for of_worker in indices]
+        for index, worker in enumerate(chosen):
+            add[worker](index)
+        return [(worker, part) for worker in self._workers if (part := _share(batch, indices[worker]))]
+
+    def _selected(self, batch: Batch, chosen: bytes) -> list[tuple[int, Batch]]:
+        """Return the records of each of a few workers: a mask for each is cheaper than the places of its records."""
+        parts = ((worker, batch.select(chosen.translate(_MASKS[worker]))) for worker in self._workers)
+        return [(worker, part) for worker, part in parts if part]
+
+    def _chosen(self, batch: Batch) -> list[int]:
+        """Return the worker of each record.
+
+        Raises:
+            OperatorError: if the partitioner fails, naming the record.
+        """
         keys = batch.key_column()
         find = self._routes.finder(keys)
-        index = -1
+        chosen: list[int] = []
         try:
-            for index, worker in enumerate(map(find, keys)):
-                add[worker](index)
-            while index + 1 < len(batch):  # a StopIteration ended the map: called directly, it raises
-                add[find(self._key(batch, index + 1))](index + 1)
-                index += 1
+            chosen += map(find, keys)
+            while len(chosen) < len(batch):  # a StopIteration ended the map: called directly, it raises
+                chosen.append(find(self._key(batch, len(chosen))))
         except Exception as error:
-            failed = index + 1
+            failed = len(chosen)
             record = (self._key(batch, failed), batch.values[failed], batch.timestamps[failed])
             raise operator_error(self._operator_name, error, record, self._routes.partitioner) from error
-        return [(worker, part) for worker in self._workers if (part := _share(batch, chosen[worker]))]
+        return chosen
 
     @staticmethod
     def _key(batch: Batch, index: int) -> Any:
@@ -212,7 +234,7 @@ class _Routes(dict[Any, int]):
         worker = self.partitioner(key, self._workers)
         if worker not in self._workers:
             raise ValueError(f"the partitioner returned {worker!r}; it must return one of {list(self._workers)}")
-        return worker
+        return int(worker)
 
 
 def _refuse_twins(key: Any, worker: int, other: int) -> None:
