@@ -1,10 +1,10 @@
-"""malflow: write a dataflow as a script, test it like a function, run it in one process or on Spark.
+"""malflow: write a dataflow as a script, test it like a function, run it in one thread, on all cores, or on Spark.
 
 A stream processor with per-key state, event time and snapshots. A function builds the dataflow from sources, operators
 and sinks. A runtime runs it, and a later run resumes exactly from the last snapshot.
 
-- `SingleThreadRuntime` runs a dataflow in this process, `SparkRuntime` on Apache Spark (``pip
-  install 'malflow[spark]'``).
+- `SingleThreadRuntime` runs a dataflow in one thread, `MultiProcessRuntime` in a process for each core (``pip install
+  'malflow[processes]'``), `SparkRuntime` on Apache Spark (``pip install 'malflow[spark]'``).
 - `Stream` and `KeyedStream` have the operators; `malflow.sources` and `malflow.sinks` have sources and sinks.
 - `malflow.snapshot` persists state between runs; `malflow.testing` has test helpers; `malflow.errors` documents the
   exception hierarchy.

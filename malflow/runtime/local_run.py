@@ -248,7 +248,7 @@ class LocalRuntime(Runtime):
         return RunSinks(program.sinks)
 
     def _restarts(self, program: Program) -> Restarts | None:
-        """Return what decides about restarts; None if the run is never restarted."""
+        """Return the object that decides about restarts; None if the run is never restarted."""
         del program
         return None
 

@@ -64,7 +64,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
     Its position is part of every snapshot, including the one taken before a run's first record. A run that resumes
     passes it to `restore`, so that the sink can remove messages written after the snapshot; the run then writes them
     again. Subclassing is optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` works. On
-    Spark it must be `on_driver`.
+    runtimes with several processes it must be `on_driver`.
     """
 
     on_driver: ClassVar[bool] = True

@@ -60,7 +60,7 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     A transaction of the sink is all messages between two snapshots. Snapshots carry the handles of prepared
     transactions, so a restart commits those that the last run could not. Readers see each transaction whole, once and
     in order. Subclassing is optional: any object with ``sink(msg)`` and the four methods below works. One object serves
-    a whole run; on Spark it is in the driver's process.
+    a whole run, in the process that started it.
 
     A run starts in this order: it claims the job, calls `fence`, `commit` with the handles in the snapshot, and
     `abort`, then reads. After that, each snapshot calls `prepare` and, once its manifest is durable, `commit`. The

@@ -18,6 +18,7 @@ from malflow.errors import (
     RunFailed,
     SnapshotCorrupt,
     SnapshotError,
+    SnapshotIncomplete,
     StoreError,
 )
 from malflow.snapshot.codecs.classes import script_name
@@ -98,6 +99,7 @@ class SnapshotSession:
             self._keys.update({(worker, name): len(states) for worker, states in by_worker.items()})
         self._shapes = Kept({entry.name: entry.shapes for entry in claim.head.operators}, claim.head.parallelism)
         self._warned = False
+        self._are_files_shared = False
         self._unwritten: list[Section] = []
         self._unwritten_base = False
         self._base_is_due: bool | None = None
@@ -295,6 +297,24 @@ class SnapshotSession:
                 name = of_main.removeprefix(MAIN)
                 _log.warning(_IN_MAIN, found.state, name, script or "the module that defines it", name)
 
+    def _check_that_files_are_shared(self, entries: Sequence[FileEntry]) -> None:
+        """Check once that this process finds a file that another one may have written.
+
+        Raises:
+            SnapshotError: if it does not: each process has a store of its own.
+        """
+        if self._are_files_shared or not entries:
+            return
+        try:
+            self._manifest_log.read(entries[0])
+        except SnapshotIncomplete as missing:
+            raise SnapshotError(
+                f"another process has written '{entries[0].name}', but this one does not find it: the store of job "
+                f"'{self._manifest_log.name}' is in the memory, or in a folder, of one process; let all processes of "
+                "a run reach the same objects, or run it with SingleThreadRuntime"
+            ) from missing
+        self._are_files_shared = True
+
     def _unchanged(self) -> int:
         """Commit nothing, but check that no other run has claimed the job."""
         self._claim.check()
@@ -352,6 +372,7 @@ class SnapshotSession:
 
     def _write_with(self, write: Callable[[DataWriter], Written], content: Content, *, base: bool) -> int:
         entries, findings = write(self._claim.writer())
+        self._check_that_files_are_shared(entries)
         if not entries and (not base or self._is_empty_already):
             return self._unchanged()
         kept, compacted = ((), []) if base else self._compact(sum(entry.bytes for entry in entries))

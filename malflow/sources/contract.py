@@ -106,7 +106,7 @@ class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
 
     It may have a method ``resume_part(part, position)``, which returns a reader that continues from the ``position()``
-    of another reader in the same run. Without it, Spark pickles readers to move them between processes.
+    of another reader in the same run. Without it, readers are pickled to move between processes.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
@@ -115,8 +115,8 @@ class StatelessSourceImpl(Generic[P, V, T]):
             implementation lacks the attribute.
         discover_every: how often the parts are listed again, to find new ones; the run then ends only when it is
             stopped. None, also if an implementation lacks the attribute, to list them once per run.
-        in_one_process: whether readers must stay in the process that started the run, like servers: Spark rejects such
-            a source. False if an implementation lacks the attribute.
+        in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
+            several processes reject such a source. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
@@ -149,8 +149,8 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             implementation lacks the attribute.
         discover_every: how often the parts are listed again, to find new ones; the run then ends only when it is
             stopped. None, also if an implementation lacks the attribute, to list them once per run.
-        in_one_process: whether readers must stay in the process that started the run, like servers: Spark rejects such
-            a source. False if an implementation lacks the attribute.
+        in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
+            several processes reject such a source. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True

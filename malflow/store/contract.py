@@ -51,9 +51,9 @@ class Store(Protocol):
     `UnknownOutcome`. KeyboardInterrupt and other BaseExceptions pass through. They never leave a partial object, but
     the outcome of an interrupted `put_new` is unknown, as after `UnknownOutcome`.
 
-    A store is thread-safe. On Spark it is pickled to the tasks that write data files, and must reach the same place
-    there: leave connections out with ``__getstate__``, and open them when they are first used. An exception that is not
-    named below ends the run.
+    A store is thread-safe. Runtimes with several processes pickle it for those that write data files, where it must
+    reach the same place: leave connections out with ``__getstate__``, and open them when they are first used. An
+    exception that is not named below ends the run.
 
     `malflow.testing.assert_store` checks all of this.
     """

@@ -89,7 +89,7 @@ def assert_source(
     - ``frozen``: checked if `freeze` and `add_records` are passed. A reader of an external system that does not answer
       raises within `timeout`; if the system answers again soon, it continues.
     - ``lag``: ``lag()`` is None or a number, at least zero, and zero or None after the last record.
-    - ``pickle``: the source can be sent to the processes of Spark.
+    - ``pickle``: the source can be sent to other processes.
     - ``runs``: a run that is stopped, killed and rescaled again and again gets each record once, in the order of its
       part.
     - ``secrets``: none of `secrets` is in a position or in the ``repr`` of a source or reader.

@@ -102,7 +102,7 @@ class ProcessCaptures:
 
 
 def _written(processes: Sequence[StartedProcess], command: WriteFiles) -> list[FileEntry]:
-    """Let all processes write their data files, and wait for them.
+    """Order all processes to write their data files, and wait for them.
 
     Raises:
         MalflowError: the first error of a process.

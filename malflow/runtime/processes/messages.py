@@ -134,22 +134,22 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class AskTimes:
-    """Tell the progress of operators in event time."""
+    """Return the progress of operators in event time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskHeld:
-    """Tell the open results of operators."""
+    """Return the open results of operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskEpochs:
-    """Tell the states of the epoch (watermark) generators."""
+    """Return the states of the epoch (watermark) generators."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskStates:
-    """Tell all states, each pickled, by worker and name; for tests."""
+    """Return all states, each pickled, by worker and name; for tests."""
 
 
 @dataclass(frozen=True, slots=True)

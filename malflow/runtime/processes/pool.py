@@ -52,7 +52,7 @@ class Pool:
             it.link.send(pickle.dumps(setup(it.number), 5))
 
     def ask_all(self, command: Command) -> list[Any]:
-        """Give all processes a command, and return their answers.
+        """Send a command to all processes, and return their answers.
 
         Raises:
             MalflowError: the first error of a process.
@@ -62,7 +62,7 @@ class Pool:
         return self.ask_each([frame] * len(self.processes))
 
     def ask_each(self, frames: Sequence[bytes]) -> list[Any]:
-        """Give each process its own command, pickled, and return their answers.
+        """Send each process its own command, pickled, and return their answers.
 
         Raises:
             MalflowError: the first error of a process.
@@ -76,7 +76,7 @@ class Pool:
         return [reply.answer for reply in expected.values() if isinstance(reply, Done)]
 
     def _has_all(self, expected: _Expected) -> bool:
-        """Take what has arrived; return whether there is a reply of each process, or one that ends the command."""
+        """Take the replies that have arrived; return whether all have, or one that ends the command."""
         for process in expected:
             while expected[process] is None and process.link.arrived:
                 expected[process] = _reply_in(process.link.arrived.popleft())
