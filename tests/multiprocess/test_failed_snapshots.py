@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from malflow import MultiProcessRuntime, SnapshotError, StoreError, StreamProvider
@@ -98,6 +98,9 @@ STEPS = st.lists(
 
 
 @settings(max_examples=max(10, settings().max_examples // 4), deadline=None)
+@example(  # a change is only in the snapshot that fails
+    steps=[("ticks", 6), ("snapshot", 0), ("ticks", 1), ("failing", 0), ("ticks", 1), ("snapshot", 0)], growth=100.0
+)
 @given(steps=STEPS, growth=st.sampled_from([0.1, 100.0]))
 def test_failed_snapshots_lose_nothing(steps: list[tuple[str, int]], growth: float) -> None:
     feed = Feed({"numbers": {part: records(part, range(at, RECORDS, 3)) for at, part in enumerate("abc")}})
