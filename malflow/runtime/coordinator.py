@@ -13,7 +13,7 @@ from malflow.engine.rescale import refuse_local
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
-from malflow.errors import OperatorError, SnapshotError
+from malflow.errors import GraphError, OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
@@ -261,7 +261,8 @@ class Coordinator:
             return None
         try:
             refuse_local(self._program)
-        except SnapshotError as error:
+            self._host.check_moves()
+        except (GraphError, SnapshotError) as error:
             self._requests.listeners.notify(RescaleRefused(tick, parallelism, error))
             self._taken.end_rescale(error)
             return None

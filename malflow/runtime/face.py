@@ -86,8 +86,9 @@ class Runtime(ABC):
 
         Returns:
             A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
-            run fails in between, or a `SnapshotError` if the dataflow keeps state under ``key_local``, in which case
-            the run continues unchanged. User code of the dataflow can't wait for it.
+            run fails in between. If the dataflow can't be rescaled, the run continues unchanged, and it holds a
+            `SnapshotError` for state under ``key_local``, or a `GraphError` for readers that can't move between
+            processes. User code of the dataflow can't wait for it.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.

@@ -117,6 +117,13 @@ class Host(Protocol):
             The sources with a reader that could not confirm its position, with the error.
         """
 
+    def check_moves(self) -> None:
+        """Check that the workers can move, before `rescale`; nothing has changed then.
+
+        Raises:
+            GraphError: naming a source whose readers can't move to another process.
+        """
+
     def rescale(self, parallelism: int) -> None:
         """Continue with a different number of workers.
 

@@ -91,7 +91,8 @@ class RunHandle(ABC):
 
         Returns:
             A future that completes with the rescale. It holds a `SnapshotError` if the dataflow keeps state under
-            ``key_local``, and is cancelled if the run ends first. User code of the dataflow can't wait for it.
+            ``key_local``, or a `GraphError` if readers can't move between processes; the run then continues unchanged.
+            It is cancelled if the run ends first. User code of the dataflow can't wait for it.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.

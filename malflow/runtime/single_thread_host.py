@@ -112,6 +112,9 @@ class SingleThreadHost:
         """Confirm the positions in a snapshot to the readers, unless they were confirmed before."""
         return self._confirmations.settle(tick, snapshot)
 
+    def check_moves(self) -> None:
+        """Do nothing: readers stay in this process."""
+
     def rescale(self, parallelism: int) -> None:
         """Move the states and readers to another number of workers."""
         self._workers.rescale(parallelism)

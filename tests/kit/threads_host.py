@@ -130,6 +130,9 @@ class ThreadsHost:
     def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
         return self._confirmations.settle(tick, snapshot)
 
+    def check_moves(self) -> None:
+        pass
+
     def rescale(self, parallelism: int) -> None:
         self._workers.rescale(parallelism)
         self._take(self._workers)

@@ -31,6 +31,7 @@ from malflow.runtime.processes.messages import (
     AskStates,
     AskTimes,
     Begin,
+    CheckMoves,
     ContinueTicks,
     Gather,
     Gathered,
@@ -225,6 +226,15 @@ class ProcessesHost:
             yield from ((name, loaded_error(data)) for name, data in errors)
 
     # Changes
+
+    def check_moves(self) -> None:
+        """Check that the readers of all sources can move to another process.
+
+        Raises:
+            GraphError: naming a source for which that is not so.
+        """
+        if self._program.without_positions:
+            self._running.ask_all(CheckMoves())
 
     def rescale(self, parallelism: int) -> None:
         """Gather the states of all workers, and hand them over to another number of workers."""

@@ -25,6 +25,7 @@ __all__ = [
     "Begin",
     "Capture",
     "Captured",
+    "CheckMoves",
     "Close",
     "Closed",
     "Command",
@@ -188,6 +189,11 @@ class ContinueTicks:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckMoves:
+    """Fail if a reader can't move to another process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gather:
     """Return all state, and close the workers. Answered by `Gathered`."""
 
@@ -209,6 +215,7 @@ Command: TypeAlias = (
     | RefuseGone
     | AddParts
     | ContinueTicks
+    | CheckMoves
     | Gather
     | Close
 )

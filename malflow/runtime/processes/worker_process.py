@@ -36,6 +36,7 @@ from malflow.runtime.processes.messages import (
     Begin,
     Capture,
     Captured,
+    CheckMoves,
     Close,
     Closed,
     Command,
@@ -151,6 +152,7 @@ class WorkerProcess:
             AskTimes: lambda _: self._hosted.explain(),
             Begin: self._begin,
             Capture: self._capture,
+            CheckMoves: self._check_moves,
             Close: lambda _: self._close(),
             ContinueTicks: self._continue_ticks,
             Gather: lambda _: self._gather(),
@@ -259,6 +261,10 @@ class WorkerProcess:
             buffer.add(batches)
             output += [(number, chunk) for chunk in buffer.take()]
         return Ticked(reports, output)
+
+    def _check_moves(self, _: CheckMoves) -> None:
+        for source in self._hosted.sources:
+            source.states_to_move(dumps_by_value)
 
     def _hosted_states(self) -> dict[tuple[int, str], bytes]:
         states = self._hosted.states_to_move(dumps_by_value)

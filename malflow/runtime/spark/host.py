@@ -169,6 +169,9 @@ class SparkHost:
         self._written = None
         return ()
 
+    def check_moves(self) -> None:
+        """Do nothing: tasks have refused readers that can't move when they were built."""
+
     def rescale(self, parallelism: int) -> None:
         """Load the states of all workers, and begin a generation with another number of workers."""
         workers, tick = self._loaded(), self._command.tick
