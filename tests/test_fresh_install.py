@@ -96,7 +96,11 @@ def check_missing(done: subprocess.CompletedProcess[str], extras: set[str]) -> N
 
 
 def extras_of_block(program: Program) -> set[str]:
-    needed = {"spark": program.needs_spark, "testing": "malflow.testing" in program.text}
+    needed = {
+        "processes": "MultiProcessRuntime(" in program.text,
+        "spark": program.needs_spark,
+        "testing": "malflow.testing" in program.text,
+    }
     return {extra for extra, is_needed in needed.items() if is_needed}
 
 
@@ -138,8 +142,9 @@ def test_an_example_with_its_extra_runs_by_its_command(name: str, clone: Path) -
     assert done.stdout
 
 
-def test_a_block_with_its_extra_runs_alone(tmp_path: Path) -> None:
-    blocks = [it for it in BLOCKS if extras_of_block(it) == {"testing"}]
+@pytest.mark.parametrize("extra", ["processes", "testing"])
+def test_a_block_with_its_extra_runs_alone(extra: str, tmp_path: Path) -> None:
+    blocks = [it for it in BLOCKS if extras_of_block(it) == {extra}]
     assert len(blocks) == 1
     (tmp_path / "program.py").write_text(blocks[0].text, encoding="utf-8")
     done = ran([sys.executable, "program.py"], tmp_path)

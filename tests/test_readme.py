@@ -20,7 +20,7 @@ from malflow.sources import SingleIteratorSource
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-README_LINES = 185
+README_LINES = 191
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -77,8 +77,7 @@ def test_programs_of_a_page_run_in_order(
 def test_programs_on_spark_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spark: Any
 ) -> None:
-    found = programs(page) if page != README else [it for it in programs(page) if it.needs_spark]
-    printed = run_programs(page, found, tmp_path, monkeypatch, capsys)
+    printed = run_programs(page, programs(page), tmp_path, monkeypatch, capsys)
     assert "{ key: 'once', value: 2, timestamp: " in printed
 
 

@@ -328,12 +328,18 @@ def test_keyed_streams(run: Run) -> None:
 
 
 def test_multithreading(run: Run) -> None:
-    records = placed(run("multithreading"))
+    lines = run("multithreading")
+    middle = lines.index("in four processes, whose lines begin with their worker:")
+    marked = [re.fullmatch(r"(\[worker \d\]) (.*)", text) for text in lines[middle + 1 :]]
+    of_processes = [(match[1], match[2]) for match in marked if match]
 
+    records = placed(lines[1:middle])
     assert sorted((int(key), value, timestamp) for key, value, timestamp, _ in records) == [
         (value, value * 2, value) for value in range(101)
     ]
     assert {worker for *_, worker in records} == {0, 1, 2, 3}
+    assert sorted(placed([text for _, text in of_processes])) == sorted(records)
+    assert all(mark == f"[worker {text[-1]}]" for mark, text in of_processes)
 
 
 def test_file_sink_stateless(run: Run, tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ class BrittleStore:
         self._store.sweep(prefix, dead)
 
     def break_it(self) -> None:
-        """Let data files fail from now on."""
+        """Make writes of data files fail from now on."""
         self._is_full.touch()
 
     def mend_it(self) -> None:
-        """Let them succeed."""
+        """Make them succeed again."""
         self._is_full.unlink(missing_ok=True)
 
 

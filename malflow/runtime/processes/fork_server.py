@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from struct import Struct
 from typing import Any, Final, NoReturn
 
 from malflow.runtime.processes.spawning import flags_of_interpreter
@@ -30,8 +32,38 @@ from malflow.runtime.processes.fork_server import serve
 serve(end)
 """
 
-_LARGEST: Final = 1 << 20
-"""Bytes of the largest message: a request has the environment of a process."""
+_HEAD: Final = Struct("<I")
+"""The head of a message: the number of its bytes."""
+
+
+def _send(end: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    data = json.dumps(message).encode()
+    socket.send_fds(end, [_HEAD.pack(len(data))], descriptors)
+    end.sendall(data)
+
+
+def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Receive a message with its file descriptors; None if the other end is closed."""
+    try:
+        head, descriptors, _, _ = socket.recv_fds(end, _HEAD.size, _DESCRIPTORS)
+        data = _received_bytes(end, _HEAD.unpack(head)[0]) if len(head) == _HEAD.size else b""
+    except OSError:
+        return None
+    return (json.loads(data), list(descriptors)) if data else None
+
+
+def _received_bytes(end: socket.socket, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = end.recv(size)
+        if not piece:
+            return b""
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+_DESCRIPTORS: Final = 3
 
 
 # In the process that started the run
@@ -82,7 +114,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
         self._launched: list[int] = []
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM]
             arguments = json.dumps((sys.path, theirs.fileno()))
@@ -98,7 +130,7 @@ class ForkServer:
         """
         request = {"path": sys.path, "environ": dict(os.environ), "folder": str(os.getcwd()), "peers": peers}  # noqa: PTH109 - as text
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            _send(self._socket, request, descriptors)
             while not self._launched:
                 if not self._take(None):
                     raise BrokenPipeError("the server that forks worker processes has ended")
@@ -116,21 +148,15 @@ class ForkServer:
 
     def _take(self, seconds: float | None) -> bool:
         """Receive one message; return whether there was one within some seconds."""
-        self._socket.settimeout(seconds)
-        try:
-            data = self._socket.recv(_LARGEST)
-        except (TimeoutError, BlockingIOError):
+        if not select.select([self._socket], (), (), seconds)[0]:
             return False
-        except OSError:
-            data = b""
-        finally:
-            self._socket.settimeout(None)
-        if not data:
+        message = _received(self._socket)
+        if message is None:
             self.is_gone = True
             self._process.wait()
             self._socket.close()
             return False
-        told: dict[str, Any] = json.loads(data)
+        told, _ = message
         if "launched" in told:
             self._launched.append(told["launched"])
         else:
@@ -208,7 +234,7 @@ def serve(end: int) -> None:
                         _become(worker_process.main, told, descriptors, [requests.fileno(), woken, waker])
                     for descriptor in descriptors:
                         os.close(descriptor)
-                    requests.send(json.dumps({"launched": pid}).encode())
+                    _send(requests, {"launched": pid})
                 else:
                     with suppress(BlockingIOError):
                         os.read(woken, 4096)
@@ -219,11 +245,6 @@ def _ignore(_number: int, _frame: object) -> None:
     """Ignore a signal, but wake up."""
 
 
-def _received(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    data, descriptors, _, _ = socket.recv_fds(requests, _LARGEST, 3)
-    return (json.loads(data), list(descriptors)) if data else None
-
-
 def _tell_ended(requests: socket.socket) -> None:
     while True:
         try:
@@ -232,7 +253,7 @@ def _tell_ended(requests: socket.socket) -> None:
             return
         if not pid:
             return
-        requests.send(json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
+        _send(requests, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _become(main: Any, told: dict[str, Any], descriptors: list[int], unused: Sequence[int]) -> NoReturn:

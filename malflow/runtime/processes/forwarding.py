@@ -100,6 +100,11 @@ class _Printer(io.TextIOBase):
         self._workers = workers
         self._line = ""
 
+    @property
+    def buffer(self) -> io.RawIOBase:
+        """The stream of bytes."""
+        return _Bytes(self)
+
     def writable(self) -> bool:
         return True
 
@@ -118,6 +123,20 @@ class _Printer(io.TextIOBase):
         """Send an unfinished line."""
         if self._line:
             self.write("\n")
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of a standard stream, in UTF-8."""
+
+    def __init__(self, text: _Printer) -> None:
+        self._text = text
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._text.write(bytes(data).decode(errors="replace"))
+        return len(data)
 
 
 def finish_lines() -> None:

@@ -171,7 +171,8 @@ class ProcessesHost:
 
     def _named_workers(self, process: int) -> str:
         mine = [worker for worker, owner in enumerate(self._owners) if owner == process]
-        numbers = f"worker {mine[0]}" if len(mine) == 1 else f"workers {mine[0]} to {mine[-1]}"
+        between = "and" if len(mine) == 2 else "to"  # noqa: PLR2004 - two workers have none between them
+        numbers = f"worker {mine[0]}" if len(mine) == 1 else f"workers {mine[0]} {between} {mine[-1]}"
         return f"{numbers} of {self.parallelism}"
 
     @property

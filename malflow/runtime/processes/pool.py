@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from malflow.errors import RunFailed
 from malflow.runtime.processes.forwarding import deliver_side
 from malflow.runtime.processes.links import wait_for
-from malflow.runtime.processes.messages import Close, Closed, Command, Done, Failed, PeerLost, Reply, Setup
+from malflow.runtime.processes.messages import Close, Closed, Command, Done, Failed, PeerLost, Reply, RunTick, Setup
 from malflow.runtime.processes.starting import Launch, StartedProcess, start_all
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.pickling import dumps
@@ -54,15 +54,22 @@ class Pool:
     def ask_all(self, command: Command) -> list[Any]:
         """Send a command to all processes, and return their answers.
 
+        After the error of a tick the processes can only be closed, since others may wait for the one that failed. After
+        any other error, all have replied.
+
         Raises:
             MalflowError: the first error of a process.
             RunFailed: if a process has ended, naming it.
         """
         frame = dumps(command)
-        return self.ask_each([frame] * len(self.processes))
+        return self.ask_each([frame] * len(self.processes), in_tick=isinstance(command, RunTick))
 
-    def ask_each(self, frames: Sequence[bytes]) -> list[Any]:
+    def ask_each(self, frames: Sequence[bytes], *, in_tick: bool = False) -> list[Any]:
         """Send each process its own command, pickled, and return their answers.
+
+        Args:
+            frames: the commands.
+            in_tick: whether the first error ends the wait for other replies.
 
         Raises:
             MalflowError: the first error of a process.
@@ -71,16 +78,16 @@ class Pool:
         for process, frame in zip(self.processes, frames, strict=True):
             process.link.send(frame)
         expected: _Expected = dict.fromkeys(self.processes)
-        wait_for([it.link for it in self.processes], lambda: self._has_all(expected))
+        wait_for([it.link for it in self.processes], lambda: self._has_all(expected, in_tick=in_tick))
         self._raise_first(expected.values())
         return [reply.answer for reply in expected.values() if isinstance(reply, Done)]
 
-    def _has_all(self, expected: _Expected) -> bool:
+    def _has_all(self, expected: _Expected, *, in_tick: bool) -> bool:
         """Take the replies that have arrived; return whether all have, or one that ends the command."""
         for process in expected:
             while expected[process] is None and process.link.arrived:
                 expected[process] = _reply_in(process.link.arrived.popleft())
-        if any(isinstance(it, Failed | PeerLost) for it in expected.values()):
+        if in_tick and any(isinstance(it, Failed | PeerLost) for it in expected.values()):
             return True
         missing = [process for process, reply in expected.items() if reply is None]
         return not missing or any(not process.link.is_open for process in missing)

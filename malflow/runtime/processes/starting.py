@@ -89,7 +89,7 @@ class StartedProcess:
             return f"has exited with code {code}"
         with suppress(ValueError):
             name = signal.Signals(-code).name
-            hint = ", as the system does where memory runs out" if name == "SIGKILL" else ""
+            hint = ", perhaps because memory ran out" if name == "SIGKILL" else ""
             return f"was killed by {name}{hint}"
         return f"was killed by signal {-code}"
 

@@ -6,7 +6,7 @@ import io
 import marshal
 import sys
 from collections import ChainMap
-from functools import cache
+from functools import cache, lru_cache
 from types import CodeType, ModuleType
 from typing import Any, ClassVar
 
@@ -50,10 +50,26 @@ def _pickler_of(cloudpickle: ModuleType) -> Any:
     base: Any = cloudpickle.CloudPickler
 
     class ByValue(base):  # type: ignore[misc] # its type is not known
-        dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduced}, base.dispatch_table)
+        dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduced, _Cached: _reduced_cache}, base.dispatch_table)
 
     return ByValue
 
 
+_Cached: Any = type(cache(lambda: None))
+"""The class of a function with a cache."""
+
+
 def _reduced(code: CodeType) -> tuple[Any, ...]:
     return marshal.loads, (marshal.dumps(code),)
+
+
+def _reduced_cache(function: Any) -> str | tuple[Any, ...]:
+    """Pickle a script's function with a cache by value, without its entries; those of modules by name."""
+    if function.__module__ != "__main__" and "<locals>" not in function.__qualname__:
+        return str(function.__qualname__)
+    parameters = function.cache_parameters()
+    return _cached, (function.__wrapped__, parameters["maxsize"], parameters["typed"])
+
+
+def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:
+    return lru_cache(maxsize, typed)(function)
