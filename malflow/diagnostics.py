@@ -17,6 +17,7 @@ from malflow.errors import OperatorError, error_text, short_repr
 
 __all__ = [
     "describe",
+    "is_of_malflow",
     "location",
     "missing_field",
     "note_missing_field",
@@ -170,6 +171,11 @@ def _raised_in(error: BaseException) -> tuple[str, str] | None:
             found = (f"{name} ({code.co_filename}:{trace.tb_lineno})", f"({code.co_filename}:{code.co_firstlineno})")
         trace = trace.tb_next
     return found
+
+
+def is_of_malflow(file: str) -> bool:
+    """Whether a file is one of malflow's own."""
+    return file.startswith((_PACKAGE, "<malflow "))
 
 
 def describe(callback: Any) -> str:

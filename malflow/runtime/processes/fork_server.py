@@ -117,7 +117,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM]
-            arguments = json.dumps((sys.path, theirs.fileno()))
+            arguments = json.dumps(([*map(str, sys.path)], theirs.fileno()))
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
@@ -128,7 +128,12 @@ class ForkServer:
         Raises:
             OSError: if the server has ended.
         """
-        request = {"path": sys.path, "environ": dict(os.environ), "folder": str(os.getcwd()), "peers": peers}  # noqa: PTH109 - as text
+        request = {
+            "path": [*map(str, sys.path)],
+            "environ": dict(os.environ),
+            "folder": str(os.getcwd()),
+            "peers": peers,
+        }
         with self._lock:
             _send(self._socket, request, descriptors)
             while not self._launched:

@@ -31,7 +31,7 @@ def spawn(descriptors: Sequence[int], peers: int) -> subprocess.Popen[bytes]:
     Raises:
         OSError: if it can't be launched.
     """
-    arguments = json.dumps((sys.path, [*descriptors, peers]))
+    arguments = json.dumps(([*map(str, sys.path)], [*descriptors, peers]))
     command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM, arguments]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)  # noqa: S603 - our own program
 

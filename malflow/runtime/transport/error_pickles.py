@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import pickle
 from contextlib import suppress
+from traceback import StackSummary, TracebackException
 from typing import Any
 
-from malflow.diagnostics import short_repr
+from malflow.diagnostics import is_of_malflow, short_repr
 from malflow.errors import MalflowError, OperatorError, RunFailed, error_text
 from malflow.runtime.transport.by_value import dumps_by_value
 
-__all__ = ["dumps_error", "loaded_error"]
+__all__ = ["TracebackElsewhere", "dumps_error", "loaded_error"]
+
+_MOST_FRAMES = 32
+"""The last frames of a traceback that are shown: a recursion may have thousands."""
+
+
+class TracebackElsewhere(Exception):
+    """The traceback that an error had in another process, as text: it stands as the cause of the error."""
+
+    def __str__(self) -> str:
+        return f"in another process:\n\n{self.args[0]}"
 
 
 def dumps_error(error: MalflowError) -> bytes:
     """Pickle an error with its cause, or with descriptions in place of parts that can't be pickled."""
+    frames = _frames_of(error.__cause__)
     for shape in (_whole_error, _bare_error):
         with suppress(BaseException):  # classes of the user may raise any
-            data = dumps_by_value(shape(error))
+            data = dumps_by_value((*shape(error), frames))
             pickle.loads(data)  # noqa: S301 - just written
             return data
-    return pickle.dumps((RunFailed(str(error)), None, ()))
+    return pickle.dumps((RunFailed(str(error)), None, (), ""))
+
+
+def _frames_of(cause: BaseException | None) -> str:
+    """Return the traceback of the user's error as text, with its own causes, without malflow's frames."""
+    if cause is None or cause.__traceback__ is None:
+        return ""
+    with suppress(Exception):  # classes of the user may raise any
+        whole = TracebackException.from_exception(cause, limit=-_MOST_FRAMES)
+        told: TracebackException | None = whole
+        while told is not None:
+            told.stack = StackSummary.from_list([it for it in told.stack if not is_of_malflow(it.filename)])
+            told = told.__cause__ or told.__context__
+        return "".join(whole.format())
+    return ""
 
 
 def _whole_error(error: MalflowError) -> tuple[Any, ...]:
@@ -51,8 +77,10 @@ def _is_picklable(thing: Any) -> bool:
 def loaded_error(data: bytes) -> Exception:
     """Unpickle an error that `dumps_error` pickled."""
     error: Exception
-    error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
+    error, cause, notes, frames = pickle.loads(data)  # noqa: S301 - of this run
     error.__cause__ = cause
+    if cause is not None and frames and cause.__cause__ is None:
+        cause.__cause__ = TracebackElsewhere(frames)
     for note in notes:
         if note not in getattr(error, "__notes__", ()):  # most errors are pickled with theirs
             error.add_note(note)
