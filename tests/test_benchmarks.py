@@ -25,6 +25,10 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         ("window_state.py", ["--keys", "2000", "--seconds", "2", "--records", "2000,4000"], "interval join"),
         pytest.param("windows.py", ["--records", "3000"], "session, gap 5 s", marks=needs_bytewax),
         pytest.param("garbage.py", ["--records", "3000"], "sliding 60 s by 1 s", marks=needs_bytewax),
+        pytest.param(
+            "processes.py", ["--only", "a,b,d", "--records", "3200"], "(d) 20 us a record", marks=needs_bytewax
+        ),
+        ("processes.py", ["--only", "start,ticks"], "4 processes, forkserver"),
     ],
 )
 def test_benchmarks_of_time_print_their_tables(script: str, arguments: list[str], row: str) -> None:
@@ -45,6 +49,13 @@ def test_benchmark_of_kafka_prints_its_table(kafka_servers: str) -> None:
     assert "\n| bare client " in found
     assert "\n| malflow " in found
     assert ("\n| bytewax" in found) == (find_spec("bytewax") is not None)
+
+
+@needs_bytewax
+def test_benchmark_of_processes_on_kafka_prints_its_table(kafka_servers: str) -> None:
+    small = ("--rounds", "1", "--records", "3200")
+    found = printed("processes.py", "--only", "c", "--kafka", kafka_servers, *small)
+    assert "\n| (c) Kafka to windows to Kafka " in found
 
 
 def printed(script: str, *arguments: str) -> str:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NoReturn
 
@@ -35,35 +36,8 @@ serve(end)
 _HEAD: Final = Struct("<I")
 """The head of a message: the number of its bytes."""
 
-
-def _send(end: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    data = json.dumps(message).encode()
-    socket.send_fds(end, [_HEAD.pack(len(data))], descriptors)
-    end.sendall(data)
-
-
-def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Receive a message with its file descriptors; None if the other end is closed."""
-    try:
-        head, descriptors, _, _ = socket.recv_fds(end, _HEAD.size, _DESCRIPTORS)
-        data = _received_bytes(end, _HEAD.unpack(head)[0]) if len(head) == _HEAD.size else b""
-    except OSError:
-        return None
-    return (json.loads(data), list(descriptors)) if data else None
-
-
-def _received_bytes(end: socket.socket, size: int) -> bytes:
-    pieces = []
-    while size:
-        piece = end.recv(size)
-        if not piece:
-            return b""
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
 _DESCRIPTORS: Final = 3
+"""The number of file descriptors of a worker process: see `malflow.runtime.processes.worker_process.main`."""
 
 
 # In the process that started the run
@@ -131,7 +105,7 @@ class ForkServer:
         request = {
             "path": [*map(str, sys.path)],
             "environ": dict(os.environ),
-            "folder": str(os.getcwd()),
+            "folder": str(Path.cwd()),
             "peers": peers,
         }
         with self._lock:
@@ -279,3 +253,33 @@ def _become(main: Any, told: dict[str, Any], descriptors: list[int], unused: Seq
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+# Messages: JSON, with file descriptors
+
+
+def _send(end: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    data = json.dumps(message).encode()
+    socket.send_fds(end, [_HEAD.pack(len(data))], descriptors)
+    end.sendall(data)
+
+
+def _received(end: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Receive a message with its file descriptors; None if the other end is closed."""
+    try:
+        head, descriptors, _, _ = socket.recv_fds(end, _HEAD.size, _DESCRIPTORS)
+        data = _received_bytes(end, _HEAD.unpack(head)[0]) if len(head) == _HEAD.size else b""
+    except OSError:
+        return None
+    return (json.loads(data), list(descriptors)) if data else None
+
+
+def _received_bytes(end: socket.socket, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = end.recv(size)
+        if not piece:
+            return b""
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)

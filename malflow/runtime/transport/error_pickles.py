@@ -45,7 +45,7 @@ def _frames_of(cause: BaseException | None) -> str:
         while told is not None:
             told.stack = StackSummary.from_list([it for it in told.stack if not is_of_malflow(it.filename)])
             told = told.__cause__ or told.__context__
-        return "".join(whole.format())
+        return "".join(whole.format()).rstrip()
     return ""
 
 
