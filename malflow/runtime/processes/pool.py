@@ -27,6 +27,9 @@ _AT_ONCE = 0.5
 _LAST_WORDS = 1.0
 """The seconds to wait for the end of a process that has closed its connection, to report how it ended."""
 
+_LOOK = 1.0
+"""The seconds after which a silent process is looked at, whether it has ended."""
+
 _Expected: TypeAlias = dict[StartedProcess, Reply | None]
 
 
@@ -78,7 +81,11 @@ class Pool:
         for process, frame in zip(self.processes, frames, strict=True):
             process.link.send(frame)
         expected: _Expected = dict.fromkeys(self.processes)
-        wait_for([it.link for it in self.processes], lambda: self._has_all(expected, in_tick=in_tick))
+        links = [it.link for it in self.processes]
+        while not wait_for(links, lambda: self._has_all(expected, in_tick=in_tick), _LOOK):
+            for it in self.processes:
+                if it.wait(0.0):
+                    it.link.close()  # a child that user code has forked may hold the other end
         self._raise_first(expected.values())
         return [reply.answer for reply in expected.values() if isinstance(reply, Done)]
 

@@ -75,6 +75,8 @@ class StartedProcess:
         Args:
             seconds: the maximum time to wait; None waits without limit.
         """
+        if seconds == 0.0:
+            return self._process.poll() is not None
         with suppress(TimeoutExpired):
             self._process.wait(seconds)
         return self._process.returncode is not None
