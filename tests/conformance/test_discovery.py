@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, OperatorError, StreamProvider
+from malflow import GraphError, OperatorError, StreamProvider, rendezvous_select
 from malflow.events import DiscoveryFailed, PartsDiscovered
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition, StatelessSource
@@ -103,6 +103,23 @@ def test_new_parts_while_the_run_goes_on(any_parallelism: Any, store: Any, new_l
         wait_until(lambda: len(again) >= 5)
     assert set(again) == all_of("e")
     assert {(what, part) for what, part, state in later if state is None} == {("discovered", "e")}
+
+
+def test_records_of_new_parts_are_late_on_every_worker(any_parallelism: Any, new_log: Any, tmp_path: Path) -> None:
+    source = Growing(tmp_path, new_log())
+    source.write("a")
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", StatefulSource(source))
+        on_time, _ = numbers.generate_epochs("epochs", lambda msg, _: msg.timestamp)
+        on_time.sink("out", VecSink())
+
+    assert {rendezvous_select(part, range(workers)) for workers in (2, 3) for part in "bce"} == {0, 1, 2}
+    with Started(any_parallelism(build_dataflow)) as started:
+        wait_until(lambda: started.run.progress.records.get("numbers") == 5)
+        source.write("a", "b", "c", "e")
+        wait_until(lambda: started.run.progress.records["numbers"] == 20)
+        wait_until(lambda: started.run.progress.late == {"epochs": 15})
 
 
 def test_new_parts_between_runs_without_discovery(runtime: Any, store: Any, new_log: Any, tmp_path: Path) -> None:

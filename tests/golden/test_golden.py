@@ -277,7 +277,7 @@ def test_sliding_limits_continue_from_golden_buckets(job: Job, tmp_path: Path) -
 )
 @pytest.mark.parametrize(
     "runtime",
-    [*(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)), in_processes(2)],
+    [*(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)), in_processes(3)],
     ids=["1", "2", "3", "4", "processes"],
 )
 def test_keys_that_had_another_place_are_found_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,16 @@ RECORDS = 400
 class Counting(StatelessSourcePartition[int, int]):
     """A reader without a position, which ends after another file exists."""
 
-    def __init__(self, go: Path, *, can_move: bool) -> None:
+    def __init__(self, go: Path, pause: float, *, can_move: bool) -> None:
         self._at = 0
         self._go = go
+        self._pause = pause
         self._lock = None if can_move else threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled, in each process after another while."""
+        time.sleep(self._pause)
+        return vars(self)
 
     def poll(self) -> tuple[int, int] | None:
         """Return the next number; the last ones only if the file exists."""
@@ -55,7 +62,7 @@ class Counters(StatelessSourceImpl[str, int, int]):
         return ["a", "b", "c", "d"]
 
     def build_part(self, part: str) -> Counting:
-        return Counting(self._go, can_move=self._can_move)
+        return Counting(self._go, 0.1 * "abcd".index(part), can_move=self._can_move)
 
 
 def sums(provider: StreamProvider, go: Path, sink: VecSink[Any, Any, Any], pids: Log, *, can_move: bool) -> None:

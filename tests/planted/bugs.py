@@ -1,4 +1,4 @@
-"""The planted bugs: typical mistakes with time, aggregation and patterns.
+"""The planted bugs: typical mistakes with time, aggregation, patterns and processes.
 
 Each stands for a trap of the kind that other stream processors fell into. ``python -m tests.planted`` plants them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.planted.hunt import Bug
 from tests.planted.pattern_bugs import PATTERN_BUGS
+from tests.planted.process_bugs import PROCESS_BUGS
 
 __all__ = ["BUGS"]
 
@@ -731,4 +732,5 @@ BUGS: list[Bug] = [
     *_SELECTION,
     *_EPOCHS,
     *PATTERN_BUGS,
+    *PROCESS_BUGS,
 ]
