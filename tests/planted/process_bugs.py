@@ -105,7 +105,8 @@ PROCESS_BUGS = [
         "runtime/processes/host.py",
         "        raised = raised_epochs(self._program, pool.ask_all(AskEpochs()), self.parallelism)",
         "        raised = {}",
-        (_DISCOVERY,),
+        (f"{_DISCOVERY}::test_records_of_new_parts_are_late_on_every_worker",),
+        60,
     ),
     Bug(
         "positions are confirmed that no snapshot has",
