@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from struct import Struct
@@ -131,15 +132,16 @@ def wait_for(links: Iterable[Link], done: Callable[[], bool], seconds: float | N
     """
     if done():
         return True
+    deadline = None if seconds is None else time.monotonic() + seconds
     with selectors.PollSelector() as selector:
         for link in links:
             if link.is_open:
                 selector.register(link, _interest(link), link)
         while not done():
-            ready = selector.select(seconds)
-            if not ready and seconds is not None:
-                return done()
-            for key, events in ready:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            for key, events in selector.select(left):
                 _serve(selector, key.data, events)
     return True
 
