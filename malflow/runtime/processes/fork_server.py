@@ -22,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NoReturn
 
-from malflow.runtime.processes.spawning import flags_of_interpreter
+from malflow.runtime.processes.spawning import flags_of_interpreter, handle_stops, stops_blocked
 
 __all__ = ["fork", "serve"]
 
@@ -92,9 +92,10 @@ class ForkServer:
         with theirs:
             command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM]
             arguments = json.dumps(([*map(str, sys.path)], theirs.fileno()))
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
+            with stops_blocked():
+                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                    [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                )
 
     def launch(self, descriptors: Sequence[int], peers: int) -> int:
         """Fork a process; return its id.
@@ -196,8 +197,8 @@ def serve(end: int) -> None:
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, _ignore)
+    handle_stops(_ignore)
+    signal.signal(signal.SIGCHLD, _ignore)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)

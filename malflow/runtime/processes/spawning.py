@@ -7,11 +7,18 @@ classes travel with the program.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
 
-__all__ = ["flags_of_interpreter", "spawn"]
+__all__ = ["STOPS", "flags_of_interpreter", "handle_stops", "spawn", "stops_blocked"]
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+"""The signals that stop a run: the coordinator handles them."""
 
 _PROGRAM = """
 import json, sys
@@ -33,7 +40,28 @@ def spawn(descriptors: Sequence[int], peers: int) -> subprocess.Popen[bytes]:
     """
     arguments = json.dumps(([*map(str, sys.path)], [*descriptors, peers]))
     command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM, arguments]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)  # noqa: S603 - our own program
+    with stops_blocked():
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)  # noqa: S603 - our own program
+
+
+@contextmanager
+def stops_blocked() -> Iterator[None]:
+    """Block SIGINT and SIGTERM in this thread and in processes that it launches, until these handle them.
+
+    A new interpreter would die of a signal to the whole process group.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def handle_stops(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle the signals that `stops_blocked` has blocked, in the new process."""
+    for number in STOPS:
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def flags_of_interpreter() -> list[str]:

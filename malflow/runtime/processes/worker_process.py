@@ -52,6 +52,7 @@ from malflow.runtime.processes.messages import (
     Setup,
     Ticked,
 )
+from malflow.runtime.processes.spawning import handle_stops
 from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.chunks import ChunkBuffer
@@ -77,8 +78,7 @@ def main(control: int, files: int, life: int, peers: int) -> None:
         peers: the number of other worker processes.
     """
     _end_with(life)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave_to_coordinator)
+    handle_stops(_leave_to_coordinator)
     _let_this_process_be_killed_first()
     end = socket.socket(fileno=control)
     links = [_received_link(end) for _ in range(peers)]
