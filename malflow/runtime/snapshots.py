@@ -31,6 +31,10 @@ from malflow.states.kinds import StateSpec
 __all__ = ["RunSnapshots"]
 
 
+_FENCING = 5.0
+"""The most seconds to wait, after a failure, for the snapshot being written."""
+
+
 class _Pending(NamedTuple):
     """A snapshot being written: its tick, the positions of the sinks in it, and a future of its id."""
 
@@ -237,6 +241,8 @@ class RunSnapshots:
         run removed its files, or reads its source.
         """
         session = self._session
+        if session is not None and session.is_busy:
+            self.wait(_FENCING)  # the snapshot being written will be fenced as well
         if session is None or session.is_busy:
             return None
         try:

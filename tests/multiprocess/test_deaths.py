@@ -152,7 +152,6 @@ def test_a_source_without_positions_starts_over_without_a_snapshot(tmp_path: Pat
     assert kept_states(backend, "sum") == TOTALS
 
 
-@pytest.mark.xfail(reason="the child keeps the connection open, and nothing looks at the process itself")
 def test_a_death_is_noticed_although_a_forked_child_lives_on(tmp_path: Path) -> None:
     def hook(msg: Any, ctx: Any) -> None:
         if msg.value == SIZE // 2 and is_first(tmp_path / "forked"):

@@ -57,7 +57,6 @@ def test_a_second_signal_to_the_group_ends_it_at_once(
 
 
 @pytest.mark.fault("H3")
-@pytest.mark.xfail(reason="each message of a worker process extends the time that it gets to end")
 def test_a_second_signal_ends_worker_processes_that_print(tmp_path: Path) -> None:
     with group(tmp_path, Options(at=35, do="talk")) as program:
         stop_twice(program, signal.SIGTERM)
