@@ -14,13 +14,18 @@ from malflow.events import Event
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource
+from tests.kit.nights import NIGHTLY
 
-__all__ = ["METHODS", "Heard", "add", "is_first", "processes", "run_map", "scripted", "summed"]
+__all__ = ["A_METHOD", "BOTH", "METHODS", "Heard", "add", "is_first", "processes", "run_map", "scripted", "summed"]
 
 E = TypeVar("E")
 
-METHODS = pytest.mark.parametrize("method", ["forkserver", "spawn"])
+BOTH = ["forkserver", "spawn"]
+METHODS = pytest.mark.parametrize("method", BOTH)
 """Marks tests that run with both start methods."""
+
+A_METHOD = pytest.mark.parametrize("method", BOTH if NIGHTLY else BOTH[:1])
+"""Marks tests that run with one start method, and with both at night."""
 
 
 class Heard:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from tests.kit.backends import kept_states
+from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE
-from tests.multiprocess.runs import METHODS, Heard, is_first, processes, scripted, summed
+from tests.multiprocess.runs import BOTH, Heard, is_first, processes, scripted, summed
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,7 @@ TICK = timedelta(microseconds=1)
 SOON = timedelta(milliseconds=10)
 TOTALS = {key: sum(range(key, SIZE, 3)) for key in range(3)}
 DEATHS = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "exit": "has exited with code 3"}
+CASES = [*product(DEATHS, BOTH)] if NIGHTLY else [*product(DEATHS, BOTH[:1]), ("SIGSEGV", "spawn")]
 
 
 class Dies:
@@ -62,9 +65,8 @@ class Dies:
         return int(pid), int(worker)
 
 
-@METHODS
 @pytest.mark.fault("E21", "H6")
-@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize(("how", "method"), CASES)
 def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, method: str) -> None:
     dies, heard = Dies(how, tmp_path), Heard()
     backend = FsspecBackend(str(tmp_path / "state"))
@@ -83,9 +85,8 @@ def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, met
     assert runtime.progress.restarts == 1
 
 
-@METHODS
 @pytest.mark.fault("E21")
-@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize(("how", "method"), CASES)
 def test_a_run_without_a_persistence_ends_and_names_the_process(tmp_path: Path, how: str, method: str) -> None:
     dies, heard = Dies(how, tmp_path), Heard()
     build = summed(scripted(range(SIZE)), dies, VecSink())

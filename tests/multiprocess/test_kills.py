@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import time
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, assert_totals, finish, group, run
 from tests.multiprocess.programs.totals import Options
+from tests.multiprocess.runs import A_METHOD, BOTH
 from tests.processes.children import assert_plausible, backend_of, newest
 
 pytestmark = pytest.mark.slow
@@ -29,14 +32,18 @@ EACH = [*POINTS, "boundary-raised", "collected"]
 SHORT = ["data-written", "before-manifest", "before-commit"]
 """The points of the short suite."""
 
-METHODS = ["forkserver", "spawn"] if NIGHTLY else ["forkserver"]
-SIZE = 5_000
+SIZE = 300
+SLOW: dict[str, Any] = {"size": SIZE, "every": 0.02, "sleep": 0.001}
+
+
+def wait_for_snapshot(folder: Path, before: int) -> None:
+    """Wait until there is a snapshot after another one."""
+    wait_until(lambda: newest(folder) > before, DEADLINE)
 
 
 @pytest.mark.fault("A3", "A5", "A7")
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("point", EACH if NIGHTLY else SHORT)
+@A_METHOD
+@pytest.mark.parametrize(("point", "victim"), product(EACH, [0, 1]) if NIGHTLY else zip(SHORT, [0, 1, 0], strict=True))
 def test_a_worker_killed_at_each_point_restarts_the_run(tmp_path: Path, point: str, victim: int, method: str) -> None:
     with group(tmp_path, Options(start_method=method), point=f"{point}:3:stop") as program:
         program.wait_for_stop()
@@ -48,8 +55,8 @@ def test_a_worker_killed_at_each_point_restarts_the_run(tmp_path: Path, point: s
 
 
 @pytest.mark.fault("A3", "A5", "A7")
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("point", [*ONCE, *EACH] if NIGHTLY else ["claimed", *SHORT])
+@A_METHOD
+@pytest.mark.parametrize("point", [*ONCE, *EACH] if NIGHTLY else ["claimed", *SHORT[1:]])
 def test_a_coordinator_killed_at_each_point_loses_nothing(tmp_path: Path, point: str, method: str) -> None:
     nth = 1 if point in ONCE else 3
     with group(tmp_path, Options(start_method=method), point=f"{point}:{nth}") as program:
@@ -60,7 +67,7 @@ def test_a_coordinator_killed_at_each_point_loses_nothing(tmp_path: Path, point:
 
 
 @pytest.mark.fault("A2", "A3")
-@pytest.mark.parametrize("victim", ["itself", "other"])
+@pytest.mark.parametrize("victim", ["itself", "other"] if NIGHTLY else ["itself"])
 def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, victim: str) -> None:
     with group(tmp_path, Options(start_method="spawn", worker_point="data-written:3:stop")) as program:
         workers = program.wait_for_workers()
@@ -77,7 +84,7 @@ def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, vict
 
 @pytest.mark.fault("A10")
 def test_a_coordinator_killed_at_each_start_loses_nothing(tmp_path: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with group(tmp_path, Options(), point="before-commit:2") as program:
             program.end(-signal.SIGKILL)
     finish(tmp_path)
@@ -88,8 +95,9 @@ def test_a_coordinator_killed_at_each_start_loses_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", range(8 if NIGHTLY else 1))
 def test_processes_killed_at_random_moments_count_exactly(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
-    options = Options(size=SIZE, every=0.02, sleep=0.001, start_method=moments.choice(["forkserver", "spawn"]))
-    kills = 20 if NIGHTLY else 6
+    size = 5_000 if NIGHTLY else 1_000
+    options = Options(**SLOW | {"size": size, "start_method": moments.choice(BOTH)})
+    kills = 20 if NIGHTLY else 4
     while kills:
         with group(tmp_path, options) as program:
             program.wait_for_workers()
@@ -98,7 +106,7 @@ def test_processes_killed_at_random_moments_count_exactly(tmp_path: Path, seed: 
                 kills -= 1
                 before = newest(tmp_path)
                 if moments.random() < 0.7:
-                    wait_until(lambda before=before: newest(tmp_path) > before, DEADLINE)
+                    wait_for_snapshot(tmp_path, before)
                 time.sleep(moments.uniform(0, 0.1))
                 coordinator = moments.random() < 0.3
                 victims = [program.process.pid] if coordinator else program.workers()
@@ -108,32 +116,31 @@ def test_processes_killed_at_random_moments_count_exactly(tmp_path: Path, seed: 
             program.end(-signal.SIGKILL)
         if newest(tmp_path):
             assert_plausible(tmp_path)
-    finish(tmp_path, SIZE)
-    assert_totals(tmp_path, SIZE)
+    finish(tmp_path, size)
+    assert_totals(tmp_path, size)
 
 
 @pytest.mark.fault("A6")
 def test_a_worker_killed_again_and_again_ends_with_exact_totals(tmp_path: Path) -> None:
-    size = 1_000
-    with group(tmp_path, Options(size=size, every=0.02, sleep=0.001)) as program:
+    with group(tmp_path, Options(**SLOW)) as program:
         for _ in range(3):
             before = newest(tmp_path)
-            wait_until(lambda before=before: newest(tmp_path) > before, DEADLINE)
+            wait_for_snapshot(tmp_path, before)
             os.kill(program.wait_for_workers()[0], signal.SIGKILL)
         program.end()
         restarts = int(program.said[-1].removeprefix("ended "))
     assert 1 <= restarts <= 3, "two kills can hit the same processes"
-    assert_totals(tmp_path, size)
+    assert_totals(tmp_path, SIZE)
 
 
 @pytest.mark.fault("A6")
 def test_a_killed_group_of_processes_is_continued_exactly(tmp_path: Path) -> None:
     for _ in range(2):
         before = newest(tmp_path)
-        with group(tmp_path, Options(size=1_000, every=0.02, sleep=0.002)) as program:
-            wait_until(lambda before=before: newest(tmp_path) > before + 1, DEADLINE)
+        with group(tmp_path, Options(**SLOW)) as program:
+            wait_for_snapshot(tmp_path, before)
             program.send(signal.SIGKILL)
             program.end(-signal.SIGKILL)
         assert_plausible(tmp_path)
-    run(tmp_path, Options(size=1_000, every=0.1))
-    assert_totals(tmp_path, 1_000)
+    run(tmp_path, Options(size=SIZE, every=0.1))
+    assert_totals(tmp_path, SIZE)

@@ -14,7 +14,7 @@ from tests.multiprocess.groups import started
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("method", "runs"), [("forkserver", 100), ("spawn", 100 if NIGHTLY else 8)])
+@pytest.mark.parametrize(("method", "runs"), [("forkserver", 100), ("spawn", 100 if NIGHTLY else 6)])
 def test_many_runs_leave_no_process_thread_descriptor_or_file(tmp_path: Path, method: str, runs: int) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

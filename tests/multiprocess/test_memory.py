@@ -13,12 +13,12 @@ import pytest
 
 from malflow import OperatorError
 from malflow.events import Restarted
-from malflow.snapshot import FsspecBackend
 from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, assert_totals, group
 from tests.multiprocess.programs.totals import Options, leak
-from tests.multiprocess.runs import METHODS, Heard, processes, scripted, summed
+from tests.multiprocess.runs import A_METHOD, Heard, processes, scripted, summed
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def memory_group() -> Iterator[Path]:
         made.rmdir()
 
 
-@METHODS
+@A_METHOD
 @pytest.mark.fault("H6")
 def test_a_worker_that_uses_up_the_memory_is_killed_and_restarted(
     tmp_path: Path, memory_group: Path, method: str
@@ -65,7 +65,7 @@ def test_a_worker_that_uses_up_the_memory_is_killed_and_restarted(
     assert_totals(tmp_path)
 
 
-@METHODS
+@A_METHOD
 @pytest.mark.fault("H6")
 def test_a_worker_without_more_memory_names_the_operator(tmp_path: Path, method: str) -> None:
     def hook(msg: Any, _ctx: Any) -> None:
@@ -75,7 +75,7 @@ def test_a_worker_without_more_memory_names_the_operator(tmp_path: Path, method:
             leak()
 
     heard, backend = Heard(), FsspecBackend(str(tmp_path / "state"))
-    with pytest.raises(OperatorError, match="operator 'hook' failed at key 2, value 5, .*MemoryError") as raised:
+    with pytest.raises(OperatorError, match=r"operator 'hook' failed at key 2, value 5, .*MemoryError") as raised:
         processes(
             summed(scripted(range(10)), hook, VecSink()), backend, start_method=method, listeners=[heard]
         ).execute()

@@ -6,14 +6,16 @@ import os
 import signal
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, ROOT, assert_totals, finish, group, started
 from tests.multiprocess.programs.totals import Options
-from tests.multiprocess.runs import METHODS
+from tests.multiprocess.runs import A_METHOD, BOTH, METHODS
 from tests.processes.children import newest
 
 pytestmark = pytest.mark.slow
@@ -34,8 +36,12 @@ print("ends", flush=True)
 """
 
 
-@METHODS
-@pytest.mark.parametrize("busy", ["loop", "sleep", "compute"])
+@pytest.mark.parametrize(
+    ("busy", "method"),
+    list(product(["loop", "sleep", "compute"], BOTH))
+    if NIGHTLY
+    else [("loop", "spawn"), ("sleep", "forkserver"), ("compute", "spawn"), ("loop", "forkserver")],
+)
 def test_worker_processes_end_with_their_coordinator(tmp_path: Path, busy: str, method: str) -> None:
     with group(tmp_path, Options(at=35, do=busy, start_method=method)) as program:
         program.wait_for("busy")
@@ -60,7 +66,7 @@ def test_worker_processes_end_although_they_are_being_started(tmp_path: Path, me
     assert_totals(tmp_path)
 
 
-@METHODS
+@A_METHOD
 @pytest.mark.fault("D3")
 def test_a_suspended_worker_process_ends_when_it_wakes_up(tmp_path: Path, method: str) -> None:
     with group(tmp_path, Options(size=300, every=0.02, sleep=0.01, start_method=method)) as program:
@@ -77,7 +83,7 @@ def test_a_suspended_worker_process_ends_when_it_wakes_up(tmp_path: Path, method
     assert_totals(tmp_path, 300)
 
 
-@METHODS
+@A_METHOD
 def test_a_program_that_ends_during_a_run_leaves_no_process(tmp_path: Path, method: str) -> None:
     command = [sys.executable, "-c", IN_BACKGROUND, str(tmp_path), method]
     with started(command, tmp_path, PYTHONPATH=str(ROOT)) as program:

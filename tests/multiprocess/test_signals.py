@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, Group, assert_totals, finish, group
 from tests.multiprocess.programs.totals import Options
-from tests.multiprocess.runs import METHODS
+from tests.multiprocess.runs import BOTH
 from tests.processes.children import assert_plausible, counted, emitted, newest
 
 pytestmark = pytest.mark.slow
 
-SIZE = 1_000
-SLOW = {"size": SIZE, "every": 0.02, "sleep": 0.002}
-STOPS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+SIZE = 300
+SLOW: dict[str, Any] = {"size": SIZE, "every": 0.02, "sleep": 0.002}
+NUMBERS = [signal.SIGTERM, signal.SIGINT]
+CASES = list(product(BOTH, NUMBERS)) if NIGHTLY else list(zip(BOTH, NUMBERS, strict=True))
+STOPS = pytest.mark.parametrize(("method", "number"), CASES)
+"""Marks tests of signals that stop a run; at night, all of them with both start methods."""
 
 
 def code_at_once(number: signal.Signals) -> int:
@@ -25,9 +31,8 @@ def code_at_once(number: signal.Signals) -> int:
     return 128 + number if number == signal.SIGTERM else -number
 
 
-@STOPS
 @pytest.mark.fault("H1")
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "none"])
+@pytest.mark.parametrize(("method", "number"), [*CASES, ("none", signal.SIGTERM), ("none", signal.SIGINT)])
 def test_a_signal_to_the_group_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals, method: str) -> None:
     with group(tmp_path, Options(**SLOW, start_method=method)) as program:
         wait_until(lambda: newest(tmp_path) and counted(tmp_path), DEADLINE)
@@ -41,9 +46,8 @@ def test_a_signal_to_the_group_takes_a_last_snapshot(tmp_path: Path, number: sig
 
 
 @STOPS
-@METHODS
 @pytest.mark.fault("H3")
-@pytest.mark.parametrize("busy", ["sleep", "loop"])
+@pytest.mark.parametrize("busy", ["sleep", "loop"] if NIGHTLY else ["loop"])
 def test_a_second_signal_to_the_group_ends_it_at_once(
     tmp_path: Path, number: signal.Signals, busy: str, method: str
 ) -> None:
@@ -72,7 +76,6 @@ def stop_twice(program: Group, number: signal.Signals) -> None:
 
 
 @STOPS
-@METHODS
 @pytest.mark.fault("H1")
 def test_a_signal_while_processes_are_started_is_a_stop(tmp_path: Path, number: signal.Signals, method: str) -> None:
     with group(tmp_path, Options(**SLOW, start_method=method), point="claimed:1:stop") as program:
@@ -87,7 +90,7 @@ def test_a_signal_while_processes_are_started_is_a_stop(tmp_path: Path, number: 
 
 
 @pytest.mark.fault("H5")
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT] if NIGHTLY else [signal.SIGHUP])
 def test_a_signal_that_nobody_handles_kills_the_group(tmp_path: Path, number: signal.Signals) -> None:
     with group(tmp_path, Options(**SLOW)) as program:
         wait_until(lambda: newest(tmp_path), DEADLINE)

@@ -13,16 +13,16 @@ from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, assert_totals, group
 from tests.multiprocess.programs.totals import Options
-from tests.multiprocess.runs import METHODS
+from tests.multiprocess.runs import A_METHOD
 from tests.processes.children import newest
 
 pytestmark = pytest.mark.slow
 
-SIZE = 500
+SIZE = 300
 SECONDS = 60.0 if NIGHTLY else 2.0
 
 
-@METHODS
+@A_METHOD
 def test_a_suspended_group_continues_without_a_restart(tmp_path: Path, method: str) -> None:
     with group(tmp_path, Options(size=SIZE, every=0.02, sleep=0.001, start_method=method)) as program:
         wait_until(lambda: newest(tmp_path), DEADLINE)

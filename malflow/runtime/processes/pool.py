@@ -24,7 +24,7 @@ _REST = 5.0
 _AT_ONCE = 0.5
 """The same after a second signal to stop."""
 
-_LAST_WORDS = 1.0
+_LAST_WORDS = 5.0
 """The seconds to wait for the end of a process that has closed its connection, to report how it ended."""
 
 _LOOK = 1.0
