@@ -126,8 +126,9 @@ class Group:
         assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.errors}"
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all processes of the session."""
-        os.killpg(self.process.pid, number)
+        """Send a signal to all processes of the session, if there are any."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def end(self, code: int = 0, seconds: float = DEADLINE) -> None:
         """Wait until the program has ended with an exit code, and left no process."""
@@ -146,8 +147,7 @@ def started(command: Sequence[str], folder: Path, **environment: str) -> Iterato
     try:
         yield made
     finally:
-        with suppress(ProcessLookupError):
-            made.send(signal.SIGKILL)
+        made.send(signal.SIGKILL)
         made.process.wait(DEADLINE)
         wait_until(lambda: not made.living(), DEADLINE)
 

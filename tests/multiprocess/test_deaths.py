@@ -65,7 +65,7 @@ class Dies:
         return int(pid), int(worker)
 
 
-@pytest.mark.fault("E21", "H6")
+@pytest.mark.fault("E21", "H6", "J1")
 @pytest.mark.parametrize(("how", "method"), CASES)
 def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, method: str) -> None:
     dies, heard = Dies(how, tmp_path), Heard()
@@ -153,6 +153,7 @@ def test_a_source_without_positions_starts_over_without_a_snapshot(tmp_path: Pat
     assert kept_states(backend, "sum") == TOTALS
 
 
+@pytest.mark.fault("J8")
 def test_a_death_is_noticed_although_a_forked_child_lives_on(tmp_path: Path) -> None:
     def hook(msg: Any, ctx: Any) -> None:
         if msg.value == SIZE // 2 and is_first(tmp_path / "forked"):

@@ -97,6 +97,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.fault("J5")
 @settings(max_examples=max(10, settings().max_examples // 4), deadline=None)
 @example(  # a change is only in the snapshot that fails
     steps=[("ticks", 6), ("snapshot", 0), ("ticks", 1), ("failing", 0), ("ticks", 1), ("snapshot", 0)], growth=100.0
@@ -179,6 +180,7 @@ class Alone:
         """Delete nothing."""
 
 
+@pytest.mark.fault("J6")
 def test_a_store_of_which_each_process_has_its_own_is_refused() -> None:
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(10)))

@@ -43,7 +43,9 @@ def wait_for_snapshot(folder: Path, before: int) -> None:
 
 @pytest.mark.fault("A3", "A5", "A7")
 @A_METHOD
-@pytest.mark.parametrize(("point", "victim"), product(EACH, [0, 1]) if NIGHTLY else zip(SHORT, [0, 1, 0], strict=True))
+@pytest.mark.parametrize(
+    ("point", "victim"), list(product(EACH, [0, 1])) if NIGHTLY else list(zip(SHORT, [0, 1, 0], strict=True))
+)
 def test_a_worker_killed_at_each_point_restarts_the_run(tmp_path: Path, point: str, victim: int, method: str) -> None:
     with group(tmp_path, Options(start_method=method), point=f"{point}:3:stop") as program:
         program.wait_for_stop()

@@ -36,6 +36,7 @@ print("ends", flush=True)
 """
 
 
+@pytest.mark.fault("J2")
 @pytest.mark.parametrize(
     ("busy", "method"),
     list(product(["loop", "sleep", "compute"], BOTH))

@@ -113,6 +113,7 @@ def test_readers_without_positions_move_to_other_processes(workers: int, tmp_pat
     assert len(sink) == 4 * RECORDS
 
 
+@pytest.mark.fault("J7")
 def test_a_rescale_that_a_reader_can_not_follow_is_refused(tmp_path: Path, pids: Log) -> None:
     sink: VecSink[Any, Any, Any] = VecSink()
     go, heard = tmp_path / "go", []

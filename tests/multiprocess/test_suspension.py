@@ -22,6 +22,7 @@ SIZE = 300
 SECONDS = 60.0 if NIGHTLY else 2.0
 
 
+@pytest.mark.fault("J3")
 @A_METHOD
 def test_a_suspended_group_continues_without_a_restart(tmp_path: Path, method: str) -> None:
     with group(tmp_path, Options(size=SIZE, every=0.02, sleep=0.001, start_method=method)) as program:
