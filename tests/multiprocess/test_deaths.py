@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from malflow import RestartPolicy, RunFailed, SnapshotError
+from malflow import RestartPolicy, RunFailed, SnapshotError, StreamProvider
 from malflow.events import Restarted, RunFinished, RunStarted
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
-from tests.kit.backends import kept_states
+from malflow.testing import ScriptedSource
+from tests.kit.backends import at_once, kept_states
 from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE
-from tests.multiprocess.runs import BOTH, Heard, is_first, processes, scripted, summed
+from tests.multiprocess.runs import BOTH, Heard, add, is_first, processes, scripted, summed
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ class Dies:
 @pytest.mark.parametrize(("how", "method"), CASES)
 def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, method: str) -> None:
     dies, heard = Dies(how, tmp_path), Heard()
-    backend = FsspecBackend(str(tmp_path / "state"))
+    backend = at_once(tmp_path / "state")
     policy = RestartPolicy(backoff=SOON)
     build = summed(scripted(range(SIZE)), dies, VecSink())
     runtime = processes(build, backend, TICK, start_method=method, restart=policy, listeners=[heard])
@@ -93,14 +93,39 @@ def test_a_run_without_a_persistence_ends_and_names_the_process(tmp_path: Path, 
     with pytest.raises(RunFailed) as raised:
         processes(build, parallelism=3, start_method=method, listeners=[heard]).execute()
     pid, worker = dies.died
-    workers = "workers 0 to 1" if worker < 2 else "worker 2"
+    workers = "workers 0 and 1" if worker < 2 else "worker 2"
     assert str(raised.value).startswith(f"worker process {pid}, which ran {workers} of 3, {DEATHS[how]}")
     assert heard.of(Restarted) == []
     assert heard.of(RunFinished)[0].error is raised.value
 
 
+@pytest.mark.fault("E21")
+@pytest.mark.parametrize(
+    "victim",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="the first process without a reply is blamed")),
+    ],
+)
+def test_a_process_that_dies_while_others_wait_for_it_is_named(tmp_path: Path, victim: int) -> None:
+    def die(_msg: Any, ctx: Any) -> None:
+        if ctx.worker_id == victim:
+            (tmp_path / "died").write_text(str(os.getpid()))
+            os._exit(3)
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource({"a": [1], "b": [2]})).inspect("die", die)
+        numbers.key_distribute("key", lambda msg: msg.value).stateful_map("sum", add, int)
+
+    for _ in range(5):
+        with pytest.raises(RunFailed) as raised:
+            processes(build).execute()
+        pid = (tmp_path / "died").read_text()
+        assert str(raised.value) == f"worker process {pid}, which ran worker {victim} of 2, has exited with code 3"
+
+
 def test_a_policy_without_restarts_ends_the_run(tmp_path: Path) -> None:
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     build = summed(scripted(range(SIZE)), Dies("SIGKILL", tmp_path), VecSink())
     with pytest.raises(RunFailed, match="was killed by SIGKILL"):
         processes(build, backend, TICK, restart=RestartPolicy(0), listeners=[heard]).execute()
@@ -110,7 +135,7 @@ def test_a_policy_without_restarts_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_at_each_start_exhausts_the_policy(tmp_path: Path) -> None:
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     build = summed(scripted(range(SIZE)), Dies("SIGKILL", tmp_path, at=0, times=9), VecSink())
     with pytest.raises(RunFailed, match="was killed by SIGKILL"):
         processes(build, backend, restart=RestartPolicy(2, SOON), listeners=[heard]).execute()
@@ -119,7 +144,7 @@ def test_a_worker_that_dies_at_each_start_exhausts_the_policy(tmp_path: Path) ->
 
 
 def test_a_snapshot_between_two_deaths_renews_the_restarts(tmp_path: Path) -> None:
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     first, second, third = (Dies("SIGKILL", tmp_path, at) for at in (9, 15, 21))
     for nth, dies in enumerate((first, second, third)):
         dies.folder = tmp_path / f"marks-{nth}"
@@ -136,17 +161,17 @@ def test_a_snapshot_between_two_deaths_renews_the_restarts(tmp_path: Path) -> No
 
 
 def test_a_source_without_positions_is_not_read_twice(tmp_path: Path) -> None:
-    heard, numbers = Heard(), range(20_000)
+    heard, numbers = Heard(), range(100_000)
     dies = Dies("SIGKILL", tmp_path, at=len(numbers) - 1)
     build = summed(SingleIteratorSource(numbers), dies, VecSink())
     policy = RestartPolicy(backoff=SOON)
     with pytest.raises(SnapshotError, match="source 'numbers' has no positions, so the run can't be restarted"):
-        processes(build, FsspecBackend(str(tmp_path / "state")), TICK, restart=policy, listeners=[heard]).execute()
+        processes(build, at_once(tmp_path / "state"), TICK, restart=policy, listeners=[heard]).execute()
     assert DEATHS["SIGKILL"] in str(heard.of(RunFinished)[0].error)
 
 
 def test_a_source_without_positions_starts_over_without_a_snapshot(tmp_path: Path) -> None:
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     build = summed(SingleIteratorSource(range(SIZE)), Dies("SIGKILL", tmp_path), VecSink())
     processes(build, backend, restart=RestartPolicy(backoff=SOON), listeners=[heard]).execute()
     assert [event.restarts for event in heard.of(Restarted)] == [1]
@@ -164,7 +189,7 @@ def test_a_death_is_noticed_although_a_forked_child_lives_on(tmp_path: Path) -> 
             (tmp_path / "child").write_text(str(child))
             os.kill(os.getpid(), signal.SIGKILL)
 
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     runtime = processes(
         summed(scripted(range(SIZE)), hook, VecSink()),
         backend,
@@ -215,7 +240,7 @@ def test_a_worker_that_dies_while_it_hands_over_its_state(tmp_path: Path) -> Non
         keyed = keyed.key_distribute("key", lambda msg: msg.value % 3).inspect("hook", hook)
         keyed.stateful_map("sum", add_fragile, int).sink("out", VecSink())
 
-    backend, heard = FsspecBackend(str(tmp_path / "state")), Heard()
+    backend, heard = at_once(tmp_path / "state"), Heard()
     runtime = processes(build, backend, restart=RestartPolicy(backoff=SOON), listeners=[heard])
     handle = runtime.start()
     wait_until((tmp_path / "waits").exists, DEADLINE)

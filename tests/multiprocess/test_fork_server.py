@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.multiprocess.groups import ROOT, started
-from tests.multiprocess.runs import run_map
+from tests.multiprocess.runs import METHODS, run_map
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,25 @@ def test_a_large_environment_reaches_worker_processes(monkeypatch: pytest.Monkey
     for number in range(4):
         monkeypatch.setenv(f"LARGE_{number}", "x" * 100_000)
     assert run_map(lambda number: len(os.environ[f"LARGE_{number}"]), range(4)) == [100_000] * 4
+
+
+MANY_FILES = """
+import os, resource, sys
+from tests.multiprocess.runs import run_map
+
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+print(run_map(lambda value: value + 1, [1], start_method=sys.argv[1]))
+"""
+
+
+@METHODS
+@pytest.mark.xfail(strict=True, reason="select() takes no file descriptor above 1023")
+def test_a_program_with_many_open_files_can_run(tmp_path: Path, method: str) -> None:
+    with started([sys.executable, "-c", MANY_FILES, method], tmp_path, PYTHONPATH=str(ROOT)) as program:
+        program.end()
+        assert (program.said, program.errors) == (["[2]"], "")
 
 
 def test_processes_have_the_environment_and_folder_of_their_run(

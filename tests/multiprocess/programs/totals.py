@@ -90,6 +90,13 @@ def leak() -> None:
     say(f"has {len(held)} MB")
 
 
+def fork() -> None:
+    """Fork a child that lives on for an hour."""
+    if not os.fork():
+        time.sleep(3600)
+        os._exit(0)
+
+
 DEEDS: Mapping[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "loop": loop,
@@ -97,6 +104,7 @@ DEEDS: Mapping[str, Callable[[], None]] = {
     "sleep": sleep,
     "talk": talk,
     "leak": leak,
+    "fork": fork,
 }
 
 
