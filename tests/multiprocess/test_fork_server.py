@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.multiprocess.groups import ROOT, started
-from tests.multiprocess.runs import METHODS, run_map
+from tests.multiprocess.runs import BOTH, METHODS, run_map
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +97,15 @@ def test_runs_in_several_threads_share_the_server() -> None:
     assert sorted(found) == [list(range(at + 1, at + 101)) for at in range(4)]
 
 
-def test_handlers_of_signals_are_those_of_python_in_programs_of_users() -> None:
-    def ignored(_value: int) -> str:
+def test_signals_are_those_of_python_in_programs_of_users() -> None:
+    def asked(_value: int) -> str:
         import subprocess  # noqa: PLC0415 - in the worker process
 
-        program = "import signal; print([signal.getsignal(it) for it in (signal.SIGTERM, signal.SIGCHLD)])"
+        program = (
+            "import signal; print([signal.getsignal(it).name for it in (signal.SIGTERM, signal.SIGCHLD)], "
+            "signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+        )
         return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
-    default = f"[{signal.SIG_DFL!r}, {signal.SIG_DFL!r}]"
-    for method in ("forkserver", "spawn"):
-        assert run_map(ignored, start_method=method) == [f"{default}\n"]
+    for method in BOTH:
+        assert run_map(asked, start_method=method) == ["['SIG_DFL', 'SIG_DFL'] set()\n"]

@@ -91,7 +91,7 @@ def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, vict
 def test_a_death_while_it_writes_is_noticed_although_a_child_lives(tmp_path: Path) -> None:
     options = Options(at=5, do="fork", start_method="spawn", worker_point="data-written:4")
     with group(tmp_path, options) as program:
-        assert program.process.wait(8) == 0, program.errors
+        assert program.process.wait(15) == 0, program.errors
         assert program.said[-1].startswith("ended ")
     assert_totals(tmp_path)
 
