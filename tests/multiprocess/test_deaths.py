@@ -100,13 +100,7 @@ def test_a_run_without_a_persistence_ends_and_names_the_process(tmp_path: Path, 
 
 
 @pytest.mark.fault("E21")
-@pytest.mark.parametrize(
-    "victim",
-    [
-        0,
-        pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="the first process without a reply is blamed")),
-    ],
-)
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_dies_while_others_wait_for_it_is_named(tmp_path: Path, victim: int) -> None:
     def die(_msg: Any, ctx: Any) -> None:
         if ctx.worker_id == victim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -148,6 +149,37 @@ def summed(feed: Feed, until: int) -> Counter[int]:
     for record in feed.records[:until]:
         total[record.value % KEYS] += record.value
     return total
+
+
+class SlowStore(BrittleStore):
+    """A store in which data files take their time."""
+
+    def put_new(self, key: str, data: bytes) -> None:
+        """Create an object."""
+        if key.startswith("d/"):
+            time.sleep(0.3)
+        super().put_new(key, data)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_rescale_waits_for_the_snapshot_that_is_being_written(workers: int, tmp_path: Path) -> None:
+    feed = Feed({"numbers": {part: records(part, range(at, RECORDS, 3)) for at, part in enumerate("abc")}})
+    backend = FsspecBackend(store=SlowStore(tmp_path), allow_unsigned_pickle=True)
+    with closing(SharedCount()) as feed.count:
+        run = DrivenProcesses(program(feed), parallelism=2, persistence=backend)
+        run.resume()
+        try:
+            for _ in range(12):
+                feed.allowed += 1
+                run.tick()
+            snapshot = run.snapshots.take()
+            run.rescale(workers)
+            assert snapshot is not None
+            snapshot.result()
+            assert kept_states(backend, "sum") == summed(feed, 12)
+            assert fsck(backend).problems == ()
+        finally:
+            run.close(SnapshotError("over"))
 
 
 class Alone:

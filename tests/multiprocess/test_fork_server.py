@@ -40,7 +40,6 @@ print(len(servers()), server in servers())
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a server is only found to have ended by a process of its own")
 def test_a_server_that_was_killed_between_two_runs_is_replaced(tmp_path: Path) -> None:
     with started([sys.executable, "-c", KILLED_BETWEEN], tmp_path, PYTHONPATH=str(ROOT)) as program:
         program.end()
@@ -65,7 +64,6 @@ print(run_map(lambda value: value + 1, [1], start_method=sys.argv[1]))
 
 
 @METHODS
-@pytest.mark.xfail(strict=True, reason="select() takes no file descriptor above 1023")
 def test_a_program_with_many_open_files_can_run(tmp_path: Path, method: str) -> None:
     with started([sys.executable, "-c", MANY_FILES, method], tmp_path, PYTHONPATH=str(ROOT)) as program:
         program.end()

@@ -84,7 +84,6 @@ def test_text_of_threads_is_complete(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.xfail(strict=True, reason="what the pipe does not take at once waits in the process that dies")
 def test_lines_before_a_process_ends_are_not_lost(capsys: pytest.CaptureFixture[str], count: int) -> None:
     def act(_value: int) -> None:
         for number in range(100):
@@ -102,7 +101,6 @@ def test_lines_before_a_process_ends_are_not_lost(capsys: pytest.CaptureFixture[
     assert lines == [*map(str, range(100)), "x" * LONG]
 
 
-@pytest.mark.xfail(strict=True, reason="flush() keeps a line without an end")
 def test_flushed_text_before_a_process_ends_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
     def act(_value: int) -> None:
         print("last words", end="", flush=True)
@@ -343,7 +341,6 @@ def test_warnings_are_logged_if_the_program_captures_them(caplog: pytest.LogCapt
         pytest.param(lambda: Holding("hello"), id="cannot_be_pickled"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="warnings are pickled as they are")
 def test_a_warning_that_cannot_travel_is_shown_as_text(warning: Callable[[], Warning]) -> None:
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
@@ -383,7 +380,6 @@ def test_an_option_of_python_about_warnings_applies_in_workers(tmp_path: Path, m
         assert mild.errors == ""
 
 
-@pytest.mark.xfail(strict=True, reason="the server and its socket are left to the end of the interpreter")
 def test_a_program_that_shows_all_warnings_ends_without_one(tmp_path: Path) -> None:
     program = STRICT.replace("METHOD", "forkserver").replace('warnings.warn("it is odd")', "pass")
     with started([sys.executable, "-X", "dev", "-c", program], tmp_path, PYTHONPATH=str(ROOT)) as made:

@@ -24,17 +24,15 @@ TOTALS = {
     "one_worker": {"0": PARTS * MANY * 1_000},
     "all_to_all": {str(key): PARTS * len(range(key, MANY, 43)) * 1_000 for key in range(43)},
 }
-STUCK = pytest.mark.xfail(strict=True, reason="a process that has received all records no longer sends its own")
-BROKEN = ("large_records", "flood")
 
 
 @pytest.mark.fault("J4")
 @pytest.mark.parametrize("method", ["forkserver", "spawn"] if NIGHTLY else ["forkserver"])
-@pytest.mark.parametrize("name", [pytest.param(it, marks=STUCK if it in BROKEN else ()) for it in TOTALS])
+@pytest.mark.parametrize("name", TOTALS)
 def test_no_process_waits_for_one_that_waits_for_it(tmp_path: Path, name: str, method: str) -> None:
     command = [sys.executable, "-W", "error", "-m", "tests.multiprocess.programs.floods", name, method]
     with started(command, tmp_path) as program:
-        program.end(seconds=8 if name in BROKEN else 5 * DEADLINE if NIGHTLY else DEADLINE)
+        program.end(seconds=5 * DEADLINE if NIGHTLY else DEADLINE)
         *printed, totals, workers = program.said
     assert json.loads(totals) == TOTALS[name]
     assert workers == str(3 if name == "large_states" else PARTS)

@@ -85,9 +85,6 @@ def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, vict
 
 
 @pytest.mark.fault("A2", "A3", "H7")
-@pytest.mark.xfail(
-    strict=True, reason="a child of the dead process keeps the connection open on which it is waited for"
-)
 def test_a_death_while_it_writes_is_noticed_although_a_child_lives(tmp_path: Path) -> None:
     options = Options(at=5, do="fork", start_method="spawn", worker_point="data-written:4")
     with group(tmp_path, options) as program:

@@ -253,7 +253,6 @@ def test_a_record_that_another_process_cannot_read_is_named(place: str) -> None:
         processes(build).execute()
 
 
-@pytest.mark.xfail(strict=True, reason="the coordinator unpickles the states of all workers as they are")
 def test_a_state_that_another_process_cannot_read_is_named() -> None:
     def build(provider: StreamProvider) -> None:
         keyed = provider.new_stream().source("numbers", scripted(range(4))).key_distribute("key", lambda msg: msg.value)

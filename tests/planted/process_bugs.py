@@ -19,6 +19,14 @@ _CONFIRMATIONS = "tests/conformance/test_confirmations.py"
 
 PROCESS_BUGS = [
     Bug(
+        "a rescale takes away what a snapshot has yet to write",
+        "two users of one list",
+        "runtime/processes/host.py",
+        "                self._written.exception()",
+        "                pass",
+        (_FAILED,),
+    ),
+    Bug(
         "all records for a process go to its first worker",
         "a process is taken for a worker",
         "runtime/processes/exchange.py",

@@ -28,6 +28,9 @@ from malflow.snapshot.writer import SnapshotSession
 
 __all__ = ["ProcessCaptures"]
 
+_LOOK = 0.5
+"""The seconds after which a process that has not answered is looked at."""
+
 
 class ProcessCaptures:
     """Captures the changes of all processes, and commits them in one snapshot.
@@ -101,6 +104,14 @@ class ProcessCaptures:
         return self._can_travel
 
 
+def _answer_of(process: StartedProcess) -> bytes:
+    """Wait for the answer of a process, and look at the process itself: a child of it may hold the connection."""
+    while not process.files.poll(_LOOK):
+        if process.wait(0.0) and not process.files.poll():
+            raise EOFError
+    return process.files.recv_bytes()
+
+
 def _written(processes: Sequence[StartedProcess], command: WriteFiles) -> list[FileEntry]:
     """Order all processes to write their data files, and wait for them.
 
@@ -113,7 +124,7 @@ def _written(processes: Sequence[StartedProcess], command: WriteFiles) -> list[F
     try:
         for it in processes:
             it.files.send_bytes(frame)
-        answers += [pickle.loads(it.files.recv_bytes()) for it in processes]  # noqa: S301 - of this run
+        answers += [pickle.loads(_answer_of(it)) for it in processes]  # noqa: S301 - of this run
     except (EOFError, OSError) as error:
         raise RunFailed("a worker process ended while it wrote a snapshot") from error
     for answer in answers:

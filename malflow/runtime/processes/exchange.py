@@ -37,7 +37,8 @@ class TickAborted(Exception):
 class PeerExchange:
     """Exchanges the output of a stage with all other processes.
 
-    Every process sends one frame to each other one after each stage, even without records, and waits for theirs. A
+    Every process sends one frame to each other one after each stage, even without records, and waits for theirs, and
+    until its own have left: nothing sends them while the next stage runs, or the coordinator is waited for. A
     process that is ahead may have sent the frame of the next stage as well; frames stay in order.
 
     Args:
@@ -94,7 +95,7 @@ class PeerExchange:
     def _has_all(self) -> bool:
         if self._control.arrived or not self._control.is_open:
             return True
-        return all(link.arrived or not link.is_open for link in self._peers.values())
+        return all((link.arrived and not link.is_sending) or not link.is_open for link in self._peers.values())
 
     def _parcel(self, names: Mapping[int, str], sent: Sent, process: int) -> _Parcel:
         """Pack the records for the workers of another process."""

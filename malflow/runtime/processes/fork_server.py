@@ -6,9 +6,9 @@ process, and ends with it. It tells how the processes have ended, since they are
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import select
 import selectors
 import signal
 import socket
@@ -33,6 +33,8 @@ from malflow.runtime.processes.fork_server import serve
 serve(end)
 """
 
+_GONE: Final = "the server that forks worker processes has ended"
+
 _HEAD: Final = Struct("<I")
 """The head of a message: the number of its bytes."""
 
@@ -41,6 +43,10 @@ _DESCRIPTORS: Final = 3
 
 
 # In the process that started the run
+
+
+class ServerIsGone(BrokenPipeError):
+    """The server has ended."""
 
 
 def fork(descriptors: Sequence[int], peers: int) -> ForkedProcess:
@@ -70,10 +76,12 @@ class _Servers:
 
     def launch(self, descriptors: Sequence[int], peers: int) -> ForkedProcess:
         with self._lock:
-            if self._server is None or self._server.is_gone:
-                self._server = ForkServer()
             server = self._server
-        return ForkedProcess(server, server.launch(descriptors, peers))
+            if server is not None:
+                with suppress(ServerIsGone):
+                    return ForkedProcess(server, server.launch(descriptors, peers))
+            server = self._server = ForkServer()
+            return ForkedProcess(server, server.launch(descriptors, peers))
 
 
 class ForkServer:
@@ -85,6 +93,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.is_gone = False
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
         self._launched: list[int] = []
@@ -96,6 +105,7 @@ class ForkServer:
                 self._process = subprocess.Popen(  # noqa: S603 - our own program
                     [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
                 )
+        atexit.register(self.close)
 
     def launch(self, descriptors: Sequence[int], peers: int) -> int:
         """Fork a process; return its id.
@@ -110,10 +120,14 @@ class ForkServer:
             "peers": peers,
         }
         with self._lock:
-            _send(self._socket, request, descriptors)
+            try:
+                _send(self._socket, request, descriptors)
+            except OSError as error:
+                self._note_end()
+                raise ServerIsGone(_GONE) from error
             while not self._launched:
                 if not self._take(None):
-                    raise BrokenPipeError("the server that forks worker processes has ended")
+                    raise ServerIsGone(_GONE)
             return self._launched.pop()
 
     def ended(self, pid: int, seconds: float | None) -> int | None:
@@ -122,19 +136,18 @@ class ForkServer:
             while pid not in self._ended and not self.is_gone:
                 if not self._take(seconds):
                     break
-            if self.is_gone:
-                self._ended.setdefault(pid, -signal.SIGKILL)
-            return self._ended.get(pid)
+            code = self._ended.pop(pid, None)
+            return -signal.SIGKILL if code is None and self.is_gone else code
 
     def _take(self, seconds: float | None) -> bool:
         """Receive one message; return whether there was one within some seconds."""
-        if not select.select([self._socket], (), (), seconds)[0]:
-            return False
+        with selectors.DefaultSelector() as selector:  # unlike select(), for any file descriptor
+            selector.register(self._socket, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return False
         message = _received(self._socket)
         if message is None:
-            self.is_gone = True
-            self._process.wait()
-            self._socket.close()
+            self._note_end()
             return False
         told, _ = message
         if "launched" in told:
@@ -142,6 +155,16 @@ class ForkServer:
         else:
             self._ended[told["ended"]] = told["code"]
         return True
+
+    def _note_end(self) -> None:
+        self.is_gone = True
+        self._socket.close()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the server, with this process."""
+        if os.getpid() == self._owner and not self.is_gone:
+            self._note_end()
 
 
 class ForkedProcess:
@@ -192,7 +215,11 @@ def serve(end: int) -> None:
     """
     from malflow.runtime.processes import worker_process  # noqa: PLC0415 - what the processes need
 
-    requests = socket.socket(fileno=end)
+    with socket.socket(fileno=end) as requests:
+        _serve(requests, worker_process.main)
+
+
+def _serve(requests: socket.socket, main: Any) -> None:
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
@@ -211,7 +238,7 @@ def serve(end: int) -> None:
                     told, descriptors = request
                     pid = os.fork()
                     if pid == 0:
-                        _become(worker_process.main, told, descriptors, [requests.fileno(), woken, waker])
+                        _become(main, told, descriptors, [requests.fileno(), woken, waker])
                     for descriptor in descriptors:
                         os.close(descriptor)
                     _send(requests, {"launched": pid})

@@ -49,6 +49,8 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
         warnings.filters[:] = pickle.loads(setup.filters)  # type: ignore[index] # noqa: S301 - of this run
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        if not (_is_picklable(message) and _is_picklable(category)):
+            message, category = str(message), next(filter(_is_picklable, category.__mro__))
         send(Warned(message, category, filename, lineno))
 
     warnings.showwarning = show  # type: ignore[assignment] # it takes all that Python passes
@@ -99,6 +101,7 @@ class _Printer(io.TextIOBase):
         self._send = send
         self._workers = workers
         self._line = ""
+        self._has_begun = False
 
     @property
     def buffer(self) -> io.RawIOBase:
@@ -112,16 +115,24 @@ class _Printer(io.TextIOBase):
         lines = (self._line + text).split("\n")
         self._line = lines.pop()
         if lines:
-            mark = f"[worker {self._workers()}] "
-            self._send(Printed(self._stream, "".join(f"{mark}{line}\n" for line in lines)))
+            self._send(Printed(self._stream, "".join(f"{self._mark()}{line}\n" for line in lines)))
         return len(text)
 
+    def _mark(self) -> str:
+        """Return the prefix of a line; it is empty if the beginning of the line was sent."""
+        has_begun, self._has_begun = self._has_begun, False
+        return "" if has_begun else f"[worker {self._workers()}] "
+
     def flush(self) -> None:
-        """Keep an unfinished line: it is sent with its end, or when the process ends."""
+        """Send the beginning of an unfinished line."""
+        if self._line:
+            line, self._line = self._line, ""
+            self._send(Printed(self._stream, self._mark() + line))
+            self._has_begun = True
 
     def finish(self) -> None:
         """Send an unfinished line."""
-        if self._line:
+        if self._line or self._has_begun:
             self.write("\n")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,7 @@ from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import loaded_error
+from malflow.runtime.transport.pickled_states import loaded_state
 from malflow.runtime.transport.pickling import dumps
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program
 from malflow.runtime.transport.script_classes import pickled_classes
@@ -87,6 +89,7 @@ class ProcessesHost:
         self._debug = options.debug
         self._pool: Pool | None = None
         self._tick = 0
+        self._written: Future[int] | None = None
         self._captures = ProcessCaptures(program, sinks, is_in_memory=options.keeps_in_memory)
         self._held: Workers | None = self._made(options.workers, None)
         self._note(self._held)
@@ -219,7 +222,8 @@ class ProcessesHost:
     ) -> Future[int] | None:
         """Serialise the changes in the processes, which write them in the background."""
         del alone
-        return self._captures.write(session, self._running, tick, self.parallelism, sinks, full=full)
+        self._written = self._captures.write(session, self._running, tick, self.parallelism, sinks, full=full)
+        return self._written
 
     def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
         """Confirm the positions in a snapshot to the readers, unless they were confirmed before."""
@@ -239,6 +243,9 @@ class ProcessesHost:
 
     def rescale(self, parallelism: int) -> None:
         """Gather the states of all workers, and hand them over to another number of workers."""
+        if self._written is not None:
+            with suppress(CancelledError):
+                self._written.exception()  # it is written by the processes that may end now
         workers = self._gathered()
         workers.rescale(parallelism)
         self._hand_over(workers)
@@ -251,7 +258,7 @@ class ProcessesHost:
         for it in gathered:
             finished |= it.finished
             for (worker, name), data in it.states.items():
-                states.setdefault(worker, {})[name] = pickle.loads(data)  # noqa: S301 - of this run
+                states.setdefault(worker, {})[name] = loaded_state(name, data)
         workers = self._made(self.parallelism, self.listed)
         workers.begin(self._discovered, states, {}, finished)
         return workers

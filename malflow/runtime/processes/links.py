@@ -85,6 +85,14 @@ class Link:
                 else:
                     self._leaving[0] = self._leaving[0][sent:]
 
+    def flush(self) -> None:
+        """Wait until all frames have left, while nothing is received."""
+        with selectors.PollSelector() as selector:
+            selector.register(self, selectors.EVENT_WRITE)
+            while self.is_sending:
+                selector.select()
+                self.push()
+
     def pull(self) -> None:
         """Receive what has arrived, at most one frame."""
         while self.is_open:

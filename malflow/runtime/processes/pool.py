@@ -24,6 +24,9 @@ _REST = 5.0
 _AT_ONCE = 0.5
 """The same after a second signal to stop."""
 
+_TURN = 0.02
+"""How often to look whether a process that has closed its workers has ended."""
+
 _LAST_WORDS = 5.0
 """The seconds to wait for the end of a process that has closed its connection, to report how it ended."""
 
@@ -85,6 +88,7 @@ class Pool:
         while not wait_for(links, lambda: self._has_all(expected, in_tick=in_tick), _LOOK):
             for it in self.processes:
                 if it.wait(0.0):
+                    wait_for([it.link], lambda link=it.link: not link.is_open, _TURN)  # type: ignore[misc] # as it says
                     it.link.close()  # a child that user code has forked may hold the other end
         self._raise_first(expected.values())
         return [reply.answer for reply in expected.values() if isinstance(reply, Done)]
@@ -109,7 +113,7 @@ class Pool:
             if isinstance(reply, PeerLost):
                 raise self._lost(self.processes[reply.process])
         for process, reply in zip(self.processes, found, strict=True):
-            if reply is None:
+            if reply is None and not process.link.is_open:  # others may still work
                 raise self._lost(process)
 
     def _lost(self, process: StartedProcess) -> RunFailed:
@@ -153,8 +157,15 @@ class Pool:
             return bool(closed) or not process.link.is_open
 
         links = [it.link for it in self.processes]
-        if wait_for(links, has_ended, seconds):
-            wait_for([process.link], lambda: has_ended() and not process.link.is_open, _REST)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not wait_for(links, has_ended, _TURN):
+            if process.wait(0.0) or (deadline is not None and time.monotonic() > deadline):
+                break  # a child that user code has forked may hold the other end
+        if closed or not process.link.is_open:
+            deadline = time.monotonic() + _REST
+            while not wait_for([process.link], lambda: has_ended() and not process.link.is_open, _TURN):
+                if process.wait(0.0) or time.monotonic() > deadline:
+                    break  # as above
             process.wait(_REST)
         return closed[0].errors if closed else ()
 

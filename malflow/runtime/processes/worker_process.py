@@ -6,7 +6,7 @@ import fcntl
 import gc
 import os
 import pickle
-import select
+import selectors
 import signal
 import socket
 import threading
@@ -100,10 +100,10 @@ def _end_with(life: int) -> None:
             fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
 
     def watch() -> None:
-        while os.getppid() == parent:
-            ready, _, _ = select.select([life], (), (), _WATCH_SECONDS)
-            if ready:
-                break
+        with selectors.DefaultSelector() as selector:  # unlike select(), for any file descriptor
+            selector.register(life, selectors.EVENT_READ)
+            while os.getppid() == parent and not selector.select(_WATCH_SECONDS):
+                pass
         os._exit(1)
 
     threading.Thread(target=watch, name="malflow-watch", daemon=True).start()
@@ -184,6 +184,8 @@ class WorkerProcess:
 
     def _tell(self, message: object) -> None:
         self._control.send(dumps(message))
+        if threading.current_thread() is threading.main_thread():  # in a command: the coordinator reads
+            self._control.flush()
 
     def _is_over(self, frame: bytearray) -> bool:
         """Execute a command and reply; return whether it was the last one."""

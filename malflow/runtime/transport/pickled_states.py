@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from malflow.errors import MalflowError, RunFailed, error_text
-from malflow.runtime.transport.pickling import NotPicklable, dumps
+from malflow.runtime.transport.pickling import NotPicklable, dumps, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
 
-__all__ = ["dumps_state", "not_picklable"]
+__all__ = ["dumps_state", "loaded_state", "not_picklable"]
 
 
 def dumps_state(name: str, state: Mapping[Any, Any]) -> bytes:
@@ -25,6 +25,16 @@ def dumps_state(name: str, state: Mapping[Any, Any]) -> bytes:
         return dumps(dict(state))
     except BaseException as error:  # classes of the user may raise any
         raise not_picklable({name: Delta(state, whole=True)}, error) from error
+
+
+def loaded_state(name: str, data: bytes) -> dict[Any, Any]:
+    """Unpickle the state of an operator on one worker.
+
+    Raises:
+        NotPicklable: naming the key and its state that can't be unpickled.
+    """
+    state: dict[Any, Any] = load_states(data, lambda states: {name: states})
+    return state
 
 
 def not_picklable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
