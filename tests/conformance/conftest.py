@@ -21,9 +21,12 @@ from tests.kit.log import Log
 from tests.kit.threads_host import ThreadsRuntime
 
 SPARK = pytest.mark.spark
+PROCESSES = pytest.mark.slow
 
 
-@pytest.fixture(params=["single_thread", "threads", "processes", pytest.param("spark", marks=SPARK)])
+@pytest.fixture(
+    params=["single_thread", "threads", pytest.param("processes", marks=PROCESSES), pytest.param("spark", marks=SPARK)]
+)
 def runtime(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker."""
     return _runtime(request, request.param, 1)
@@ -34,7 +37,7 @@ def runtime(request: pytest.FixtureRequest) -> Any:
         ("single_thread", 1),
         ("single_thread", 3),
         ("threads", 2),
-        ("processes", 2),
+        pytest.param(("processes", 2), marks=PROCESSES),
         pytest.param(("spark", 2), marks=SPARK),
     ],
     ids=[
