@@ -37,12 +37,17 @@ def test_going_back_over_a_dropped_operator_is_no_difference(workers: int) -> No
     machine.teardown()
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [Fault("error_after", "delete", "data"), Fault("error_before", "delete", "manifest")],
+    ids=["data", "manifest"],
+)
 @given(growth=strategies.sampled_from([0.1, 1.0]))
-def test_failed_deletions_are_made_up_for(growth: float) -> None:
+def test_failed_deletions_are_made_up_for(growth: float, fault: Fault) -> None:
     machine = RecoveryMachine()
     machine.begin(retain=1, growth=growth, fed=12, fault=None)
     for _ in range(6):
-        machine.failing_snapshot(ticks=1, fault=Fault("error_after", "delete", "data"))
+        machine.failing_snapshot(ticks=1, fault=fault)
         machine.holds()
     machine.teardown()
 
