@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from malflow.connectors.codecs.contract import Decoder, Encoder
+from malflow.connectors.json_values import json_value, json_values
 from malflow.connectors.options import require_encoding, require_function
 
 __all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDecoder", "TextEncoder"]
 
-_json = json.JSONDecoder()
-_scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
-_SPACE = " \t\n\r"
 _NOT_JSON = "pass encode=JsonEncoder(default=str), of malflow.connectors.codecs, or a formatter= that returns JSON"
 
 
@@ -101,27 +99,11 @@ class JsonDecoder(Decoder[Any]):
 
     def decode(self, raw: bytes) -> Any:
         """Return the value."""
-        text = raw.decode()
-        try:
-            value, end = _scan(text, 0)
-        except StopIteration:
-            return _json.decode(text)  # handles leading white space, or raises with the position
-        if end != len(text) and text[end:].strip(_SPACE):
-            return _json.decode(text)
-        return value
+        return json_value(raw.decode())
 
     def decode_column(self, raws: Sequence[bytes]) -> list[Any]:
         """Return the values."""
-        values = []
-        scan = _scan
-        for raw in raws:
-            text = raw.decode()
-            try:
-                value, end = scan(text, 0)
-            except StopIteration:
-                value, end = _json.decode(text), len(text)
-            values.append(value if end == len(text) else _json.decode(text))
-        return values
+        return json_values([raw.decode() for raw in raws])
 
 
 class JsonEncoder(Encoder[Any]):

@@ -13,11 +13,11 @@ from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import FieldError, RecordTypes, Types
+from malflow.connectors.json_values import json_value, json_values
 
 __all__ = ["JsonLinesSource"]
 
 _BLANK = " \t\r"
-_decode = json.JSONDecoder().decode
 _decode_exactly = json.JSONDecoder(parse_float=Decimal).decode
 
 
@@ -89,7 +89,7 @@ class _JsonParser(RecordParser[Any]):
             FieldError: if the fields do not fit the types.
             ValueError: if the line is not JSON.
         """
-        value, types = _decode(line), self._types
+        value, types = json_value(line), self._types
         if types is None:
             return value
         return types.record(value, _decode_exactly(line) if types.wants_exact else None)
@@ -97,7 +97,8 @@ class _JsonParser(RecordParser[Any]):
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
         taken = lines.lines[lines.next : lines.next + limit]
         try:
-            return list(map(_decode if self._types is None else self._record, filter(None, taken))), len(taken)
+            texts = filter(None, taken)
+            return json_values(texts) if self._types is None else list(map(self._record, texts)), len(taken)
         except (ValueError, RecursionError):
             return None
 
