@@ -24,6 +24,8 @@ class Report:
         gauges: the gauges of operators.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         polled: the number of records polled from sources.
+        largest_poll: the maximum number of records polled from one source.
+        largest: the size of the largest batch.
         live: the sources that have an unfinished part on this worker.
         emitting: the sources that emitted records on this worker.
         skipped: the time that test scripts skip.
@@ -39,6 +41,8 @@ class Report:
     gauges: Mapping[str, int] = field(default_factory=dict)
     lateness: Mapping[str, Any] = field(default_factory=dict)
     polled: int = 0
+    largest_poll: int = 0
+    largest: int = 1
     live: Sequence[str] = ()
     emitting: Sequence[str] = ()
     skipped: timedelta = timedelta(0)

@@ -17,6 +17,7 @@ from malflow.engine.discovery import discovering, with_waiting
 from malflow.engine.idle_epochs import Lifts
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
+from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.reports import Report
 from malflow.event_time.tick import Tick
@@ -34,6 +35,7 @@ class Ticks:
     Args:
         program: the program.
         parts: the parts of each source that each worker holds.
+        first_limit: the maximum number of records that a source polls on a worker in the first tick.
 
     Attributes:
         number: the number of the last tick.
@@ -46,7 +48,7 @@ class Ticks:
         unfinished: the sources with unfinished parts, and those with discovery.
     """
 
-    def __init__(self, program: Program, parts: Parts) -> None:
+    def __init__(self, program: Program, parts: Parts, *, first_limit: int = 1) -> None:
         self.number = 0
         self.clock = RunClock()
         self.polled = 0
@@ -55,6 +57,7 @@ class Ticks:
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}
         self.unfinished: tuple[str, ...] = ()
+        self._pacing = PollPacing(first_limit)
         self._program = program
         self._sources = frozenset(program.sources)
         self._discovering = frozenset(discovering(program))
@@ -127,12 +130,19 @@ class Ticks:
             lifts=self._lifts,
             final=final,
             polls=polls,
+            limit=self._pacing.limit,
             explains=explains,
             asks_held=asks_held,
         )
 
-    def end(self, tick: Tick, reports: Sequence[Report]) -> None:
-        """Add up the reports of all workers and stages, once the sinks have received the output."""
+    def end(self, tick: Tick, reports: Sequence[Report], seconds: float = 0.0) -> None:
+        """Add up the reports of all workers and stages, once the sinks have received the output.
+
+        Args:
+            tick: the tick.
+            reports: the reports.
+            seconds: the duration of the tick.
+        """
         self.number = tick.number
         gauges: Counter[str] = Counter()
         polled = 0
@@ -144,6 +154,8 @@ class Ticks:
             if it.lateness:
                 merge_lateness(self.lateness, it.lateness)
         self.gauges, self.polled = gauges, polled
+        polls, sizes = [it.largest_poll for it in reports], [it.largest for it in reports]
+        self._pacing.note(max(polls, default=0), max(sizes, default=1), seconds)
         if not tick.final:
             self._note_lags(reports)
             self._note_sources(tick, reports)

@@ -230,12 +230,13 @@ class Worker:
 
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has processed, after the operators were flushed."""
-        report = Report(self.worker_id, self.counts, self.gauges, self.lateness)
+        report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
         if not self.sources:
             return report
         report.polled = sum(source.polled for source in self.sources)
+        report.largest_poll = max(source.polled for source in self.sources)
         report.emitting = [it.context.operator_name for it in self.sources if it.polled]
         report.live = [it.context.operator_name for it in self.sources if not it.is_finished]
         report.skipped = max(source.take_skipped() for source in self.sources)

@@ -300,10 +300,6 @@ class Workers:
                 sent[channel.number] = [output[channel.number] for output in outputs]
             if exchange is not None and stage.outputs:
                 exchange(stage, sent)
-        if most := max((source.polled for source in self._sources), default=0):
-            growth = max(worker.largest for worker in self._workers) / most
-            for operator in self._operators:
-                operator.limit_batch(growth)
         for operator in self._operators:
             operator.flush()
         return [worker.report(tick) for worker in self._workers]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from malflow.records.batch import BATCH_SIZE
+
 __all__ = ["Tick"]
 
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,6 +32,7 @@ class Tick:
         lifts: epochs by operator: the generator issues the epoch on workers where its source is finished or silent.
         final: whether this is the last tick, which emits the epoch `MAX`. Its changes of state are not kept.
         polls: whether sources are polled.
+        limit: the maximum number of records that a source polls on a worker; see `malflow.engine.poll_pacing`.
         explains: whether reports include the progress of operators in event time before the tick.
         asks_held: whether the input has ended and reports include the open results of operators.
     """
@@ -45,5 +48,6 @@ class Tick:
     lifts: Mapping[str, Any] = field(default_factory=dict)
     final: bool = False
     polls: bool = True
+    limit: int = BATCH_SIZE
     explains: bool = False
     asks_held: bool = False

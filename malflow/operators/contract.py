@@ -310,9 +310,6 @@ class Operator:
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set the idleness of each input edge; called when it changes. See `malflow.engine.idle_edges.Idle`."""
 
-    def limit_batch(self, growth: float) -> None:
-        """Adapt to the ratio of the last tick's largest batch to its largest poll."""
-
     def take_counts(self) -> Mapping[str, int]:
         """Return the operator's counters since the last call: one for each name that its node declares."""
         return {}
@@ -320,9 +317,6 @@ class Operator:
     def gauges(self) -> Mapping[str, int]:
         """Return the current values of the operator's gauges: one for each name that its node declares."""
         return {}
-
-    def reset_pacing(self) -> None:
-        """Exclude the time since the last tick from pacing."""
 
     def delta(self) -> Delta:
         """Return the changes of the state since the last call."""

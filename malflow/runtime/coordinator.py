@@ -17,6 +17,7 @@ from malflow.errors import GraphError, OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
+from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.answers import Request, abandon, fail
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
@@ -73,7 +74,7 @@ class Coordinator:
         guard: RestartGuard | None = None,
         restarts: int = 0,
     ) -> None:
-        self.ticks = Ticks(program, host.parts)
+        self.ticks = Ticks(program, host.parts, first_limit=BATCH_SIZE if options.debug else 1)
         self.snapshots = RunSnapshots(
             options.persistence,
             states_of(program),
@@ -190,7 +191,7 @@ class Coordinator:
 
     def _note(self, tick: Tick, reports: Sequence[Report], seconds: float) -> None:
         ticks = self.ticks
-        ticks.end(tick, reports)
+        ticks.end(tick, reports, seconds)
         if ticks.polled:
             self._sinks.note_records()
         self._explainer.note_late()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, SingleThreadRuntime, StreamProvider
-from malflow.operators.hosting import poll_pacing as pacing
+from malflow.runtime import coordinator
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -263,8 +263,8 @@ def test_fixed_cost_of_a_tick_does_not_shrink_it(monkeypatch: pytest.MonkeyPatch
             ticks.append(len(self))
 
     sink = SlowToFlush()
-    clock = SimpleNamespace(monotonic=lambda: 0.2 * len(ticks) + 1e-6 * len(sink))
-    monkeypatch.setattr(pacing, "time", clock)
+    clock = SimpleNamespace(perf_counter=lambda: 0.2 * len(ticks) + 1e-6 * len(sink))
+    monkeypatch.setattr(coordinator, "time", clock)
     SingleThreadRuntime(
         lambda provider: provider.new_stream().source("s", SingleIteratorSource(range(30_000))).sink("out", sink)
     ).execute()

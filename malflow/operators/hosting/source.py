@@ -17,7 +17,6 @@ from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.part_operator import PartOperator
-from malflow.operators.hosting.poll_pacing import PollPacing
 from malflow.operators.hosting.reader import PickledReader, Reader
 from malflow.operators.hosting.reader_methods import Lags, lag_of
 from malflow.operators.waiting import OperatorTime
@@ -25,6 +24,9 @@ from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.sources.contract import StatefulSource, StatelessSource
 
 __all__ = ["Source"]
+
+_SMALLEST_POLL = 64
+"""The least limit of a part, unless the limit of the whole tick is lower."""
 
 _NO_TIME = timedelta(0)
 
@@ -62,7 +64,7 @@ class Source(PartOperator):
         self.in_order = bool(getattr(source.impl, "in_order", False))
         self.live_parts: tuple[Any, ...] = ()
         self.polled_parts = self.live_parts
-        self._pacing = PollPacing(BATCH_SIZE if context.debug else 1)
+        self._limit = BATCH_SIZE
         self._now = datetime.now(UTC)
         self._source = source
         self._has_positions = isinstance(source, StatefulSource)
@@ -120,8 +122,8 @@ class Source(PartOperator):
         )
 
     def begin_tick(self, tick: Tick) -> None:
-        """Set the clock of the readers that have one."""
-        self._now = tick.now
+        """Set the poll limit, and the clock of the readers that have one."""
+        self._now, self._limit = tick.now, tick.limit
         for part in self.live_parts:
             self._call(part, self._readers[part].set_clock, tick)
 
@@ -134,7 +136,6 @@ class Source(PartOperator):
             return ((Batch(None, (), (), ((0, MAX),)),),)
         polled: dict[Any, Batch] = {}
         if not self.pauses:
-            self._pacing.start_tick(self.polled)
             parts = self.live_parts[: 1 if self.in_order else None]
             polled = {part: self._poll(part, len(parts)) for part in parts}
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
@@ -147,14 +148,6 @@ class Source(PartOperator):
     def time(self) -> OperatorTime:
         """Return the last tick start with records for each unfinished part."""
         return OperatorTime(heard=[(part, self.heard.get(part)) for part in self.live_parts])
-
-    def reset_pacing(self) -> None:
-        """Exclude the time since the last tick from the poll limit's timing."""
-        self._pacing.reset()
-
-    def limit_batch(self, growth: float) -> None:
-        """Poll fewer records if operators emit many for each, so that the largest batch stays small."""
-        self._pacing.limit_batch(growth)
 
     def take_skipped(self) -> timedelta:
         """Return the time, set by readers of test scripts, by which to advance the clock of ticks."""
@@ -309,7 +302,8 @@ class Source(PartOperator):
             ) from error
 
     def _poll(self, part: Any, parts: int) -> Batch:
-        limit = max(1, min(self._pacing.part_limit(parts), self.most // parts))
+        limit = max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
+        limit = max(1, min(limit, self.most // parts))
         values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
 

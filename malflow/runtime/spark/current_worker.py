@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
+from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, LoadedProgram, name_of
@@ -47,7 +49,8 @@ class CurrentWorker:
         if held is not None and (missed := self._missed_entries(held)):
             self._catch_up(held, missed)
         else:
-            held = LiveWorker(self._made(), NEVER, NEVER)
+            pacing = PollPacing(BATCH_SIZE if self._spec.debug else 1)
+            held = LiveWorker(self._made(), NEVER, NEVER, pacing=pacing)
             self._catch_up(held, self._loaded.changelog.since(self._stage, self._number, self._last, NEVER))
         if self._spec.debug:
             held.begin_recount()

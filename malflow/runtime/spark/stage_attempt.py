@@ -13,7 +13,7 @@ from malflow.errors import MalflowError, RunFailed, release_all
 from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
-from malflow.records.batch import Batch
+from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.runtime.spark.changelog import ChangelogEntry
 from malflow.runtime.spark.current_worker import CurrentWorker
 from malflow.runtime.spark.outgoing_records import OutgoingRecords
@@ -52,7 +52,7 @@ class StageAttempt:
         self._counts: Counter[str] = Counter()
         self._lateness: dict[str, Any] = {}
         self._taken: dict[tuple[int, int], int] = {}
-        self._polling = TickPolling()
+        self._polled, self._emitting = 0, frozenset[str]()
         self._may_come = False
         self._times: Mapping[int, OperatorTime] = {}
         self._unconfirmed: Sequence[bytes] = ()
@@ -110,7 +110,7 @@ class StageAttempt:
         self._times = _times_of(worker) if self._command.explains else {}
         if self._stage == 0:
             self._confirm(live)
-            self._poll(worker, outgoing)
+            self._poll(live, outgoing)
         else:
             self._process(worker, arrived, outgoing)
         worker.flush()
@@ -134,15 +134,17 @@ class StageAttempt:
             errors = live.memory.confirm(sources, command.durable)
             self._unconfirmed = [dumps_error(error) for error in errors if isinstance(error, MalflowError)]
 
-    def _poll(self, worker: Worker, outgoing: OutgoingRecords) -> None:
+    def _poll(self, live: LiveWorker, outgoing: OutgoingRecords) -> None:
+        worker, polling = live.worker, TickPolling(live.pacing)
         self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
-        self._polling.poll(
+        polling.poll(
             worker,
             self._spec,
             self._command,
-            run=lambda: self._run(worker, {}, outgoing),
+            run=lambda limit: self._run(worker, {}, outgoing, limit),
             size=lambda: outgoing.bytes,
         )
+        self._polled, self._emitting = polling.records, frozenset(polling.emitting)
 
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may have records here, judged only by facts that all attempts share."""
@@ -167,8 +169,8 @@ class StageAttempt:
             inputs[channel][sender].append(chunk.batch(self._program.channels[channel].name))
         return inputs
 
-    def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords) -> None:
-        outputs = worker.run(inputs, self._tick)
+    def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords, limit: int = BATCH_SIZE) -> None:
+        outputs = worker.run(inputs, replace(self._tick, limit=limit))
         self._counts.update(worker.counts)
         merge_lateness(self._lateness, worker.lateness)
         outgoing.add(outputs)
@@ -208,8 +210,9 @@ class StageAttempt:
     def _report(self, worker: Worker) -> StageReport:
         report = worker.report(self._tick)
         report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts are in the row
-        report.polled = self._polling.records
-        report.emitting = sorted(self._polling.emitting)
+        report.largest, report.largest_poll = 1, 0  # of the last poll only
+        report.polled = self._polled
+        report.emitting = sorted(self._emitting)
         report.times = self._times
         if self._tick.asks_held:
             report.held = worker.held()

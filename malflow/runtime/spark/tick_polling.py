@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.worker import Worker
 from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
@@ -16,12 +17,16 @@ __all__ = ["TickPolling"]
 class TickPolling:
     """Polls while there is input, up to the limits of records, bytes and time.
 
+    Args:
+        pacing: the limit of each poll, which all ticks of the worker adjust.
+
     Attributes:
         records: the number of records polled in the tick.
         emitting: the names of the sources that emitted any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pacing: PollPacing) -> None:
+        self._pacing = pacing
         self.records = 0
         self.emitting: set[str] = set()
 
@@ -31,7 +36,7 @@ class TickPolling:
         spec: RunSpec,
         command: TickCommand,
         *,
-        run: Callable[[], None],
+        run: Callable[[int], None],
         size: Callable[[], float],
     ) -> None:
         """Poll the sources of a worker.
@@ -40,18 +45,19 @@ class TickPolling:
             worker: the worker.
             spec: has the limits of all ticks.
             command: has the limit of this tick.
-            run: polls each source once, and carries the records through the stage.
+            run: polls each source once, up to a limit, and carries the records through the stage.
             size: returns about how many bytes the tick sends by now.
         """
-        for operator in worker.operators:
-            operator.reset_pacing()
         deadline = time.monotonic() + spec.poll_seconds
         limits = [most for most in (spec.most, command.most) if most is not None]
         left = min(limits, default=None)
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
-            run()
+            began = time.monotonic()
+            run(self._pacing.limit)
+            largest_poll = max((source.polled for source in worker.sources), default=0)
+            self._pacing.note(largest_poll, worker.largest, time.monotonic() - began)
             polled = self._note(worker)
             if command.final or not polled or time.monotonic() >= deadline:
                 return
@@ -59,9 +65,6 @@ class TickPolling:
                 return
             if size() >= MOST_BYTES:
                 return
-            growth = worker.largest / max(source.polled for source in worker.sources)
-            for operator in worker.operators:
-                operator.limit_batch(growth)
 
     def _note(self, worker: Worker) -> int:
         """Count the records of a poll; return their number."""

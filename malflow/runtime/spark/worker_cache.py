@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
+from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator
@@ -54,6 +55,7 @@ class LiveWorker:
         last: the tick of the last changelog entry included in its state.
         recount: with `debug`, its state as recounted from the changelog.
         memory: the positions of its sources in the snapshots being written.
+        pacing: the number of records that its sources poll at a time.
     """
 
     worker: Worker
@@ -61,6 +63,7 @@ class LiveWorker:
     last: int
     recount: Recount | None = None
     memory: PositionMemory = field(default_factory=PositionMemory)
+    pacing: PollPacing = field(default_factory=PollPacing)
 
     def begin_recount(self) -> None:
         """Recount the state of the worker from now on."""

@@ -1,0 +1,61 @@
+"""The number of records that sources poll, chosen so that a tick takes about a tenth of a second."""
+
+from __future__ import annotations
+
+from malflow.records.batch import BATCH_SIZE
+
+__all__ = ["PollPacing"]
+
+_SHORT_TICK_SECONDS = 0.05
+_TARGET_SECONDS = 0.1
+_TRY_MORE_AFTER = 16
+_FASTEST_GROWTH = 64
+
+
+class PollPacing:
+    """The poll limit of all sources on all workers that share a tick, adjusted from tick to tick.
+
+    The limit is one for all: each waits for the slowest in every tick. With limits of their own, a worker that polled
+    less in the beginning would keep polling less, since it could not tell its time from that of the others.
+
+    Args:
+        limit: the poll limit of the first tick.
+
+    Attributes:
+        limit: the maximum number of records that a source polls on a worker in a tick.
+    """
+
+    def __init__(self, limit: int = 1) -> None:
+        self.limit = limit
+        self._last_tick = (0, 0.0)
+        self._same_ticks = 0
+
+    def note(self, polled: int, largest: int, seconds: float) -> None:
+        """Adjust the limit so that a tick's per-record time approaches `_TARGET_SECONDS`; fixed overhead is ignored.
+
+        A tick takes a fixed time plus a time per record, which follows from two ticks with different numbers of
+        records. If the number stays the same, a double one is tried now and then. If operators emit many records for
+        each input record, the limit is lower, so that batches stay small.
+
+        Args:
+            polled: the maximum number of records that a source polled on a worker in the tick.
+            largest: the size of the tick's largest batch.
+            seconds: the duration of the tick.
+        """
+        if not polled:
+            return
+        most = max(1, min(BATCH_SIZE, BATCH_SIZE * polled // max(largest, 1)))
+        records, before = self._last_tick
+        self._last_tick = (polled, seconds)
+        if seconds < _SHORT_TICK_SECONDS:
+            growth = min(_FASTEST_GROWTH, _SHORT_TICK_SECONDS / max(seconds, 1e-6))
+            self.limit = min(int(growth * self.limit), most)
+            return
+        if polled == records:
+            self._same_ticks += 1
+            if self._same_ticks % _TRY_MORE_AFTER == 1:
+                self.limit = min(2 * self.limit, most)
+            return
+        per_record = (seconds - before) / (polled - records)
+        wanted = _TARGET_SECONDS / per_record if per_record > 0 else most
+        self.limit = int(max(1, self.limit // 2, min(wanted, 2 * self.limit, most)))
