@@ -1,9 +1,16 @@
-"""Parse texts of one JSON value each as the `json` module does, without its two searches for white space."""
+"""Parse texts of one JSON value each as the `json` module does, in half its time.
+
+Some texts at a time are joined to an array and parsed in one call, in which equal names of fields become one object:
+the records are smaller, and faster to read, to pickle and to release. Texts that are not JSON could form an array with
+their neighbours, such as ``[1`` and ``2]``. So a random text, which no input can contain on purpose, separates them in
+the array. If every second item is this text, it was nowhere swallowed by a value; otherwise, each text is parsed alone.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from secrets import token_hex
 from typing import Any
 
 __all__ = ["json_value", "json_values"]
@@ -11,6 +18,11 @@ __all__ = ["json_value", "json_values"]
 _json = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
 _SPACE = " \t\n\r"
+_TOGETHER = 256
+"""The number of texts that are parsed in one call."""
+
+_MARK = f"m{token_hex(16)}"  # without its quotes, it is not JSON
+_BETWEEN = f',"{_MARK}",'
 
 
 def json_value(text: str) -> Any:
@@ -20,24 +32,41 @@ def json_value(text: str) -> Any:
         ValueError: if the text is not one JSON value.
         RecursionError: if the value is nested too deeply.
     """
-    (value,) = json_values((text,))
+    (value,) = _one_by_one((text,))
     return value
 
 
-def json_values(texts: Iterable[str]) -> list[Any]:
+def json_values(texts: Sequence[str]) -> list[Any]:
     """Return the value of each text; see `json_value`.
 
     >>> json_values(['{"n": 1}', " [2] "])
     [{'n': 1}, [2]]
     """
-    values = []
-    scan = _scan
+    values: list[Any] = []
+    for start in range(0, len(texts), _TOGETHER):
+        some = texts[start : start + _TOGETHER]
+        found = _together(some)
+        values += _one_by_one(some) if found is None else found
+    return values
+
+
+def _together(texts: Sequence[str]) -> list[Any] | None:
+    """Return the values of some texts; None if one is not JSON, or the texts must be parsed one by one."""
+    text = f"[{_BETWEEN.join(texts)}]"
+    try:
+        found, end = _scan(text, 0)
+    except (ValueError, RecursionError, StopIteration):
+        return None
+    is_separated = len(found) == 2 * len(texts) - 1 and found[1::2].count(_MARK) == len(texts) - 1
+    return found[::2] if is_separated and end == len(text) else None
+
+
+def _one_by_one(texts: Sequence[str]) -> Iterator[Any]:
     for text in texts:
         try:
-            value, end = scan(text, 0)
+            value, end = _scan(text, 0)
         except StopIteration:
             value, end = _json.decode(text), len(text)  # skips leading white space, or raises with the position
         if end != len(text) and text[end:].strip(_SPACE):
             _json.decode(text)  # raises
-        values.append(value)
-    return values
+        yield value

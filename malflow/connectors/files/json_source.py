@@ -97,7 +97,7 @@ class _JsonParser(RecordParser[Any]):
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
         taken = lines.lines[lines.next : lines.next + limit]
         try:
-            texts = filter(None, taken)
+            texts = list(filter(None, taken))
             return json_values(texts) if self._types is None else list(map(self._record, texts)), len(taken)
         except (ValueError, RecursionError):
             return None

@@ -1,0 +1,75 @@
+"""JSON values parsed together, beside `json.loads` of each text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from malflow.connectors import json_values as parsing
+from malflow.connectors.json_values import json_value, json_values
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+TEXTS = st.builds(
+    "{}{}{}".format, st.sampled_from(["", " ", "\t\r"]), VALUES.map(json.dumps), st.sampled_from(["", " \n"])
+)
+CUT = st.text(alphabet='[]{}",:1a \\', max_size=8)
+"""Pieces of JSON, which could form values together with others."""
+
+
+def alone(texts: list[str]) -> Any:
+    """Return what `json.loads` makes of the texts: values as they are written, or the first error."""
+    try:
+        return [repr(json.loads(text)) for text in texts]
+    except ValueError as error:
+        return str(error)
+
+
+def together(texts: list[str]) -> Any:
+    try:
+        return [repr(value) for value in json_values(texts)]
+    except ValueError as error:
+        return str(error)
+
+
+@given(st.lists(TEXTS | CUT, max_size=6))
+@example(["[1", "2]"])
+@example(["[1", "2],3"])
+@example(["1]", "[2"])
+@example(['"a', 'b"'])
+@example(['{"a":[{}', "{}]},{}"])
+@example(['"a\\', '"'])
+@example(["1", ""])
+def test_each_text_has_the_value_that_it_has_alone(texts: list[str]) -> None:
+    assert together(texts) == alone(texts)
+
+
+def test_a_bad_text_among_many_is_found() -> None:
+    texts = [f'{{"n": {number}}}' for number in range(1_000)]
+    assert json_values(texts) == [{"n": number} for number in range(1_000)]
+    with pytest.raises(json.JSONDecodeError, match="column 3"):
+        json_values([*texts[:700], "[1", "2]", *texts[700:]])
+
+
+def test_values_may_equal_the_mark() -> None:
+    texts = [f'"{parsing._MARK}"', "1", f'["{parsing._MARK}"]']
+    assert json_values(texts) == [parsing._MARK, 1, [parsing._MARK]]
+
+
+def test_names_of_fields_are_one_object() -> None:
+    first, second = json_values(['{"town": 1}', '{"town": 2}'])
+    assert next(iter(first)) is next(iter(second))
+
+
+def test_a_value_nested_too_deeply_is_an_error() -> None:
+    with pytest.raises(RecursionError):
+        json_value("[" * 100_000)
+    with pytest.raises(RecursionError):
+        json_values(["1", "[" * 100_000])
