@@ -118,6 +118,8 @@ class StatefulNode(NodeFacts):
         panes: the partition of time of the panes in its state; None for a state without panes.
         outputs: how many outputs it has.
         counts: the counters and gauges that its operator has.
+        reads: the fields of the values that it reads, if it neither reads nor emits anything else of them; otherwise
+            None.
     """
 
     name: str
@@ -133,6 +135,7 @@ class StatefulNode(NodeFacts):
     panes: str | None = None
     outputs: int = 1
     counts: Counts = NO_COUNTS
+    reads: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ class Kernel:
         self._merge_by_key: Callable[[Any, Any], Any] = functions.get("merge_by_key", self._cannot_merge)
 
     @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields that it reads; None if it reads more of the values than fields given by name."""
+        return None if self._fields is None else tuple(self._fields)
+
+    @property
     def can_merge(self) -> bool:
         """Whether accumulators can be merged."""
         return all(aggregator.can_merge for aggregator in self.aggregators)

@@ -49,6 +49,7 @@ class Channel:
         edge: which input of that vertex it is.
         partitioner: chooses the worker of each record; None if records stay on their worker.
         name: its operator, for errors.
+        fields: the fields of the values that the next stage reads, if it reads nothing else of them; None otherwise.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Channel:
     edge: int
     partitioner: Partitioner | None
     name: str
+    fields: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +225,28 @@ def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel,
         if levels[port.vertex] < levels[target]
     )
     return tuple(
-        Channel(number, port, target, edge, _partitioner(vertices[target].node), vertices[target].node.name)
+        Channel(
+            number,
+            port,
+            target,
+            edge,
+            _partitioner(vertices[target].node),
+            vertices[target].node.name,
+            _fields_read(vertices, target),
+        )
         for number, (port, target, edge) in enumerate(edges)
     )
+
+
+def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:
+    """Return the fields that the readers of an exchange need; None if one needs the whole values, or is no reader."""
+    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
+    fields: dict[str, None] = {}
+    for node in readers:
+        if not isinstance(node, StatefulNode) or node.reads is None:
+            return None
+        fields |= dict.fromkeys(node.reads)
+    return tuple(fields) if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
 
 
 def _partitioner(node: Node) -> Partitioner | None:

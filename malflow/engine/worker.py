@@ -110,7 +110,9 @@ class Worker:
         self._channels = program.channels
         self._lifts_silent = program.lifts_silent
         self._routers = {
-            channel.number: Router(channel.name, channel.partitioner, self._workers, channel)
+            channel.number: Router(
+                channel.name, channel.partitioner, self._workers, channel, fields=None if debug else channel.fields
+            )
             for channel in self.stage.outputs
             if channel.partitioner is not None
         }

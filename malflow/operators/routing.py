@@ -15,6 +15,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET, Partitioner, check_key, rendezvous_select
 from malflow.records.batch import Batch, concat, interleave
+from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
@@ -131,11 +132,21 @@ class Router:
         partitioner: selects the worker of a key.
         workers: the workers.
         exchange: an object shared by all senders of the exchange in a run, which therefore share routes.
+        fields: the fields of values to send; None to send whole values.
     """
 
-    def __init__(self, operator_name: str, partitioner: Partitioner, workers: Sequence[int], exchange: object) -> None:
+    def __init__(
+        self,
+        operator_name: str,
+        partitioner: Partitioner,
+        workers: Sequence[int],
+        exchange: object,
+        *,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         self._operator_name = operator_name
         self._workers = workers
+        self._fields = fields
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
         self._routes = _routes_of(exchange, partitioner, workers)
 
@@ -144,6 +155,8 @@ class Router:
         if self._alone:
             return ((self._workers[0], batch),)
         chosen = self._chosen(batch)
+        if self._fields is not None:
+            batch = batch.with_values(only_fields(batch.values, self._fields))
         if len(self._workers) <= _FEW:
             return self._selected(batch, bytes(chosen))
         indices: list[list[int]] = [[] for _ in self._workers]

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.message import DataMessage, NoKey
-from malflow.records.rows import Rows
+from malflow.records.rows import Rows, joined_rows
 
 __all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
 
@@ -125,9 +125,10 @@ def _alternate(columns: Iterable[Iterable[Any]]) -> Iterable[Any]:
 
 def _join(batches: Sequence[Batch], join: Any, epochs: Sequence[tuple[int, Any]]) -> Batch:
     keyless = all(batch.keys is None for batch in batches if len(batch))
+    rows = joined_rows([batch.values for batch in batches if len(batch)], join)
     return Batch(
         None if keyless else list(join(batch.key_column() for batch in batches)),
-        list(join(batch.values for batch in batches)),
+        list(join(batch.values for batch in batches)) if rows is None else rows,
         list(join(batch.timestamps for batch in batches)),
         epochs,
     )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from types import CodeType, FunctionType
 from typing import Any, overload
 
-__all__ = ["Rows", "made"]
+__all__ = ["Rows", "SomeFields", "joined_rows", "made", "only_fields"]
 
 _SMALL = 8
 """A part smaller than this fraction is cut from the rows, not from the columns: small parts are usually numerous."""
+
+
+class SomeFields(dict[str, Any]):
+    """Some fields of a record, the others of which were not sent; its text says so.
+
+    >>> SomeFields(people=130_000)
+    {'people': 130000, ...}
+    """
+
+    def __repr__(self) -> str:
+        return f"{{{''.join(f'{name!r}: {value!r}, ' for name, value in self.items())}...}}"
 
 
 class Rows(Sequence[dict[str, Any]]):
@@ -21,7 +32,9 @@ class Rows(Sequence[dict[str, Any]]):
     have been mutated.
 
     Args:
-        columns: the values of each column, by name; at least one, all of the same length.
+        columns: the values of each column, by name, all of the same length.
+        length: the number of rows, if there may be no column.
+        is_whole: whether the columns are all fields of the records; if not, the dicts are `SomeFields`.
 
     >>> rows = Rows({"town": ["Ulm", "Bonn"], "people": [130_000, 336_000]})
     >>> rows.column("town"), rows[1:].column("town"), rows.column("river")
@@ -30,31 +43,41 @@ class Rows(Sequence[dict[str, Any]]):
     ({'town': 'Ulm', 'people': 130000}, None)
     """
 
-    __slots__ = ("_columns", "_length", "_rows")
+    __slots__ = ("_columns", "_length", "_rows", "is_whole")
 
-    def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[Any]], length: int | None = None, is_whole: bool = True) -> None:
         self._columns = columns
-        self._length = len(next(iter(columns.values())))
+        self._length = len(next(iter(columns.values()))) if length is None else length
+        self.is_whole = is_whole
         self._rows: list[dict[str, Any]] | None = None
 
     def column(self, name: str) -> Sequence[Any] | None:
         """Return a column; None if no column has this name, or the rows have been created."""
         return self._columns.get(name) if self._rows is None else None
 
+    @property
+    def columns(self) -> Mapping[str, Sequence[Any]] | None:
+        """All columns by name; None if the rows have been created."""
+        return self._columns if self._rows is None else None
+
     def made(self) -> list[dict[str, Any]]:
         """Return the rows."""
         if self._rows is None:
-            self._rows = _maker(tuple(self._columns))(self._columns.values())
+            if self._columns:
+                rows = _maker(tuple(self._columns))(self._columns.values())
+            else:
+                rows = [{} for _ in range(self._length)]
+            self._rows = rows if self.is_whole else list(map(SomeFields, rows))
             self._columns = {}
         return self._rows
 
     def select(self, mask: Sequence[Any]) -> Sequence[dict[str, Any]]:
         """Return the rows whose flag is true."""
-        return self._each(lambda column: list(compress(column, mask)))
+        return self._each(lambda column: list(compress(column, mask)), None if self._columns else sum(map(bool, mask)))
 
     def take(self, pick: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[dict[str, Any]]:
         """Return the rows that a function picks from a sequence of the same length."""
-        return self._each(pick)
+        return self._each(pick, None if self._columns else len(pick(range(self._length))))
 
     def __len__(self) -> int:
         return self._length
@@ -71,9 +94,10 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, at: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
         if not isinstance(at, slice):
             return self.made()[at]
-        if self._rows is None and _SMALL * len(range(self._length)[at]) <= self._length:
+        length = len(range(self._length)[at])
+        if self._rows is None and self.is_whole and _SMALL * length <= self._length:
             self.made()
-        return self._each(lambda column: column[at])
+        return self._each(lambda column: column[at], length)
 
     def __eq__(self, other: object) -> bool:
         return self.made() == list(other) if isinstance(other, (list, Rows)) else NotImplemented
@@ -84,12 +108,51 @@ class Rows(Sequence[dict[str, Any]]):
         return repr(self.made())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Rows, (self._columns,)) if self._rows is None else (list, (self._rows,))
+        if self._rows is not None:
+            return list, (self._rows,)
+        return Rows, (self._columns, self._length, self.is_whole)
 
-    def _each(self, part: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[dict[str, Any]]:
+    def _each(self, part: Callable[[Sequence[Any]], Sequence[Any]], length: int | None) -> Sequence[dict[str, Any]]:
         if self._rows is not None:
             return part(self._rows)
-        return Rows({name: part(column) for name, column in self._columns.items()})
+        return Rows({name: part(column) for name, column in self._columns.items()}, length, self.is_whole)
+
+
+def only_fields(values: Sequence[Any], names: Sequence[str]) -> Sequence[Any]:
+    """Return only some fields of values; the same values unless all of them are dicts that have these fields.
+
+    >>> only_fields([{"town": "Ulm", "people": 130_000}], ["people"])
+    [{'people': 130000, ...}]
+    >>> only_fields([{"town": "Ulm"}], ["people"])
+    [{'town': 'Ulm'}]
+    """
+    columns = values.columns if type(values) is Rows else None
+    try:
+        if columns is not None:
+            return Rows({name: columns[name] for name in names}, len(values), is_whole=False)
+        if set(map(type, values)) == {dict}:
+            found = {name: [value[name] for value in values] for name in names}
+            return Rows(found, len(values), is_whole=False)
+    except KeyError:
+        pass
+    return values
+
+
+def joined_rows(
+    parts: Sequence[Sequence[Any]], join: Callable[[Iterable[Iterable[Any]]], Iterable[Any]]
+) -> Rows | None:
+    """Join the columns of parts that have the same; None if they have different ones, or one has created its rows."""
+    held: list[Mapping[str, Sequence[Any]]] = []
+    is_whole: set[bool] = set()
+    for part in parts:
+        if type(part) is not Rows or (columns := part.columns) is None:
+            return None
+        held.append(columns)
+        is_whole.add(part.is_whole)
+    if len(is_whole) != 1 or len(set(map(tuple, held))) != 1:
+        return None
+    joined = {name: list(join([columns[name] for columns in held])) for name in held[0]}
+    return Rows(joined, sum(map(len, parts)), is_whole.pop())
 
 
 def made(values: Sequence[Any]) -> Sequence[Any]:

@@ -349,5 +349,11 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         kernel = kernel_of(name, aggregators)
         logic = partial(RunningAggregate, aggregators=kernel.aggregators)
         return self._stateful(
-            name, logic, StateKind.AGGREGATE, version, migrate, definition=f"{kernel.definition} of all records"
+            name,
+            logic,
+            StateKind.AGGREGATE,
+            version,
+            migrate,
+            definition=f"{kernel.definition} of all records",
+            reads=kernel.fields,
         )

@@ -152,6 +152,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
             definition=f"{kernel.definition} in a rollup of {panes}",
             panes=panes,
             outputs=len(found),
+            reads=kernel.fields,
         )
         return dict(zip(units, streams if len(found) > 1 else (streams,), strict=True))
 

@@ -81,6 +81,7 @@ def add_window(
         definition=f"{kernel.definition} in {windows}",
         panes=windows.definition,
         outputs=1 if late is None else 3,
+        reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
     )
 
 

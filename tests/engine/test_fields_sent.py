@@ -1,0 +1,140 @@
+"""Exchanges send only the fields of records that the next stage reads, and nobody can see it."""
+
+from __future__ import annotations
+
+from collections import UserDict, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
+from malflow.engine.workers import Workers
+from malflow.event_time.tick import Tick
+from malflow.records.rows import Rows, SomeFields
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+from malflow.windows import tumbling
+from tests.kit.driving import compiled
+
+TOWNS = ("Ulm", "Bonn", "Kiel", "Jena")
+
+NUMBERS = st.integers() | st.floats(allow_nan=False) | st.booleans()
+WHOLE = st.fixed_dictionaries({"town": st.sampled_from(TOWNS), "n": NUMBERS, "note": st.text(max_size=3)})
+OTHERS = WHOLE.map(UserDict) | WHOLE.map(lambda value: defaultdict(int, value)) | WHOLE.map(type("Own", (dict,), {}))
+LACKING = st.fixed_dictionaries({"town": st.sampled_from(TOWNS)})
+
+
+def town_of(msg: Any) -> str:
+    town: str = msg.value["town"]
+    return town
+
+
+def keyed(provider: StreamProvider, values: list[Any]) -> Any:
+    stream = provider.new_stream().source("values", SingleIteratorSource(values))
+    timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=2)
+    return timed.key_distribute("town", town_of)
+
+
+def windows(stream: Any) -> Any:
+    return stream.window(tumbling(4)).aggregate("windows", agg.count(), agg.sum("n"), agg.last("note"))
+
+
+def running(stream: Any) -> Any:
+    return stream.aggregate("running", agg.max("n"), agg.mean("n"))
+
+
+def counted(stream: Any) -> Any:
+    return stream.window(tumbling(4)).aggregate("counted", agg.count())
+
+
+def of_values(stream: Any) -> Any:
+    return stream.window(tumbling(4)).aggregate("whole", agg.collect())
+
+
+def mapped(stream: Any) -> Any:
+    return stream.map("mapped", str)
+
+
+def fields_sent(*readers: Callable[[Any], Any]) -> list[tuple[str, ...] | None]:
+    """Return the fields that each exchange sends, of streams that are read alike."""
+
+    def build(provider: StreamProvider) -> None:
+        stream = keyed(provider, [])
+        for number, read in enumerate(readers):
+            read(stream).sink(f"sink {number}", VecSink())
+
+    return [channel.fields for channel in compiled(build).channels]
+
+
+def test_the_fields_are_those_of_all_readers() -> None:
+    assert fields_sent(windows) == [("n", "note")]
+    assert fields_sent(running, counted) == [("n",)]
+    assert fields_sent(counted) == [()]
+
+
+@pytest.mark.parametrize("readers", [(of_values,), (mapped,), (windows, mapped)])
+def test_whole_values_are_sent_if_one_reader_needs_them(readers: Any) -> None:
+    assert fields_sent(*readers) == [None]
+
+
+def test_late_records_are_whole() -> None:
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("values", SingleIteratorSource([]))
+        timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=2)
+        late = timed.late.key_distribute("late towns", town_of)
+        results = timed.key_distribute("town", town_of).window(tumbling(4)).allow_late(late, 4)
+        results.aggregate("windows", agg.sum("n")).results.sink("sink", VecSink())
+
+    assert {channel.fields for channel in compiled(build).channels} == {None}
+
+
+def run(values: list[Any], read: Callable[[Any], Any], parallelism: int) -> Any:
+    """Return the results of each town, or the operator that failed."""
+    sink: VecSink[Any, Any, Any] = VecSink()
+    runtime = SingleThreadRuntime(
+        lambda provider: read(keyed(provider, values)).sink("sink", sink), parallelism=parallelism
+    )
+    try:
+        runtime.execute()
+    except OperatorError as error:
+        return error.operator
+    return {town: [repr(it.value) for it in sink if it.key == town] for town in TOWNS}
+
+
+@given(st.lists(WHOLE | OTHERS | LACKING, max_size=20), st.sampled_from([windows, running, counted]), st.integers(2, 4))
+def test_results_are_the_same_as_from_whole_values(values: list[Any], read: Any, parallelism: int) -> None:
+    assert run(values, read, parallelism) == run(values, read, 1)
+
+
+def test_records_that_move_have_only_these_fields() -> None:
+    values = [{"town": town, "n": number, "note": "x" * 1_000} for number, town in enumerate(TOWNS * 5)]
+    program = compiled(lambda provider: counted(keyed(provider, values)).sink("sink", VecSink()))
+    moved: list[Mapping[str, Any] | None] = []
+
+    def note(stage: Any, sent: Any) -> None:
+        batches = [it for channel in stage.outputs for by in sent[channel.number] for to in by for it in to if len(it)]
+        moved.extend(batch.values.columns if type(batch.values) is Rows else None for batch in batches)
+
+    workers = Workers(program, parallelism=2, tracked=False)
+    workers.open()
+    for _ in range(10):
+        workers.run(Tick(limit=100), exchange=note)
+    assert moved
+    assert set(map(repr, moved)) == {"{}"}
+
+
+def test_an_error_shows_that_there_were_other_fields() -> None:
+    values = [{"town": "Ulm", "n": 1, "note": ""}, {"town": "Ulm", "n": "two", "note": ""}]
+    with pytest.raises(OperatorError, match=r"\{'n': 'two', \.\.\.\}"):
+        SingleThreadRuntime(
+            lambda provider: keyed(provider, values).aggregate("sum", agg.sum("n")).sink("sink", VecSink()),
+            parallelism=2,
+        ).execute()
+
+
+def test_some_fields_are_a_dict_with_another_text() -> None:
+    assert SomeFields(n=1) == {"n": 1}
+    assert repr(SomeFields()) == "{...}"
