@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from fractions import Fraction
+from hashlib import sha256
 from time import process_time
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -21,8 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import NoKey, index_select, rendezvous_select
-from malflow.partitioners import check_key, stable_hash
+from malflow import GraphError, NoKey, SingleThreadRuntime, index_select, rendezvous_select
+from malflow.partitioners import SLOTS, check_key, former_select, slot_of, slot_owners, stable_hash
 from tests.kit.equal_keys import equals, nested
 
 numbers = st.one_of(
@@ -243,7 +244,19 @@ GOLDEN_HASHES = [
     691880203379321945, 10017734406900467795, 5219616123570080900, 15816664374105277740, 2390072256870157466,
     999843378302331184, 16858666539506126697, 13446513844960052703,
 ]  # fmt: skip
-GOLDEN_WORKERS = [5, 6, 2, 4, 9, 2, 4, 0, 9, 1, 3, 8, 1, 5, 10, 5, 5, 2, 1, 6, 5, 1, 9]
+GOLDEN_WORKERS = [1, 7, 10, 1, 0, 10, 1, 5, 6, 10, 6, 0, 4, 5, 0, 3, 11, 5, 0, 10, 3, 4, 10]
+GOLDEN_TABLES = [
+    (1, "88d41703c271b070"),
+    (2, "91d88265d4e82726"),
+    (3, "44e24f4e7b8ec2a1"),
+    (5, "5e11574d08c8a86f"),
+    (12, "8604de5b1c13e1f1"),
+    (100, "cab99ede1e0ec32c"),
+    (1_000, "f09e2cf929c039da"),
+]
+"""Digests of tables of slots, by the number of workers."""
+
+GOLDEN_FORMER_WORKERS = [5, 6, 2, 4, 9, 2, 4, 0, 9, 1, 3, 8, 1, 5, 10, 5, 5, 2, 1, 6, 5, 1, 9]
 
 
 MOMENTS = [
@@ -263,7 +276,40 @@ def test_the_hash_of_moments_of_pandas_and_numpy_never_changes() -> None:
 
 def test_the_hash_never_changes() -> None:
     assert [stable_hash(key) for key in GOLDEN_KEYS] == GOLDEN_HASHES
+    assert [former_select(key, range(12)) for key in GOLDEN_KEYS] == GOLDEN_FORMER_WORKERS
     assert [rendezvous_select(key, range(12)) for key in GOLDEN_KEYS] == GOLDEN_WORKERS
+
+
+@pytest.mark.parametrize(("workers", "expected"), GOLDEN_TABLES)
+def test_the_owners_of_slots_never_change(workers: int, expected: str) -> None:
+    numbers = ",".join(map(str, slot_owners(workers)))
+    assert sha256(numbers.encode()).hexdigest()[:16] == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 12, 100, 1_000, 4_097, SLOTS])
+def test_every_worker_has_its_share_of_slots(workers: int) -> None:
+    held = Counter(slot_owners(workers))
+    assert len(held) == workers
+    assert max(held.values()) - min(held.values()) <= 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 11, 99, 999, 20_000])
+def test_one_worker_more_takes_its_share_of_slots_and_no_other_moves(workers: int) -> None:
+    moved = [new for old, new in zip(slot_owners(workers), slot_owners(workers + 1), strict=True) if old != new]
+    assert moved == [workers] * (SLOTS // (workers + 1))
+
+
+@given(keys)
+def test_a_key_is_in_the_slot_of_its_hash(key: Any) -> None:
+    assert slot_of(key) == stable_hash(key) % SLOTS
+
+
+def test_there_are_no_more_workers_than_slots() -> None:
+    with pytest.raises(ValueError, match="more than 32,768 workers"):
+        rendezvous_select(1, range(SLOTS + 1))
+    for parallelism in (SLOTS + 1, 10**9):
+        with pytest.raises(GraphError, match=r"parallelism is [\d,]+, but keys belong to 32,768 slots"):
+            SingleThreadRuntime(lambda provider: None, parallelism=parallelism)
 
 
 @pytest.mark.fault("E8")
@@ -293,10 +339,8 @@ def test_the_order_of_workers_does_not_matter(key: Any, workers: list[int]) -> N
 
 
 def test_the_numbers_of_workers_may_have_gaps() -> None:
-    few = [0, 7, 8, 10**12]
+    few = [-1, 0, 7, 10**12]
     assert {rendezvous_select(key, few) for key in range(100)} == set(few)
-    with pytest.raises(OverflowError):
-        rendezvous_select(1, [-1])
 
 
 @pytest.mark.parametrize("workers", [3, 8, 9, 17])

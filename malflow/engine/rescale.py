@@ -19,6 +19,9 @@ from malflow.states.kinds import Movement, StateSpec
 
 __all__ = ["refuse_local", "reroute"]
 
+_OF_PLACEMENT = 2
+"""The length of an entry of `Past` that has no name of a former placement."""
+
 _OURS: Sequence[Partitioner] = (rendezvous_select, index_select)
 _SECOND = itemgetter(1)
 """The functions that return the key of a slot, and the part of an entry of epochs."""
@@ -100,8 +103,9 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             stays = same and was not in FORMER_PLACEMENTS
             return old if stays else _by_key(spec.name, old, after, rendezvous_select)
         case Movement.EPOCHS:
-            known = was in (None, spec.placement) or (was in FORMER_PLACEMENTS and spec.placement == PLACEMENT)
-            return _epochs(spec.name, old, after, placement, known=known)
+            if was in FORMER_PLACEMENTS and spec.placement == PLACEMENT:
+                return _epochs(spec.name, old, after, placement, known=True, former=True)
+            return _epochs(spec.name, old, after, placement, known=was in (None, spec.placement))
         case Movement.FRONTIER if same:
             return old
         case Movement.FRONTIER:
@@ -175,16 +179,26 @@ def _least(reached: Iterable[_Reached]) -> Any:
     return None if None in epochs else min(epochs)
 
 
-def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool) -> list[States]:
-    """Set all workers to the least epoch; if their number is unchanged, only those that never had a part.
+def _epochs(
+    name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool, former: bool = False
+) -> list[States]:
+    """Set all workers to the least epoch; if the workers are unchanged, only those that never had a part.
 
     If the former worker of a key is not `known`, because another partitioner had placed it, the greatest epoch of any
     worker counts for each key: this may make records late, but no late record becomes on time.
+
+    Args:
+        name: the name of the state.
+        old: the state of each old worker.
+        after: the number of new workers.
+        placement: the partitioner of the keys.
+        known: whether the former worker of a key is known.
+        former: whether it is the one that `former_select` selects.
     """
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
     least = _least(reached)
     answered = _answered(old, reached)
-    if len(old) == after and known:
+    if len(old) == after and known and not former:
         return [
             _state({**states, "epoch": least, ANSWERED: answered})
             if idle == Idle.EMPTY and (epoch, states.get(ANSWERED)) != (least, answered)
@@ -193,7 +207,9 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
         ]
     past = None if placement is None else _past(old, least)
     if past is not None and not known:
-        past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
+        past = ((1, {0: max(epoch for _, epochs, *_ in past for epoch in epochs.values())}),)
+    if past is not None and former:
+        past = tuple([(*entry, FORMER_PLACEMENTS[-1]) if len(entry) == _OF_PLACEMENT else entry for entry in past])
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
     silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
     like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))

@@ -13,7 +13,15 @@ from malflow.errors import error_text
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
-from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET, Partitioner, check_key, rendezvous_select
+from malflow.partitioners import (
+    PLAIN_TYPES,
+    STABLE_KEYS_MET,
+    Partitioner,
+    check_key,
+    rendezvous_select,
+    slot_of,
+    slot_owners,
+)
 from malflow.records.batch import Batch, concat, interleave
 from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
@@ -206,6 +214,9 @@ class _Routes(dict[Any, int]):
         self._exchange = exchange
         self.partitioner = partitioner
         self._workers = workers
+        self._owners = (
+            slot_owners(len(workers)) if partitioner is rendezvous_select and workers == range(len(workers)) else None
+        )
         self._by_class: dict[tuple[type, Any], int] = {}
         self._classes: set[type] = set()
 
@@ -217,9 +228,14 @@ class _Routes(dict[Any, int]):
 
     def __missing__(self, key: Any) -> int:
         worker = self._ask(key)
+        if not STABLE_KEYS_MET.is_set():
+            if len(self) >= _CACHED_ROUTES:
+                self.clear()
+            self[key] = worker
+            return worker
         for kind in self._classes:
             _refuse_twins(key, worker, self._by_class.get((kind, key), worker))
-        if _is_plain(key) or not STABLE_KEYS_MET.is_set():
+        if _is_plain(key):
             if len(self) >= _CACHED_ROUTES:
                 self.clear()
             self[key] = worker
@@ -244,6 +260,8 @@ class _Routes(dict[Any, int]):
         return worker
 
     def _ask(self, key: Any) -> int:
+        if self._owners is not None:
+            return self._owners[slot_of(key)]
         worker = self.partitioner(key, self._workers)
         if worker not in self._workers:
             raise ValueError(f"the partitioner returned {worker!r}; it must return one of {list(self._workers)}")

@@ -13,9 +13,10 @@ from malflow.diagnostics import describe, short_repr
 from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
+from malflow.partitioners import SLOTS
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, job_of
 
-__all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism"]
+__all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism", "check_positive"]
 
 NOTHING = NoPersistence()
 """The default persistence of a runtime."""
@@ -116,15 +117,27 @@ def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
         )
 
 
-def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
-    """Check a number of workers, or another positive integer.
+def check_parallelism(parallelism: object) -> int:
+    """Check a number of workers.
+
+    Raises:
+        GraphError: if it is not a positive integer, or greater than the number of slots.
+    """
+    checked = check_positive(parallelism, "parallelism")
+    if checked > SLOTS:
+        raise GraphError(f"parallelism is {checked:,}, but keys belong to {SLOTS:,} slots: this is the most workers")
+    return checked
+
+
+def check_positive(count: object, name: str) -> int:
+    """Check an option.
 
     Raises:
         GraphError: if it is not a positive integer.
     """
-    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise GraphError(f"{name} must be a positive integer; got {short_repr(parallelism)}")
-    return parallelism
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise GraphError(f"{name} must be a positive integer; got {short_repr(count)}")
+    return count
 
 
 def _check_restore(restore: object, recovery: object, allow_dropped_state: object) -> None:

@@ -16,7 +16,8 @@ from malflow.engine.part_placement import place_parts
 from malflow.engine.plan import Program
 from malflow.engine.rescale import reroute
 from malflow.engine.state_specs import states_of
-from malflow.partitioners import PLACEMENT
+from malflow.operators.epochs.floors import Floors
+from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, former_select
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.states.kinds import StateKind, StateSpec
@@ -258,6 +259,21 @@ def test_epoch_of_any_worker_counts_after_a_change_of_partitioner() -> None:
     assert reroute(program, old, 2, 2, placements={"e": f"{__name__}.modulo"})["e"] == reached
     for same in (OURS, None):  # older snapshots do not say
         assert reroute(program, old, 2, 2, placements={"e": same})["e"] == [old["e"][0], old["e"][1]]
+
+
+@pytest.mark.parametrize("former", FORMER_PLACEMENTS)
+def test_keys_that_a_former_version_placed_keep_the_epochs_of_their_workers(former: str) -> None:
+    program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
+    old = {"e": {0: {"epoch": 90}, 1: {"epoch": 100, "past": ((3, {2: 110}),)}}}
+    (new, other) = reroute(program, old, 2, 2, placements={"e": former})["e"]
+    assert new == other
+    assert new["epoch"] == 90
+    floors = Floors(rendezvous_select, new["past"])
+    for key in range(50):
+        by_three = 110 if former_select(key, range(3)) == 2 else 90
+        assert floors[key] == max(by_three, 90, [90, 100][former_select(key, range(2))])
+    (moved, *_) = reroute(program, {"e": {0: new, 1: new}}, 2, 3)["e"]
+    assert all(entry in moved["past"] for entry in new["past"])
 
 
 def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:

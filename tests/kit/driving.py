@@ -63,6 +63,13 @@ class Store:
             {spec.name: spec.placement for spec in specs},
         )
 
+    def rename_placements(self, names: Mapping[str, str]) -> None:
+        """Make the snapshot that of another version of malflow, in which partitioners had other names."""
+        if self.set_up is not None:
+            tick, parallelism, versions, placements = self.set_up
+            renamed = {state: names.get(it, it) if it else it for state, it in placements.items()}
+            self.set_up = (tick, parallelism, versions, renamed)
+
     def restore(self, program: Program, parallelism: int) -> DrivenRun:
         """Open a run that continues from there."""
         run = DrivenRun(program, parallelism=parallelism, tracked=True)

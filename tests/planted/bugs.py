@@ -1,10 +1,11 @@
-"""The planted bugs: typical mistakes with time, aggregation, patterns and processes.
+"""The planted bugs: typical mistakes with time, aggregation, patterns, processes and exchanges.
 
 Each stands for a trap of the kind that other stream processors fell into. ``python -m tests.planted`` plants them.
 """
 
 from __future__ import annotations
 
+from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
@@ -733,4 +734,5 @@ BUGS: list[Bug] = [
     *_EPOCHS,
     *PATTERN_BUGS,
     *PROCESS_BUGS,
+    *EXCHANGE_BUGS,
 ]

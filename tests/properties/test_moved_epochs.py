@@ -11,6 +11,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from malflow import DataMessage, StreamProvider, limit_out_of_orderness, rendezvous_select
+from malflow.engine.state_specs import name_of
+from malflow.partitioners import FORMER_PLACEMENTS, former_select
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import Store, compiled, finish
@@ -20,6 +22,9 @@ pytestmark = pytest.mark.slow
 
 SIZE = 5
 """Of a window."""
+
+PARTITIONERS = {**functions.PARTITIONERS, "before slots": former_select}
+"""The last one is that of an older version, whose snapshots are restored by ours."""
 
 
 class Tumble:
@@ -45,7 +50,7 @@ class Flow:
         self.source = ScriptedSource(items)
         self.bound = bound
         self.every = every
-        self.partitioner = functions.PARTITIONERS[partitioner]
+        self.partitioner = PARTITIONERS[partitioner]
         self.late: list[tuple[int, int]] = []
         self.windows: list[Any] = []
 
@@ -69,7 +74,9 @@ def timed(rows: Sequence[Any], skews: Sequence[int]) -> list[Any]:
 
 changes = st.lists(
     st.tuples(
-        st.integers(0, 6), st.sampled_from(["rescale", "rescale", "restart", "other partitioner"]), st.integers(1, 4)
+        st.integers(0, 6),
+        st.sampled_from(["rescale", "rescale", "restart", "other partitioner", "new version"]),
+        st.integers(1, 4),
     ),
     max_size=6,
 )
@@ -80,7 +87,7 @@ changes = st.lists(
     items=st.builds(timed, rows, skews),
     bound=st.integers(0, 3),
     every=st.sampled_from([None, 1, 4, SIZE]),
-    partitioner=st.sampled_from(sorted(functions.PARTITIONERS)),
+    partitioner=st.sampled_from(sorted(PARTITIONERS)),
     start=st.integers(1, 4),
     changes=changes,
 )
@@ -91,6 +98,27 @@ def test_no_window_comes_twice_and_none_is_lost(
     partitioner: str,
     start: int,
     changes: list[tuple[int, str, int]],
+) -> None:
+    check(items, bound, every, partitioner, start, changes)
+
+
+@pytest.mark.fault("E28")
+@given(
+    items=st.builds(timed, rows, skews),
+    bound=st.integers(0, 3),
+    before=st.lists(st.tuples(st.integers(1, 6), st.just("rescale"), st.integers(1, 4)), max_size=1),
+    ticks=st.integers(1, 20),
+    workers=st.integers(2, 4),
+    after=st.lists(st.tuples(st.integers(0, 6), st.just("rescale"), st.integers(1, 4)), max_size=1),
+)
+def test_a_new_version_finds_the_former_workers_of_keys(
+    items: list[Any], bound: int, before: list[Any], ticks: int, workers: int, after: list[Any]
+) -> None:
+    check(items, bound, None, "before slots", workers, [*before, (ticks, "new version", workers), *after])
+
+
+def check(
+    items: list[Any], bound: int, every: int | None, partitioner: str, start: int, changes: list[tuple[int, str, int]]
 ) -> None:
     flow = Flow(items, bound, every, partitioner)
     run_through(flow, start, changes)
@@ -120,9 +148,11 @@ def run_through(flow: Flow, start: int, changes: list[tuple[int, str, int]]) -> 
         store.commit(run, program)
         run.close()
         if change == "other partitioner":
-            flow.partitioner = functions.PARTITIONERS[
-                "index" if flow.partitioner is rendezvous_select else "rendezvous"
-            ]
+            flow.partitioner = PARTITIONERS["index" if flow.partitioner is rendezvous_select else "rendezvous"]
             program = compiled(flow.build)
+        if change == "new version" and flow.partitioner is former_select:
+            flow.partitioner = rendezvous_select
+            program = compiled(flow.build)
+            store.rename_placements({name_of(former_select): FORMER_PLACEMENTS[-1]})
         run = store.restore(program, parallelism)
     finish(run)

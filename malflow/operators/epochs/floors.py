@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from malflow.message import MIN
-from malflow.partitioners import Partitioner
+from malflow.partitioners import Partitioner, former_select
 
 __all__ = ["Floors", "Past"]
 
-Past = Sequence[tuple[int, Mapping[int, Any]]]
-"""Former numbers of workers, and the epochs of those workers that were ahead of the least epoch."""
+Past = Sequence[tuple[Any, ...]]
+"""Former numbers of workers, and the epochs of those workers that were ahead of the least epoch.
+
+Where a former version of malflow had placed the keys, the name of its placement follows: see `former_select`.
+"""
 
 _CACHED_FLOORS = 1 << 20
 
@@ -32,7 +35,7 @@ class Floors(dict[Any, Any]):
     @property
     def epochs(self) -> list[Any]:
         """The epochs of the former workers."""
-        return [epoch for _, epochs in self.past for epoch in epochs.values()]
+        return [epoch for _, epochs, *_ in self.past for epoch in epochs.values()]
 
     def are_passed(self, epoch: Any) -> bool:
         """Whether no key's floor is above an epoch, so that the floors are no longer needed."""
@@ -41,6 +44,9 @@ class Floors(dict[Any, Any]):
     def __missing__(self, key: Any) -> Any:
         if len(self) >= _CACHED_FLOORS:
             self.clear()
-        reached = [epochs.get(self._placement(key, range(workers)), MIN) for workers, epochs in self.past]
+        reached = [
+            epochs.get((former_select if former else self._placement)(key, range(workers)), MIN)
+            for workers, epochs, *former in self.past
+        ]
         self[key] = floor = max(reached)
         return floor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
-from malflow.runtime.options import RunOptions, check_parallelism
+from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.snapshot.persistence import job_of
@@ -44,7 +44,7 @@ class SparkOptions(RunOptions):
         if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
             raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
         if self.max_records_per_tick is not None:
-            check_parallelism(self.max_records_per_tick, "max_records_per_tick")
+            check_positive(self.max_records_per_tick, "max_records_per_tick")
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
 
     @property

@@ -1,0 +1,96 @@
+"""The planted bugs of exchanges: where keys belong, which part of a record is sent, and how fast workers read."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["EXCHANGE_BUGS"]
+
+_FIELDS = "tests/engine/test_fields_sent.py"
+_PLACEMENT = "tests/engine/test_placement.py"
+_PARTITIONERS = "tests/test_partitioners.py"
+_PACING = "tests/engine/test_poll_pacing.py"
+_JSON = "tests/connectors/test_json_values.py"
+
+EXCHANGE_BUGS = [
+    Bug(
+        "the slots of a new worker come from one other",
+        "a shortcut in the table",
+        "partitioners.py",
+        "            givers.rotate(-1)\n",
+        "",
+        (f"{_PARTITIONERS}::test_every_worker_has_its_share_of_slots",),
+    ),
+    Bug(
+        "workers that stay exchange slots",
+        "a table made anew for each number of workers",
+        "partitioners.py",
+        "            owners[slot] = worker\n",
+        "            owners[slot] = (worker + workers) % workers if workers % 2 else workers - 1 - worker\n",
+        (f"{_PARTITIONERS}::test_one_worker_more_takes_its_share_of_slots_and_no_other_moves",),
+    ),
+    Bug(
+        "keys of an older version have the epochs of their new workers",
+        "records become on time by an upgrade",
+        "operators/epochs/floors.py",
+        "(former_select if former else self._placement)(key, range(workers))",
+        "self._placement(key, range(workers))",
+        (_PLACEMENT,),
+    ),
+    Bug(
+        "keys of an older version stay where they were",
+        "the number of workers is the same",
+        "engine/rescale.py",
+        "known and not former",
+        "known",
+        (_PLACEMENT,),
+    ),
+    Bug(
+        "late records lose fields",
+        "only the results were thought of",
+        "streams/window_kinds.py",
+        "reads=kernel.fields if late is None and ",
+        "reads=kernel.fields if ",
+        (_FIELDS,),
+    ),
+    Bug(
+        "a second reader lacks its fields",
+        "the last one counts",
+        "engine/plan.py",
+        "        fields |= dict.fromkeys(node.reads)\n",
+        "        fields = dict.fromkeys(node.reads)\n",
+        (_FIELDS,),
+    ),
+    Bug(
+        "an operator that needs whole values gets some fields",
+        "readers of another kind are skipped",
+        "engine/plan.py",
+        "            return None\n        fields |=",
+        "            continue\n        fields |=",
+        (_FIELDS,),
+    ),
+    Bug(
+        "joined columns forget that there were other fields",
+        "a flag that is not passed on",
+        "records/rows.py",
+        "    return Rows(joined, sum(map(len, parts)), is_whole.pop())\n",
+        "    return Rows(joined, sum(map(len, parts)))\n",
+        (_FIELDS, "tests/records"),
+    ),
+    Bug(
+        "a worker reads less than the others",
+        "limits of one's own",
+        "operators/hosting/source.py",
+        "self._now, self._limit = tick.now, tick.limit",
+        "self._now, self._limit = tick.now, tick.limit >> self.context.worker_id",
+        (_PACING,),
+    ),
+    Bug(
+        "texts that are not JSON are, with their neighbours",
+        "joined by a comma",
+        "connectors/json_values.py",
+        "    return found[::2] if is_separated and end == len(text) else None\n",
+        "    return found[::2] if end == len(text) else None\n",
+        (_JSON,),
+    ),
+]

@@ -1,0 +1,72 @@
+"""Rows of columns, beside a list of the same dicts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow.records.batch import Batch, concat, interleave
+from malflow.records.rows import Rows, SomeFields, only_fields
+
+names = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
+Act = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def batch_of(values: Sequence[Any]) -> Batch:
+    return Batch(None, values, range(len(values)))
+
+
+@st.composite
+def acts(draw: st.DrawFn, length: int) -> Act:
+    """Draw something that operators do with a column of values."""
+    mask = draw(st.lists(st.integers(0, 1), min_size=length, max_size=length))
+    start, stop = sorted(draw(st.lists(st.integers(0, length), min_size=2, max_size=2)))
+    size = max(1, draw(st.integers(1, max(1, length))))
+
+    def cuts(values: Sequence[Any]) -> list[Batch]:
+        return [batch_of(values[at : at + size]) for at in range(0, len(values), size)]
+
+    choices: list[Act] = [
+        lambda values: batch_of(values).select(mask).values,
+        lambda values: batch_of(values).part(start, stop).values,
+        lambda values: batch_of(values).take([at for at, flag in enumerate(mask) if flag]).values,
+        lambda values: concat(cuts(values)).values if values else values,
+        lambda values: interleave(cuts(values)).values,
+        lambda values: pickle.loads(pickle.dumps(values, 5)),
+    ]
+    return draw(st.sampled_from(choices))
+
+
+@given(st.data(), names, st.integers(0, 12), st.booleans())
+def test_what_is_done_with_rows_is_done_with_dicts(
+    data: st.DataObject, some: list[str], count: int, whole: bool
+) -> None:
+    if whole and not some:
+        some = ["a"]
+    dicts: Sequence[Any] = [{name: (name, number) for name in some} for number in range(count)]
+    rows: Sequence[Any] = Rows({name: [row[name] for row in dicts] for name in some}, count, whole)
+    for _ in range(data.draw(st.integers(0, 3))):
+        act = data.draw(acts(len(dicts)))
+        dicts, rows = act(dicts), act(rows)
+        assert len(rows) == len(dicts)
+    assert list(rows) == list(dicts)
+    assert all(type(row) is (dict if whole else SomeFields) for row in rows)
+
+
+def test_columns_that_were_joined_are_still_columns() -> None:
+    parts = [Batch(None, Rows({"a": [1], "b": [2]}), [0]), Batch(None, Rows({"a": [3], "b": [4]}), [1])]
+    joined = concat(parts).values
+    assert type(joined) is Rows
+    assert joined.columns == {"a": [1, 3], "b": [2, 4]}
+    others = [*parts, Batch(None, Rows({"b": [6], "a": [5]}), [2])]
+    assert list(map(list, concat(others).values)) == [["a", "b"], ["a", "b"], ["b", "a"]]
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}, {}], [{"a": 1}, None], [], [SomeFields(a=1)], [1, 2]])
+def test_values_that_are_no_dicts_with_the_fields_stay(values: list[Any]) -> None:
+    assert only_fields(values, ["a"]) is values
