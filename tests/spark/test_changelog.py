@@ -41,7 +41,7 @@ def test_the_first_change_that_is_written_counts(place: ScratchFolder) -> None:
     assert scratch.write(0, 2, change(5, 50), StoredOutput(["fifty"], ["a piece"]))
     assert not scratch.write(0, 2, change(5, 51), StoredOutput(["fifty-one"]))
     assert scratch.read(0, 2, 5).deltas["sum"].changed == {"key": 50}
-    assert scratch.output(0, 2, 5) == (["fifty"], ["a piece"])
+    assert scratch.output(0, 2, 5) == StoredOutput(["fifty"], ["a piece"])
     assert scratch.output(0, 2, 6) is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -23,9 +22,10 @@ from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import tick_polling
-from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, StoredOutput, pack_entry
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
+from malflow.runtime.spark.record_counts import RecordCounts, summed
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_attempt import StageAttempt
@@ -60,24 +60,39 @@ def place(folder: Path) -> ScratchFolder:
     return ScratchFolder(str(folder), {}, run, b"a key for tests", pickle.dumps({}))
 
 
-def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
+def told(stage: int, worker: int, counts: RecordCounts) -> Row:
+    taken, sent = summed(counts.received_by(worker)), summed(counts.sent_by(worker))
     report = StageReport(1, stage, Report(worker, live=["numbers"]), taken=taken, sent=sent)
     return Row(worker, RowKind.REPORT, 0, worker, pickle.dumps(report), [0] * len(program().vertices))
 
 
 @pytest.mark.fault("I2")
-@pytest.mark.parametrize("came", [2, 0, 4])
-def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("came", "is_stored", "reason"),
+    [
+        (2, True, "worker 0 received 2 of the 3 records that worker 1 sent on channel 0"),
+        (0, True, "worker 0 received 0 of the 3 records that worker 1 sent on channel 0"),
+        (4, True, "worker 0 received 4 of the 3 records that worker 1 sent on channel 0"),
+        (4, False, "worker 0 received other records than those that were sent to it on channel 0"),
+    ],
+)
+def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(
+    came: int, is_stored: bool, reason: str, tmp_path: Path
+) -> None:
     made = program()
     settings = settings_at(str(tmp_path), NoPersistence())
     host = SparkHost(made, WORKERS, Cluster([]), settings, RunSinks(driver_sinks(made)), RunRequests(), 0)
     host.open(0)
     host.command(Tick(number=1))
-    taken = {(0, 1): came} if came else {}
-    rows = [told(0, 0, {}, {}), told(0, 1, {}, {(0, 0): 3}), told(1, 0, taken, {}), told(1, 1, {}, {})]
-    with pytest.raises(RunFailed, match=f"worker 0 received {came} of the 3 records that worker 1 sent on channel 0"):
+    nothing = RecordCounts({}, {})
+    sent, taken = RecordCounts({}, {(0, 0): 3}), RecordCounts({(0, 1): came} if came else {}, {})
+    for stage, worker, counts in [(0, 1, sent), *([(1, 0, taken)] if is_stored else [])]:
+        entry = pack_entry(ChangelogEntry(1, NEVER, {}))
+        Changelog(settings.scratch, 1).write(stage, worker, entry, StoredOutput(counts=counts))
+    rows = [told(0, 0, nothing), told(0, 1, sent), told(1, 0, taken), told(1, 1, nothing)]
+    with pytest.raises(RunFailed, match=reason):
         host.take(rows, 0.0)
-    rows[2] = told(1, 0, {(0, 1): 3}, {})
+    rows[2] = told(1, 0, RecordCounts({(0, 1): 3}, {}))
     reports, _ = host.take(rows, 0.0)
     assert [report.worker for report in reports] == [0, 1, 0, 1]
 

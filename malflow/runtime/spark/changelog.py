@@ -123,10 +123,12 @@ class StoredOutput(NamedTuple):
     Attributes:
         rows: the last rows, stored in the entry itself.
         pieces: the names of the objects with the earlier rows.
+        counts: the numbers of records received and sent: a `malflow.runtime.spark.record_counts.RecordCounts`.
     """
 
     rows: Sequence[Any] = ()
     pieces: Sequence[str] = ()
+    counts: Any = None
 
 
 class Changelog:

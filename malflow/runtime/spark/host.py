@@ -35,6 +35,7 @@ from malflow.runtime.spark.protocol import (
     names_of_counts,
     pack_program,
 )
+from malflow.runtime.spark.record_counts import check_counts
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
 from malflow.runtime.spark.snapshots import ChangelogCapture
@@ -279,7 +280,7 @@ class SparkHost:
         found = sorted((it.stage, it.worker) for it in reports if it.tick == tick)
         if found != [(stage, at) for stage in range(len(self._program.stages)) for at in range(self.parallelism)]:
             raise RunFailed(f"tick {tick} needs one report per stage and worker; got reports of {found}")
-        _check_record_counts(reports)
+        check_counts(reports, self._changelog)
         return reports
 
     # Generations
@@ -372,24 +373,3 @@ def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: W
         changelog.write(stage, worker.worker_id, written)
         keys = {name: len(states[name]) for name in deltas}
         index.add(stage, worker.worker_id, tick, written.size, keys, whole=True)
-
-
-def _check_record_counts(reports: list[StageReport]) -> None:
-    """Check that the counts of sent and received records agree on each channel.
-
-    When Spark loses a task's output, it repeats the task. A function that is not deterministic may then return another
-    result, so that some workers have received the old output and others the new one. Spark compares both outputs as
-    well, unless configured otherwise.
-
-    Raises:
-        RunFailed: if the counts differ.
-    """
-    sent = {(channel, it.worker, target): n for it in reports for (channel, target), n in it.sent.items()}
-    taken = {(channel, sender, it.worker): n for it in reports for (channel, sender), n in it.taken.items()}
-    if sent != taken:
-        channel, sender, target = next(iter(sent.items() ^ taken.items()))[0]
-        came, went = (counts.get((channel, sender, target), 0) for counts in (taken, sent))
-        raise RunFailed(
-            f"worker {target} received {came} of the {went} records that worker {sender} sent on channel {channel}: "
-            "Spark repeated a part of the tick with different records"
-        )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -27,6 +29,12 @@ __all__ = [
 
 COMMAND: Final = "malflow.command"
 """The Spark local property that carries the command of a tick to its tasks."""
+
+_PLACES: Final = ("finished", "quiet")
+"""The attributes of a command that are pairs of source and worker."""
+
+_SHORT: Final = 2_048
+"""Characters of a command that is not compressed."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -166,13 +174,63 @@ class TickCommand:
         )
 
     def dumps(self) -> str:
-        """Return the command as JSON."""
-        return json.dumps(asdict(self))
+        """Return the command as a text, which Spark copies into every task, so that it must be short."""
+        facts = asdict(self)
+        facts["last"] = [_packed_ticks(of_stage) for of_stage in self.last]
+        for name in _PLACES:
+            facts[name] = _packed_places(facts[name])
+        text = json.dumps(facts, separators=(",", ":"))
+        return text if len(text) <= _SHORT else b64encode(zlib.compress(text.encode("ascii"))).decode("ascii")
 
     @classmethod
     def loads(cls, text: str) -> TickCommand:
         """Parse a command that `dumps` returned."""
-        return cls(**json.loads(text))
+        if not text.startswith("{"):
+            text = zlib.decompress(b64decode(text)).decode("ascii")
+        facts = json.loads(text)
+        facts["last"] = [_unpacked_ticks(of_stage) for of_stage in facts["last"]]
+        for name in _PLACES:
+            facts[name] = _unpacked_places(facts[name])
+        return cls(**facts)
+
+
+def _packed_ticks(ticks: Sequence[int]) -> list[Any]:
+    """Pack the last ticks of a stage: their number, the one that most workers have, and the other ones by worker.
+
+    >>> _packed_ticks([7, 7, 3, 7])
+    [4, 7, {2: 3}]
+    """
+    usual = Counter(ticks).most_common(1)[0][0] if ticks else NEVER
+    return [len(ticks), usual, {worker: tick for worker, tick in enumerate(ticks) if tick != usual}]
+
+
+def _unpacked_ticks(packed: list[Any]) -> list[int]:
+    count, usual, others = packed
+    ticks: list[int] = [usual] * count
+    for worker, tick in others.items():
+        ticks[int(worker)] = tick
+    return ticks
+
+
+def _packed_places(places: Iterable[Sequence[Any]]) -> dict[str, str]:
+    """Pack pairs of source and worker: a set of bits, as a hexadecimal number, for each source.
+
+    >>> _packed_places([("a", 0), ("a", 3), ("b", 1)])
+    {'a': '9', 'b': '2'}
+    """
+    bits: dict[str, int] = {}
+    for name, worker in places:
+        bits[name] = bits.get(name, 0) | 1 << worker
+    return {name: f"{of_source:x}" for name, of_source in bits.items()}
+
+
+def _unpacked_places(packed: Mapping[str, str]) -> list[tuple[str, int]]:
+    return [
+        (name, worker)
+        for name, bits in packed.items()
+        for worker, bit in enumerate(reversed(f"{int(bits, 16):b}"))
+        if bit == "1"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +243,8 @@ class StageReport:
         bytes: the size of its changelog entry; None without an entry, or for an entry without changes.
         whole: whether the entry is a full one.
         keys: the number of keys of each state that changed.
-        taken: the number of records received, by channel and sender.
-        sent: the number of records sent, by channel and target.
+        taken, sent: for each channel, a sum over the numbers of records received and sent: see
+            `malflow.runtime.spark.record_counts`.
         noted: whether it wrote an entry without changes, dropped after the tick, for the output of a repeated task.
         size: the size of the records that it sent.
         pieces: the names of the pieces of output in the scratch folder, dropped after the tick.
@@ -201,8 +259,8 @@ class StageReport:
     bytes: int | None = None
     whole: bool = False
     keys: Mapping[str, int] = field(default_factory=dict)
-    taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    taken: Mapping[int, int] = field(default_factory=dict)
+    sent: Mapping[int, int] = field(default_factory=dict)
     noted: bool = False
     size: int = 0
     pieces: Sequence[str] = ()

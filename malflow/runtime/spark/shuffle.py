@@ -29,6 +29,12 @@ SCHEMA: Final = "worker int, kind int, number int, sender int, blob binary, coun
 _BLOB = MOST_BYTES
 """Bytes of the largest blob: Java holds several complete copies of each in memory."""
 
+_BATCH: Final = 256 << 10
+"""Bytes of the blobs of rows that are written as one Arrow batch."""
+
+_ROW: Final = 64
+"""Bytes of a row beside its blob."""
+
 _HEAD = Struct("<I?")
 """The head of a blob: its number, and whether the next one continues it."""
 
@@ -129,11 +135,25 @@ def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Write rows to Arrow, each in its own batch since a blob may be large."""
+    """Write rows to Arrow: small ones many in a batch, since a batch takes longer than a row, large ones alone."""
     import pyarrow as pa  # noqa: PLC0415 - only the extra has it
 
     kinds = (pa.int32(), pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
     schema = pa.schema([*zip(Row._fields, kinds, strict=True)])
-    for row in rows:
-        arrays = [pa.array([value], kind) for value, kind in zip(row, kinds, strict=True)]
+    for together in _batches(rows):
+        columns = zip(*together, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Group rows up to a size; a larger one is alone."""
+    size, together = 0, list[Row]()
+    for row in rows:
+        if together and size + len(row.blob) > _BATCH:
+            yield together
+            size, together = 0, []
+        together.append(row)
+        size += len(row.blob) + _ROW
+    if together:
+        yield together

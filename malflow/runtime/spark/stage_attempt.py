@@ -18,6 +18,7 @@ from malflow.runtime.spark.changelog import ChangelogEntry
 from malflow.runtime.spark.current_worker import CurrentWorker
 from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
+from malflow.runtime.spark.record_counts import RecordCounts, summed
 from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
 from malflow.runtime.spark.stage_changes import deltas_of, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
@@ -191,12 +192,13 @@ class StageAttempt:
             report = replace(report, bytes=written.size, whole=change.whole, keys=keys)
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
         output.add(outgoing.rows())
+        counts_of_records = RecordCounts(self._taken, outgoing.sent)
         # without an entry, another attempt has the same result, or its report shows that it has not
         is_noted = bool(report.bytes is not None or report.report.polled or output.rows or self._may_come)
         report = replace(
             report,
             noted=is_noted and report.bytes is None,
-            sent=outgoing.sent,
+            sent=summed(counts_of_records.sent_by(self._worker)),
             size=sum(len(row.blob) for row in output.rows),
             pieces=output.pieces,
         )
@@ -205,7 +207,7 @@ class StageAttempt:
         row = Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
         if not is_noted:
             return (row,), report
-        return output.rows if output.end(written, row) else None, report
+        return output.rows if output.end(written, row, counts_of_records) else None, report
 
     def _report(self, worker: Worker) -> StageReport:
         report = worker.report(self._tick)
@@ -220,7 +222,7 @@ class StageAttempt:
             self._command.tick,
             self._stage,
             report,
-            taken=self._taken,
+            taken=summed(RecordCounts(self._taken, {}).received_by(self._worker)),
             unconfirmed=self._unconfirmed,
             process=process_name() if self._is_last else "",
         )

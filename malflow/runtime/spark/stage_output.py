@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 
 from malflow.runtime.spark.changelog import Changelog, PackedEntry, StoredOutput
+from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row
 
 __all__ = ["OutputLog", "read_output"]
@@ -53,15 +54,20 @@ class OutputLog:
         if self._bytes > _SMALL:
             self._write()
 
-    def end(self, entry: PackedEntry, report: Row) -> bool:
+    def end(self, entry: PackedEntry, report: Row, counts: RecordCounts) -> bool:
         """Write the changelog entry, with the report as the last row; return whether it is the first one.
+
+        Args:
+            entry: the entry.
+            report: the report.
+            counts: the numbers of records received and sent.
 
         Raises:
             StoreError: if it can't be written.
         """
         self.rows.append(report)
         stage, worker, tick = self._name
-        output = StoredOutput([*self._waiting, report], self.pieces)
+        output = StoredOutput([*self._waiting, report], self.pieces, counts)
         if self._changelog.write(stage, worker, entry, output):
             return True
         first = self._changelog.output(stage, worker, tick)

@@ -1,0 +1,68 @@
+"""The commands and reports of ticks, which must be small with many workers and stages."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow.event_time.tick import Tick
+from malflow.runtime.spark.protocol import TickCommand
+from malflow.runtime.spark.record_counts import RecordCounts, summed
+from malflow.runtime.spark.shuffle import SCHEMA, Row, RowKind, read_rows, write_rows
+
+WORKERS, STAGES = 1_000, 4
+
+places = st.sets(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 70))).map(sorted)
+ticks = st.integers(-1, 5)
+
+
+@given(st.lists(st.lists(ticks, max_size=9), max_size=3), places, places, st.booleans())
+def test_a_command_arrives_as_it_was_sent(
+    last: list[list[int]], finished: list[tuple[str, int]], quiet: list[tuple[str, int]], final: bool
+) -> None:
+    command = TickCommand(7, last, finished=finished, quiet=quiet, lifts="x" * 5_000 if final else "", final=final)
+    arrived = TickCommand.loads(command.dumps())
+    assert arrived.dumps() == command.dumps()
+    assert (arrived.last, arrived.finished, arrived.quiet, arrived.lifts) == (last, finished, quiet, command.lifts)
+
+
+def test_a_command_is_small_however_many_workers_there_are() -> None:
+    last = [[40 if worker % 50 == 7 else 99 for worker in range(WORKERS)] for _ in range(STAGES)]
+    every = frozenset(("source", worker) for worker in range(WORKERS) if worker % 3)
+    tick = Tick(100, finished=every, quiet=every, passed=timedelta(seconds=1))
+    assert len(TickCommand.of(tick, last).dumps()) < 2_048
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 5)), st.integers(1, 9)),
+    st.data(),
+)
+def test_sums_of_senders_and_receivers_are_equal_only_if_all_arrived(
+    counts: dict[tuple[int, int, int], int], data: st.DataObject
+) -> None:
+    sent = [(*places, n) for places, n in counts.items()]
+    assert summed(data.draw(st.permutations(sent))) == summed(sent)
+    if sent:
+        at = data.draw(st.integers(0, len(sent) - 1))
+        *places, n = sent[at]
+        assert summed([*sent[:at], *sent[at + 1 :]]) != summed(sent)
+        assert summed([*sent[:at], (places[0], places[1], places[2], n + 1), *sent[at + 1 :]]) != summed(sent)
+
+
+def test_the_counts_in_a_report_have_one_size() -> None:
+    few = RecordCounts({}, {(0, target): 5 for target in range(2)})
+    many = RecordCounts({}, {(0, target): 5 for target in range(WORKERS)})
+    assert len(pickle.dumps(summed(many.sent_by(3)))) <= len(pickle.dumps(summed(few.sent_by(3)))) + 8
+
+
+@given(st.lists(st.integers(0, 400_000), max_size=9))
+def test_rows_are_written_together_up_to_a_size(sizes: list[int]) -> None:
+    rows = [Row(at, RowKind.CHANNEL, 0, at, bytes(size), [at]) for at, size in enumerate(sizes)]
+    batches = [*write_rows(rows)]
+    assert [*read_rows(batches)] == rows
+    assert all(len(batch) == 1 or batch.nbytes < 300_000 for batch in batches)
+    assert len([*write_rows([Row(0, RowKind.CHANNEL, 0, at, b"x") for at in range(1_000)])]) == 1
+    assert len(SCHEMA.split(",")) == len(Row._fields)
