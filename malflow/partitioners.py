@@ -58,7 +58,8 @@ _LANES = 8
 _EIGHT_SCORES = Struct("<8Q")
 _PERSON = b"malflow.worker"
 _FIRST_BLOCK = blake2b(salt=bytes(8), person=_PERSON)
-_KEY_HASH = blake2b(digest_size=8, person=b"malflow.key")
+_new_hash = blake2b(digest_size=8, person=b"malflow.key").copy  # takes half as long as creating one
+_HIGH_BITS = SLOTS - 1 & ~0xFF
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - subtracted from wall-clock times
 _DAYS, _SECONDS, _MICROSECONDS = (vars(timedelta)[name].__get__ for name in ("days", "seconds", "microseconds"))
 _OF_CONTENTS = (str, bytes, tuple, frozenset)
@@ -113,12 +114,13 @@ def slot_of(key: Any) -> int:
     if kind is str:
         encoded = b"s" + key.encode("utf-8", "surrogatepass")
     elif kind is int:
-        encoded = _encode_integer(key)
+        encoded = b"i" + key.to_bytes(key.bit_length() // 8 + 1, "little", signed=True)
     else:
         encoded = _encode(key)
-    digest = _KEY_HASH.copy()
+    digest = _new_hash()
     digest.update(encoded)
-    return int.from_bytes(digest.digest()[:2], "little") % SLOTS
+    found = digest.digest()
+    return found[0] | (found[1] << 8) & _HIGH_BITS
 
 
 @lru_cache(maxsize=64)
@@ -216,7 +218,7 @@ def stable_hash(key: Any) -> int:
         TypeError: if the key, or an element of it, has no stable hash.
         ValueError: if the key, or an element of it, is NaN.
     """
-    digest = _KEY_HASH.copy()  # takes half as long as creating one
+    digest = _new_hash()
     digest.update(_encode(key))
     return int.from_bytes(digest.digest(), "little")
 

@@ -347,6 +347,7 @@ class Worker:
             channel = self._channels[number]
             edges = self._active[channel.target].edges
             if channel.partitioner is not None:
+                edges.extend([] for _ in range(len(edges), len(by_worker)))
                 for edge, batches in zip(edges, by_worker, strict=True):
                     edge.extend(batches)
                 continue
@@ -382,8 +383,7 @@ class Worker:
         )
         operator = self._build(node, step, context)
         exchange = node.starts_stage
-        count = len(self._workers) if exchange else step.edges
-        return _Active(node, operator, [[] for _ in range(count)], [], exchange)
+        return _Active(node, operator, [[] for _ in range(0 if exchange else step.edges)], [], exchange)
 
     def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
@@ -444,7 +444,10 @@ class _Target(Protocol):
 
 @dataclass(slots=True)
 class _Active:
-    """An operator during a tick: its input, and the targets of its output."""
+    """An operator during a tick: its input, and the targets of its output.
+
+    The edges of an exchange, one for each worker, are made by its first input: workers that only hold states need none.
+    """
 
     node: Node
     operator: Operator

@@ -227,7 +227,8 @@ class _Routes(dict[Any, int]):
         return self._find
 
     def __missing__(self, key: Any) -> int:
-        worker = self._ask(key)
+        owners = self._owners
+        worker = self._ask(key) if owners is None else owners[slot_of(key)]
         if not STABLE_KEYS_MET.is_set():
             if len(self) >= _CACHED_ROUTES:
                 self.clear()

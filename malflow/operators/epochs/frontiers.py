@@ -52,12 +52,12 @@ class Frontiers:
         self._ends_at_once = ends_at_once
         self._epochs: list[Any] = [MIN] * edges
         self._idle: Sequence[int] = (0,) * edges
-        self._busy = list(range(edges))
+        self._busy: Sequence[int] = range(edges)
 
     def set_idle(self, edges: Sequence[int]) -> None:
         """Set which edges are idle."""
         self._idle = edges
-        self._busy = [edge for edge, idle in enumerate(edges) if not idle]
+        self._busy = [edge for edge, idle in enumerate(edges) if not idle] if any(edges) else range(len(edges))
 
     def merge_by_edge(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
         """Yield the batches of a tick, each with its edge and the merged epochs.
