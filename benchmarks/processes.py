@@ -27,8 +27,9 @@ from process_parts.marks import Memory
 from tables import print_table
 
 _BUSY_SECONDS = 20e-6
-_STARTS = 7
-_IDLE_TICKS, _SMALL_TICKS = 60, 1_000
+_SMALL = 20
+"""Ticks with few records for each one without: they need no pause."""
+
 _TOLD = 4_000
 """Characters of what a child said that are shown where it failed."""
 
@@ -107,6 +108,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each peer does each job")
     parser.add_argument("--records", type=int, help="how many records malflow gets; by default it depends on the job")
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, such as a,b,start")
+    parser.add_argument("--starts", type=int, default=7, help="how many runs measure the start")
+    parser.add_argument("--ticks", type=int, default=60, help="how many ticks without records are measured")
     parser.add_argument("--kafka", default="localhost:9092", help="the broker's address, for (c)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -120,10 +123,11 @@ def main() -> None:
     if jobs:
         _print_jobs(jobs)
     if "start" in only:
-        _print_starts(_in_turn("start", STARTS, options.rounds, lambda peer: _child("start", peer)))
+        _print_starts(_in_turn("start", STARTS, options.rounds, lambda peer: _child("start", peer, options.starts)))
     if "ticks" in only:
-        idle = _in_turn("idle", TICKING, options.rounds, lambda peer: _child("ticks", peer, _IDLE_TICKS, 0))
-        small = _in_turn("small", TICKING, options.rounds, lambda peer: _child("ticks", peer, _SMALL_TICKS, 1))
+        idle = _in_turn("idle", TICKING, options.rounds, lambda peer: _child("ticks", peer, options.ticks, 0))
+        most = _SMALL * options.ticks
+        small = _in_turn("small", TICKING, options.rounds, lambda peer: _child("ticks", peer, most, 1))
         _print_ticks(idle, small)
 
 
@@ -140,7 +144,7 @@ def _measure(what: str, peer: Sequence[Any], *how: Any) -> Any:
     from process_parts import malflow_jobs  # noqa: PLC0415 - as above
 
     if what == "start":
-        return malflow_jobs.measure_start(processes, method, _STARTS)
+        return malflow_jobs.measure_start(processes, method, *how)
     if what == "ticks":
         return malflow_jobs.measure_ticks(processes, *how)
     return malflow_jobs.measure_job(what, processes, *how)

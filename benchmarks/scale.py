@@ -1,7 +1,7 @@
 """Measure what grows with the number of workers: the route of a key, and the driver's work in a tick on Spark.
 
 pip install 'malflow[spark]'
-python benchmarks/scale.py [--rounds 5] [--only routes,driver]
+python benchmarks/scale.py [--rounds 5] [--only routes,driver] [--workers 1000]
 
 Each measurement of the driver is a process of its own, with made-up reports, without Spark.
 """
@@ -35,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
     parser.add_argument("--only", default="routes,driver", help="sections")
+    parser.add_argument("--workers", type=int, default=1_000, help="the highest number of workers")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -44,15 +45,15 @@ def main() -> None:
         return
     only = options.only.split(",")
     if "routes" in only:
-        _print_routes(options.rounds)
+        _print_routes(options.rounds, options.workers)
     if "driver" in only:
-        _print_driver(options.rounds)
+        _print_driver(options.rounds, options.workers)
 
 
-def _print_routes(rounds: int) -> None:
+def _print_routes(rounds: int, most: int) -> None:
     print("\nthe route of a key, ns of processor time, medians: keys that no cache holds, and cached ones")
     rows = []
-    for workers in (2, 10, 100, 1_000):
+    for workers in [count for count in (2, 10, 100, 1_000) if count <= most]:
         for kind, make in (("text", str), ("int", int)):
             keys = [make(key) for key in range(_KEYS)]
             first, again = zip(*[_routed(keys, workers) for _ in range(rounds)], strict=True)
@@ -91,10 +92,10 @@ def _routed(keys: Sequence[Any], workers: int) -> tuple[float, float]:
     return taken[0], taken[1]
 
 
-def _print_driver(rounds: int) -> None:
+def _print_driver(rounds: int, most: int) -> None:
     print("\nthe driver's work in a tick, medians; a third of the workers are quiet")
     rows = []
-    for workers, stages in _SIZES:
+    for workers, stages in [size for size in _SIZES if size[0] <= most]:
         found = [_child([workers, stages]) for _ in range(rounds)]
         middle = {name: median([it[name] for it in found]) for name in found[0]}
         rows.append(
