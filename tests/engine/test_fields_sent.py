@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
 from malflow.engine.workers import Workers
 from malflow.event_time.tick import Tick
+from malflow.graph import StatefulNode
 from malflow.records.rows import Rows, SomeFields
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
@@ -88,7 +89,10 @@ def test_late_records_are_whole() -> None:
         results = timed.key_distribute("town", town_of).window(tumbling(4)).allow_late(late, 4)
         results.aggregate("windows", agg.sum("n")).results.sink("sink", VecSink())
 
-    assert {channel.fields for channel in compiled(build).channels} == {None}
+    program = compiled(build)
+    assert {channel.fields for channel in program.channels} == {None}
+    (window,) = (vertex.node for vertex in program.vertices if isinstance(vertex.node, StatefulNode))
+    assert window.reads is None, "it emits those that are too late"
 
 
 def run(values: list[Any], read: Callable[[Any], Any], parallelism: int) -> Any:
