@@ -81,7 +81,7 @@ slots, see `former_select`.
 
 
 def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
-    """Select a worker by the slot of the key: its stable hash modulo 32,768.
+    """Select a worker by the slot of the key: some bits of its stable hash.
 
     All processes find the same worker without asking each other, which is the rendezvous. It takes the same time with
     any number of workers. Each worker has an equal number of slots, within one; when workers are added or removed, a
@@ -104,7 +104,7 @@ def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
 
 
 def slot_of(key: Any) -> int:
-    """Return the slot of a key, ``stable_hash(key) % SLOTS``.
+    """Return the slot of a key, ``(stable_hash(key) >> 8) % SLOTS``.
 
     Raises:
         TypeError: if the key has no stable hash.
@@ -120,7 +120,7 @@ def slot_of(key: Any) -> int:
     digest = _new_hash()
     digest.update(encoded)
     found = digest.digest()
-    return found[0] | (found[1] << 8) & _HIGH_BITS
+    return found[1] | (found[2] << 8) & _HIGH_BITS
 
 
 @lru_cache(maxsize=64)

@@ -244,7 +244,7 @@ GOLDEN_HASHES = [
     691880203379321945, 10017734406900467795, 5219616123570080900, 15816664374105277740, 2390072256870157466,
     999843378302331184, 16858666539506126697, 13446513844960052703,
 ]  # fmt: skip
-GOLDEN_WORKERS = [1, 7, 10, 1, 0, 10, 1, 5, 6, 10, 6, 0, 4, 5, 0, 3, 11, 5, 0, 10, 3, 4, 10]
+GOLDEN_WORKERS = [5, 11, 1, 7, 6, 1, 10, 3, 6, 8, 4, 2, 1, 11, 9, 10, 0, 5, 4, 2, 2, 0, 7]
 GOLDEN_TABLES = [
     (1, "88d41703c271b070"),
     (2, "91d88265d4e82726"),
@@ -301,7 +301,14 @@ def test_one_worker_more_takes_its_share_of_slots_and_no_other_moves(workers: in
 
 @given(keys)
 def test_a_key_is_in_the_slot_of_its_hash(key: Any) -> None:
-    assert slot_of(key) == stable_hash(key) % SLOTS
+    assert slot_of(key) == (stable_hash(key) >> 8) % SLOTS
+
+
+def test_keys_with_a_low_hash_are_on_all_workers() -> None:
+    sampled = [key for key in range(20_000) if stable_hash(key) < 1 << 60]  # as `sample` selects them
+    held = Counter(rendezvous_select(key, range(4)) for key in sampled)
+    assert all(count == pytest.approx(len(sampled) / 4, rel=0.2) for count in held.values())
+    assert len(held) == 4
 
 
 def test_there_are_no_more_workers_than_slots() -> None:

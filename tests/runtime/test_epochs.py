@@ -33,11 +33,11 @@ class Seen:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_a_snapshot_with_one_epoch_for_all_parts_is_gone_on_from(parallelism: int) -> None:
-    seen, store = Seen({"a": [5, 15, 30], "b": [10, 14, 40]}), Store()  # on workers 1 and 0 of two
+    seen, store = Seen({"a": [5, 15, 30], "b": [10, 14, 40]}), Store()  # on workers 0 and 1 of two
     program = compiled(seen.build)
     store.states = {"e": {0: KeyedState(), 1: KeyedState()}}
-    store.states["e"][0].update({"epoch": 10})
-    store.states["e"][1].update({"epoch": 20, "idle": 1})
+    store.states["e"][1].update({"epoch": 10})
+    store.states["e"][0].update({"epoch": 20, "idle": 1})
     store.set_up = (7, 2, {"e": 1}, {"e": None})
     finish(store.restore(program, parallelism))
     assert sorted(seen.late) == [5, 10, 15]
