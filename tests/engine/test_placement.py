@@ -262,7 +262,7 @@ def test_epoch_of_any_worker_counts_after_a_change_of_partitioner() -> None:
 
 
 @pytest.mark.parametrize("former", FORMER_PLACEMENTS)
-def test_keys_that_a_former_version_placed_keep_the_epochs_of_their_workers(former: str) -> None:
+def test_keys_of_a_former_version_keep_the_epochs_of_their_workers(former: str) -> None:
     program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
     old = {"e": {0: {"epoch": 90}, 1: {"epoch": 100, "past": ((3, {2: 110}),)}}}
     (new, other) = reroute(program, old, 2, 2, placements={"e": former})["e"]

@@ -43,9 +43,7 @@ def acts(draw: st.DrawFn, length: int) -> Act:
 
 
 @given(st.data(), names, st.integers(0, 12), st.booleans())
-def test_what_is_done_with_rows_is_done_with_dicts(
-    data: st.DataObject, some: list[str], count: int, whole: bool
-) -> None:
+def test_rows_behave_like_a_list_of_dicts(data: st.DataObject, some: list[str], count: int, whole: bool) -> None:
     if whole and not some:
         some = ["a"]
     dicts: Sequence[Any] = [{name: (name, number) for name in some} for number in range(count)]
