@@ -239,7 +239,7 @@ def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel,
 
 
 def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:
-    """Return the fields that the readers of an exchange need; None if one needs whole values, or is another kind of operator."""
+    """Return the fields that all readers of an exchange need; None if one of them needs whole values."""
     readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
     fields: dict[str, None] = {}
     for node in readers:

@@ -274,7 +274,7 @@ def _check_outputs(rows: list[dict[str, Any]], seen: Seen) -> None:
 
 
 def _check_looks(looks: list[tuple[str, int, int | None]], *, punctual: bool) -> None:
-    """Check that entries lived long enough and not much longer: epochs are two windows behind, and three after a rescale."""
+    """Check the lifetime of entries: epochs are two windows behind, and three after a rescale."""
     before: dict[str, int] = {}
     for key, window, found in looks:
         last = before.get(key)
