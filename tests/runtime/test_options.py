@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from malflow import RestartPolicy, SingleThreadRuntime, SparkRuntime
+from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
 from malflow.runtime.options import RunOptions
 from malflow.runtime.spark.settings import SparkOptions
 from malflow.snapshot import NoPersistence
@@ -30,6 +30,7 @@ COMMON: dict[str, Any] = {
 OF_SPARK: dict[str, Any] = COMMON | {
     "spark": object(),
     "trigger": timedelta(seconds=2),
+    "latency": timedelta(seconds=3),
     "max_records_per_tick": 5,
     "scratch": "/scratch",
     "scratch_options": {"key": "k"},
@@ -72,3 +73,19 @@ def test_options_are_copies_that_the_caller_cannot_change() -> None:
     listeners.append(print)
     assert options.restore_options.renamed == {"old": "new"}
     assert options.listeners == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"latency": 0.5}, r"latency must be a timedelta above zero, such as timedelta\(seconds=0.5\); got 0.5"),
+        ({"latency": timedelta(0)}, "latency must be a timedelta above zero"),
+        (
+            {"latency": timedelta(seconds=1), "trigger": timedelta(seconds=2)},
+            "is shorter than trigger=.*; omit trigger",
+        ),
+    ],
+)
+def test_a_latency_that_no_tick_can_have_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        SparkRuntime(lambda _: None, **options)

@@ -97,7 +97,7 @@ class SparkHost:
         self._spec: RunSpec | None = None
         self._changelog = Changelog(settings.scratch, 0)
         self._discovered: Mapping[str, set[Any]] = {}
-        self._pace = Pace(settings.options.pause, parallelism)
+        self._pace = Pace(settings.options.pace, parallelism)
         self._names, self._gauges = names_of_counts(program), program.gauges
         self._command = TickCommand(0, ())
         self._began = 0.0
@@ -257,7 +257,9 @@ class SparkHost:
             self.index.note(reports)
         most, most_bytes = max(it.report.polled for it in reports), max(it.size for it in reports)
         is_longer = command.whole or command.rewrites
-        self._is_cut_short = not is_longer and self._pace.note(most, seconds, most_bytes)
+        whole = time.monotonic() - self._began  # with Spark's planning, during which records wait
+        spent = seconds if self._settings.options.latency is None else whole
+        self._is_cut_short = not is_longer and self._pace.note(most, spent, most_bytes)
         return [it.report for it in reports], seconds
 
     def _reports(self, rows: list[Row]) -> list[StageReport]:
@@ -314,7 +316,7 @@ class SparkHost:
             Changelog(settings.scratch, previous).clear()
         program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
         self._discovered = workers.discovered
-        self._pace = Pace(options.pause, self.parallelism)
+        self._pace = Pace(options.pace, self.parallelism)
         self._is_cut_short = False
         most = options.max_records_per_tick
         self._spec = RunSpec(

@@ -58,6 +58,9 @@ class SparkRuntime(Runtime):
         trigger: the minimum time from one tick to the next, except for the first few ticks, which measure how many
             records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
             Spark's processes stay alive during any pause.
+        latency: how long a tick should take at most, and so how long a record waits: ticks have fewer records. Spark
+            itself needs some 0.3 seconds for a tick with two stages; a shorter latency has no effect. With None, ticks
+            take about 1.5 seconds while there are records, for throughput.
         max_records_per_tick: the maximum number of records that a tick polls. With None, a tick polls for half a
             second, or half of the trigger if that is longer, while there are records; fewer if slow functions or sinks
             make the whole tick longer than about twice that.
@@ -90,6 +93,7 @@ class SparkRuntime(Runtime):
         *,
         spark: SparkSession | None = None,
         trigger: timedelta = timedelta(0),
+        latency: timedelta | None = None,
         max_records_per_tick: int | None = None,
         scratch: str | None = None,
         scratch_options: Mapping[str, Any] | None = None,
@@ -110,6 +114,7 @@ class SparkRuntime(Runtime):
             parallelism=parallelism,
             spark=spark,
             trigger=trigger,
+            latency=latency,
             max_records_per_tick=max_records_per_tick,
             scratch=scratch,
             scratch_options=scratch_options,
@@ -223,6 +228,10 @@ class SparkRuntimeBuilder(RuntimeBuilder):
     def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
         """Set the minimum time from one tick to the next."""
         return self._with("trigger", interval)
+
+    def latency(self, most: timedelta) -> SparkRuntimeBuilder:
+        """Set how long a tick should take at most."""
+        return self._with("latency", most)
 
     def max_records_per_tick(self, records: int) -> SparkRuntimeBuilder:
         """Set the maximum number of records that a tick polls."""

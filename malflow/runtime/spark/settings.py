@@ -12,6 +12,7 @@ from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
+from malflow.runtime.spark.tick_pacing import PaceOptions
 from malflow.snapshot.persistence import job_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class SparkOptions(RunOptions):
 
     spark: SparkSession | None = None
     trigger: timedelta = timedelta(0)
+    latency: timedelta | None = None
     max_records_per_tick: int | None = None
     scratch: str | None = None
     scratch_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -43,9 +45,27 @@ class SparkOptions(RunOptions):
         super().__post_init__()
         if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
             raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
+        if self.latency is not None:
+            self._check_latency(self.latency)
         if self.max_records_per_tick is not None:
             check_positive(self.max_records_per_tick, "max_records_per_tick")
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
+
+    def _check_latency(self, latency: object) -> None:
+        """Check the latency.
+
+        Raises:
+            GraphError: if it is not a positive timedelta, or shorter than the trigger.
+        """
+        if not isinstance(latency, timedelta) or latency <= timedelta(0):
+            raise GraphError(
+                f"latency must be a timedelta above zero, such as timedelta(seconds=0.5); got {short_repr(latency)}"
+            )
+        if latency < self.trigger:
+            raise GraphError(
+                f"latency={latency!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "
+                "for longer; omit trigger, or make it as short"
+            )
 
     @property
     def query_name(self) -> str:
@@ -60,7 +80,14 @@ class SparkOptions(RunOptions):
     @property
     def poll_seconds(self) -> float:
         """The number of seconds that a worker may poll in a tick."""
+        if self.latency is not None:
+            return min(_POLL_SECONDS, self.latency.total_seconds() / 2)
         return max(_POLL_SECONDS, self.pause / 2)
+
+    @property
+    def pace(self) -> PaceOptions:
+        """How long ticks may take."""
+        return PaceOptions(self.pause, None if self.latency is None else self.latency.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)

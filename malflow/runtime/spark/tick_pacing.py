@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["MOST_BYTES", "Pace"]
+__all__ = ["MOST_BYTES", "Pace", "PaceOptions"]
 
 MOST_BYTES: Final = 128 << 20
 """Bytes of records that a worker may send in a stage of a tick: Java and the driver hold them in memory."""
@@ -30,6 +30,18 @@ _SPREAD: Final = 1.5
 """The ratio of record counts among recent ticks from which the fixed time of a tick can be estimated."""
 
 
+class PaceOptions(NamedTuple):
+    """How long ticks may take.
+
+    Attributes:
+        pause: the minimum number of seconds from the start of one tick to the next; ticks may take as long.
+        latency: the number of seconds that the user wants a tick to take at most; None for the usual time.
+    """
+
+    pause: float = 0.0
+    latency: float | None = None
+
+
 class Pace:
     """Adapts the number of records that each worker may poll per tick.
 
@@ -37,10 +49,11 @@ class Pace:
     the limit grows in proportion; after a longer one it shrinks, but not below the records that take as long as the
     fixed time, which smaller ticks would not reduce. If the fixed time is large, ticks may take up to three seconds to
     amortize it. If records are large, the bytes that a worker may send are the limit. A single tick that is slightly
-    too long is ignored: the machine may have been busy.
+    too long is ignored: the machine may have been busy. With a latency, ticks take no longer than that, but a third of
+    their time may always be spent on records.
 
     Args:
-        pause: the minimum number of seconds from the start of one tick to the next; ticks may take as long.
+        options: how long ticks may take.
         workers: the number of workers.
 
     Attributes:
@@ -48,9 +61,10 @@ class Pace:
         pause: the minimum number of seconds from the start of one tick to the next.
     """
 
-    def __init__(self, pause: float, workers: int) -> None:
-        self.pause = pause
-        self._seconds = seconds = _SECONDS * max(1.0, pause)
+    def __init__(self, options: PaceOptions, workers: int) -> None:
+        self.pause = options.pause
+        self._latency = options.latency
+        self._seconds = seconds = _SECONDS * max(1.0, options.pause) if options.latency is None else options.latency
         self.limit = max(1, int(_FIRST * seconds) // workers)
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._fixed = 0.0
@@ -108,6 +122,8 @@ class Pace:
     @property
     def _allowed(self) -> float:
         """The seconds that a tick may take."""
+        if self._latency is not None:
+            return max(self._latency, _LEAST_GROWTH * self._fixed)
         return max(self._seconds, 2 * self._fixed, min(4 * self._fixed, _WORTH_IT))
 
     def _estimate(self) -> None:
