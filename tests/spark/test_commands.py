@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow import NoKey, StreamProvider, rendezvous_select
+from malflow.engine.part_placement import place_parts
+from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
+from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.shuffle import SCHEMA, Row, RowKind, read_rows, write_rows
+from malflow.runtime.spark.shuffle import SCHEMA, Row, RowKind, chunks_of, read_rows, write_rows
+from malflow.runtime.transport import chunks
+from malflow.runtime.transport.pickling import dump_columns
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+from tests.kit.driving import compiled
 
 WORKERS, STAGES = 1_000, 4
 
@@ -66,3 +77,30 @@ def test_rows_are_written_together_up_to_a_size(sizes: list[int]) -> None:
     assert all(len(batch) == 1 or batch.nbytes < 300_000 for batch in batches)
     assert len([*write_rows([Row(0, RowKind.CHANNEL, 0, at, b"x") for at in range(1_000)])]) == 1
     assert len(SCHEMA.split(",")) == len(Row._fields)
+
+
+def test_epochs_for_workers_without_records_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource([1, 2, 3]))
+        on_time, _ = numbers.generate_epochs("epochs", lambda msg, _: msg.timestamp)
+        on_time.key_distribute("key", lambda msg: 0).sink("out", VecSink())
+
+    program, packed = compiled(build), list[bytes]()
+
+    def dump(columns: Any, operator: str) -> bytes:
+        packed.append(dump_columns(columns, operator))
+        return packed[-1]
+
+    monkeypatch.setattr(chunks, "dump_columns", dump)
+    holder = rendezvous_select(NoKey, range(WORKERS))
+    worker = Worker(program, 0, holder, parallelism=WORKERS, parts=place_parts({"numbers": [NoKey]}, range(WORKERS)))
+    worker.open()
+    outgoing = OutgoingRecords(worker, WORKERS, debug=False)
+    outgoing.add(worker.run({}, Tick(limit=3)))
+    rows = [*outgoing.rows()]
+    assert len(packed) <= 3, "those before and after the target of the records, and for it"
+    assert {row.worker for row in rows} == set(range(WORKERS))
+    batches = [(row.worker, chunk.batch()) for row in rows for chunk in chunks_of([row.blob])]
+    assert [list(batch.values) for worker, batch in batches if len(batch)] == [[1, 2, 3]]
+    assert {tuple(epoch for _, epoch in batch.epochs) for _, batch in batches} == {(0, 1, 2)}
+    assert sum(outgoing.sent.values()) == 3

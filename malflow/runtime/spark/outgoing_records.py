@@ -49,10 +49,14 @@ class OutgoingRecords:
         """Yield the rows of all records."""
         sender = self._worker.worker_id
         for channel, by_target in self._buffers.items():
+            marks, packed = None, list[bytes]()  # epochs alone are the same for all targets, and packed once
             for target, buffer in enumerate(by_target):
-                if buffer:
-                    self.sent[channel, target] = buffer.records
-                    yield from (Row(target, RowKind.CHANNEL, channel, sender, blob) for blob in buffer.blobs())
+                if not buffer:
+                    continue
+                self.sent[channel, target] = buffer.records
+                if buffer.marks is None or buffer.marks != marks:
+                    marks, packed = buffer.marks, list(buffer.blobs())
+                yield from (Row(target, RowKind.CHANNEL, channel, sender, blob) for blob in packed)
         for number, name, batches in collected(self._worker.sinks):
             buffer = ShuffleBuffer(name)
             buffer.add(batches)

@@ -75,6 +75,11 @@ class ChunkBuffer:
     def __bool__(self) -> bool:
         return bool(self._chunks or self._batches)
 
+    @property
+    def marks(self) -> list[Sequence[tuple[int, Any]]] | None:
+        """The epochs (watermarks), if there is nothing else; otherwise None."""
+        return None if self.records or self._chunks else [batch.epochs for batch in self._batches]
+
     def add(self, batches: Iterable[Batch]) -> None:
         """Append batches."""
         for batch in batches:
