@@ -95,7 +95,7 @@ def name_of(partitioner: Partitioner) -> str:
     """Return a partitioner's name for a snapshot: its module and name, but not its line, so that it may move.
 
     >>> name_of(rendezvous_select)
-    'malflow.partitioners.rendezvous_select@3'
+    'malflow.partitioners.rendezvous_select@4'
     """
     if partitioner is rendezvous_select:
         return PLACEMENT

@@ -75,7 +75,7 @@ EXCHANGE_BUGS = [
         "records/rows.py",
         "    return Rows(joined, sum(map(len, parts)), is_whole.pop())\n",
         "    return Rows(joined, sum(map(len, parts)))\n",
-        (_FIELDS, "tests/records"),
+        (_FIELDS, "tests/records/test_rows.py"),
     ),
     Bug(
         "a worker reads less than the others",
