@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @settings(
-    max_examples=max(10, settings().max_examples // 4),
+    max_examples=max(10, settings().max_examples // 10),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -43,7 +43,7 @@ def test_reading_on_after_a_loss(answer: str, first: bytes, broker: Broker, capl
         poll_for(reader, 0)
         values: list[Any] = []
         deadline = time.monotonic() + 30
-        while "offset 5 was wanted" not in caplog.text and time.monotonic() < deadline:
+        while "expected offset 5" not in caplog.text and time.monotonic() < deadline:
             values += poll_for(reader, 0.05)
         broker.write(topic, [b"20"])
         values += read_some(reader, (11 if answer == "earliest" else 1) - len(values))
