@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +23,7 @@ pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session", "tes
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)
-settings.register_profile("ci", _anyhow, max_examples=80, derandomize=True)
+settings.register_profile("ci", _anyhow, max_examples=100, derandomize=True)
 settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
@@ -37,8 +38,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of processes for ``-n auto``: two for each processor, as tests wait for servers and Java."""
-    return 2 * (os.cpu_count() or 1)
+    """Return the number of processes for ``-n auto``: five for two processors, as tests wait for servers and Java."""
+    return math.ceil(2.5 * (os.cpu_count() or 1))
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:

@@ -200,6 +200,12 @@ def test_rounding_does_not_depend_on_epochs_before(kind: str, data: Any) -> None
     assert [repr(thin(epoch)) for epoch in epochs] == [repr(rounded_down(epoch, every)) for epoch in epochs]
 
 
+def test_a_negative_zero_rounds_to_zero() -> None:
+    assert repr(rounded_down(-0.0, 1.0)) == "0.0"
+    thin = Thinning(2.0)
+    assert [repr(thin(epoch)) for epoch in (-0.0, 0.0, -0.0)] == ["0.0"] * 3
+
+
 def test_a_float_may_give_a_lesser_epoch_than_an_integer_before_it() -> None:
     times = [2**60 + 200, float(2**60 + 256), 2**60 + 210]  # less 150, the second is rounded to 2**60
     (epochs, _), by_record = seen_of(

@@ -53,6 +53,8 @@ def rounded_down(epoch: Any, every: Step) -> Any:
             multiple = (number - 1) * every
     except TypeError as error:
         raise TypeError(_wrong_step(epoch, every)) from error
+    if type(multiple) is float:
+        multiple += 0.0  # -0.0 becomes 0.0
     return multiple if multiple <= epoch else epoch  # infinity is not a multiple
 
 
