@@ -6,11 +6,11 @@ HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
 # Where this is set, each process of the tests compiles what it imports, and pytest rewrites every assertion anew.
 unexport PYTHONDONTWRITEBYTECODE
-# How many processes share the tests, a file each at a time: five for two processors, or a number; 0 is this one alone.
+# How many processes share the tests, a file each at a time: two for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
 # How many of the slowest tests to list at the end; none by default.
 DURATIONS ?=
-PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist loadfile --no-loadscope-reorder \
+PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
 .PHONY: run quick test spark crashes servers archive bytecode check format reference docs clean

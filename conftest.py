@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,8 +37,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of processes for ``-n auto``: five for two processors, as tests wait for servers and Java."""
-    return math.ceil(2.5 * (os.cpu_count() or 1))
+    """Return the number of processes for ``-n auto``: two for each processor, as tests wait for servers and Java."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:
