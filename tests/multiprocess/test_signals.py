@@ -64,7 +64,7 @@ def test_a_second_signal_to_the_group_ends_it_at_once(
 def test_a_second_signal_ends_worker_processes_that_print(tmp_path: Path) -> None:
     with group(tmp_path, Options(at=35, do="talk")) as program:
         stop_twice(program, signal.SIGTERM)
-        program.end(code_at_once(signal.SIGTERM), seconds=5)
+        program.end(code_at_once(signal.SIGTERM), seconds=20)
 
 
 def stop_twice(program: Group, number: signal.Signals) -> None:
