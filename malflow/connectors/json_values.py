@@ -3,7 +3,7 @@
 Some texts at a time are joined to an array and parsed in one call, in which equal names of fields become one object:
 the records are smaller, and faster to read, to pickle and to release. Texts that are not JSON could form an array with
 their neighbours, such as ``[1`` and ``2]``. So a random text, which no input can contain on purpose, separates them in
-the array. If every second item is this text, it was nowhere swallowed by a value; otherwise, each text is parsed alone.
+the array. If every second item is this text, no value has swallowed it; otherwise, each text is parsed alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _json = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
 _SPACE = " \t\n\r"
 _TOGETHER = 256
-"""The number of texts that are parsed in one call."""
+"""The maximum number of texts that are parsed in one call."""
+
+_CHARACTERS = 1 << 20
+"""About how many characters are joined, judging by the first text: large ones gain nothing, and would be copied."""
 
 _MARK = f"m{token_hex(16)}"  # without its quotes, it is not JSON
 _BETWEEN = f',"{_MARK}",'
@@ -43,8 +46,11 @@ def json_values(texts: Sequence[str]) -> list[Any]:
     [{'n': 1}, [2]]
     """
     values: list[Any] = []
-    for start in range(0, len(texts), _TOGETHER):
-        some = texts[start : start + _TOGETHER]
+    start = 0
+    while start < len(texts):
+        count = max(1, min(_TOGETHER, _CHARACTERS // (len(texts[start]) + 1)))
+        some = texts[start : start + count]
+        start += count
         found = _together(some)
         values += _one_by_one(some) if found is None else found
     return values

@@ -58,6 +58,15 @@ def test_a_bad_text_among_many_is_found() -> None:
         json_values([*texts[:700], "[1", "2]", *texts[700:]])
 
 
+def test_large_texts_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[int] = []
+    together = parsing._together
+    monkeypatch.setattr(parsing, "_together", lambda texts: joined.append(len(texts)) or together(texts))  # type: ignore[func-returns-value]
+    texts = [json.dumps("x" * (1 << 20))] * 3 + ["1"] * 300
+    assert json_values(texts) == [json.loads(text) for text in texts]
+    assert joined == [1, 1, 1, 256, 44]
+
+
 def test_values_may_equal_the_mark() -> None:
     texts = [f'"{parsing._MARK}"', "1", f'["{parsing._MARK}"]']
     assert json_values(texts) == [parsing._MARK, 1, [parsing._MARK]]

@@ -79,7 +79,7 @@ EXCHANGE_BUGS = [
     ),
     Bug(
         "a worker reads less than the others",
-        "limits of one's own",
+        "a limit for each worker",
         "operators/hosting/source.py",
         "self._now, self._limit = tick.now, tick.limit",
         "self._now, self._limit = tick.now, tick.limit >> self.context.worker_id",

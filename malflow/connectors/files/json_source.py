@@ -89,7 +89,11 @@ class _JsonParser(RecordParser[Any]):
             FieldError: if the fields do not fit the types.
             ValueError: if the line is not JSON.
         """
-        value, types = json_value(line), self._types
+        return self._typed(json_value(line), line)
+
+    def _typed(self, value: Any, line: str) -> Any:
+        """Return the value of a line with the types of its fields."""
+        types = self._types
         if types is None:
             return value
         return types.record(value, _decode_exactly(line) if types.wants_exact else None)
@@ -98,7 +102,8 @@ class _JsonParser(RecordParser[Any]):
         taken = lines.lines[lines.next : lines.next + limit]
         try:
             texts = list(filter(None, taken))
-            return json_values(texts) if self._types is None else list(map(self._record, texts)), len(taken)
+            values = json_values(texts)
+            return values if self._types is None else list(map(self._typed, values, texts)), len(taken)
         except (ValueError, RecursionError):
             return None
 

@@ -195,7 +195,7 @@ class TickCommand:
 
 
 def _packed_ticks(ticks: Sequence[int]) -> list[Any]:
-    """Pack the last ticks of a stage: their number, the one that most workers have, and the other ones by worker.
+    """Pack the last ticks of a stage: their number, the one that most workers have, and the others by worker.
 
     >>> _packed_ticks([7, 7, 3, 7])
     [4, 7, {2: 3}]

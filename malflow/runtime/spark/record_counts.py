@@ -34,19 +34,19 @@ class RecordCounts(NamedTuple):
     sent: Mapping[tuple[int, int], int]
 
     def received_by(self, worker: int) -> Iterator[Count]:
-        """Yield what the worker received."""
+        """Yield the counts of the records that the worker received."""
         return ((channel, sender, worker, records) for (channel, sender), records in self.taken.items())
 
     def sent_by(self, worker: int) -> Iterator[Count]:
-        """Yield what the worker sent."""
+        """Yield the counts of the records that the worker sent."""
         return ((channel, worker, target, records) for (channel, target), records in self.sent.items())
 
 
 def summed(counts: Iterable[Count]) -> dict[int, int]:
     """Return a sum of hashes for each channel, modulo 2 to the power of 64.
 
-    Reports have only these, so that their size does not grow with the number of workers: if workers received what was
-    sent, the sums of all senders and of all receivers are equal. Hashes of integers are the same in all processes of
+    Reports have only these, so that their size does not grow with the number of workers: if all records
+    arrived, the sums of all senders and of all receivers are equal. Hashes of integers are the same in all processes of
     one version of Python, which Spark requires.
     """
     sums: dict[int, int] = {}
@@ -83,7 +83,7 @@ def _total(sums: Iterable[Mapping[int, int]]) -> dict[int, int]:
 
 
 def _difference(channel: int, reports: Sequence[StageReport], changelog: Changelog) -> str:
-    """Return which worker received what another had not sent."""
+    """Return which worker received other records than were sent to it."""
     sent: dict[tuple[int, int], int] = {}
     told: dict[int, int] = {}
     taken: dict[tuple[int, int], int] = {}
