@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from malflow.records.batch import BATCH_SIZE
 
-__all__ = ["PollPacing"]
+__all__ = ["PollPacing", "first_limit"]
 
 _SHORT_TICK_SECONDS = 0.05
 _TARGET_SECONDS = 0.1
 _TRY_MORE_AFTER = 16
 _FASTEST_GROWTH = 64
+
+
+def first_limit(*, debug: bool) -> int:
+    """Return the poll limit of the first tick: one record, whose cost is unknown, but with `debug` a whole batch."""
+    return BATCH_SIZE if debug else 1
 
 
 class PollPacing:

@@ -229,14 +229,9 @@ class _Routes(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         owners = self._owners
         worker = self._ask(key) if owners is None else owners[slot_of(key)]
-        if not STABLE_KEYS_MET.is_set():
-            if len(self) >= _CACHED_ROUTES:
-                self.clear()
-            self[key] = worker
-            return worker
         for kind in self._classes:
             _refuse_twins(key, worker, self._by_class.get((kind, key), worker))
-        if _is_plain(key):
+        if not STABLE_KEYS_MET.is_set() or _is_plain(key):
             if len(self) >= _CACHED_ROUTES:
                 self.clear()
             self[key] = worker

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from malflow.engine.discovery import Discovery
 from malflow.engine.part_placement import place_parts, places_of
 from malflow.engine.plan import Program
+from malflow.engine.poll_pacing import first_limit
 from malflow.engine.reports import Report, held_in
 from malflow.engine.rescale import refuse_local
 from malflow.engine.sinks import RunSinks
@@ -17,7 +18,6 @@ from malflow.errors import GraphError, OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
-from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.answers import Request, abandon, fail
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
@@ -74,7 +74,7 @@ class Coordinator:
         guard: RestartGuard | None = None,
         restarts: int = 0,
     ) -> None:
-        self.ticks = Ticks(program, host.parts, first_limit=BATCH_SIZE if options.debug else 1)
+        self.ticks = Ticks(program, host.parts, first_limit=first_limit(debug=options.debug))
         self.snapshots = RunSnapshots(
             options.persistence,
             states_of(program),

@@ -8,13 +8,13 @@ from typing import Any
 
 from malflow.engine.part_placement import Place, place_parts, places_of
 from malflow.engine.plan import Program
+from malflow.engine.poll_pacing import first_limit
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.ticks import Ticks
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
-from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoredState, RestoreOptions
@@ -51,7 +51,7 @@ class DrivenRun(Workers):
     ) -> None:
         super().__init__(program, parallelism=parallelism, tracked=tracked, debug=debug)
         self.sinks = RunSinks(program.sinks)
-        self.ticks = Ticks(program, self.parts, first_limit=BATCH_SIZE if debug else 1)
+        self.ticks = Ticks(program, self.parts, first_limit=first_limit(debug=debug))
         host = SingleThreadHost(program, self.sinks, parallelism=parallelism, tracked=tracked, workers=self)
         self.snapshots = RunSnapshots(
             NoPersistence() if persistence is None else persistence,

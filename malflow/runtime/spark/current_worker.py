@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from malflow.engine.poll_pacing import PollPacing
+from malflow.engine.poll_pacing import PollPacing, first_limit
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
-from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, LoadedProgram, name_of
@@ -49,7 +48,7 @@ class CurrentWorker:
         if held is not None and (missed := self._missed_entries(held)):
             self._catch_up(held, missed)
         else:
-            pacing = PollPacing(BATCH_SIZE if self._spec.debug else 1)
+            pacing = PollPacing(first_limit(debug=self._spec.debug))
             held = LiveWorker(self._made(), NEVER, NEVER, pacing=pacing)
             self._catch_up(held, self._loaded.changelog.since(self._stage, self._number, self._last, NEVER))
         if self._spec.debug:
