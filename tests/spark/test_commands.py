@@ -17,7 +17,7 @@ from malflow.event_time.tick import Tick
 from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.shuffle import SCHEMA, Row, RowKind, chunks_of, read_rows, write_rows
+from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of, frames_of, read_frames
 from malflow.runtime.transport import chunks
 from malflow.runtime.transport.pickling import dump_columns
 from malflow.sinks import VecSink
@@ -69,14 +69,17 @@ def test_the_counts_in_a_report_have_one_size() -> None:
     assert len(pickle.dumps(summed(many.sent_by(3)))) <= len(pickle.dumps(summed(few.sent_by(3)))) + 8
 
 
-@given(st.lists(st.integers(0, 400_000), max_size=9))
-def test_rows_are_written_together_up_to_a_size(sizes: list[int]) -> None:
-    rows = [Row(at, RowKind.CHANNEL, 0, at, bytes(size), [at]) for at, size in enumerate(sizes)]
-    batches = [*write_rows(rows)]
-    assert [*read_rows(batches)] == rows
-    assert all(len(batch) == 1 or batch.nbytes < 300_000 for batch in batches)
-    assert len([*write_rows([Row(0, RowKind.CHANNEL, 0, at, b"x") for at in range(1_000)])]) == 1
-    assert len(SCHEMA.split(",")) == len(Row._fields)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 400_000)), max_size=9))
+def test_small_rows_for_a_worker_share_a_frame(sizes: list[tuple[int, int]]) -> None:
+    rows = [Row(target, RowKind.CHANNEL, 0, at, bytes(size), [at]) for at, (target, size) in enumerate(sizes)]
+    frames = [*frames_of(rows)]
+    read = [(target, [*read_frames([frame])]) for target, frame in frames]
+    assert all(row.worker == target for target, them in read for row in them)
+    assert sorted(row for _, them in read for row in them) == sorted(rows)
+    assert all(len(them) == 1 or sum(len(row.blob) for row in them) < 300_000 for _, them in read)
+    for target in range(3):  # in their order, also across frames
+        assert [row for to, them in read if to == target for row in them] == [it for it in rows if it.worker == target]
+    assert len([*frames_of([Row(0, RowKind.CHANNEL, 0, at, b"x") for at in range(1_000)])]) == 1
 
 
 def test_epochs_for_workers_without_records_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:

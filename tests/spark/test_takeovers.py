@@ -472,7 +472,7 @@ def test_a_large_function_is_sent_to_each_process_once(size: int) -> None:
     LOADED.clear()
 
     def note(job: Any, coordinator: Any) -> None:
-        tasks.append(len(cloudpickle.dumps(StageTask(job, 0))))
+        tasks.append(len(cloudpickle.dumps(StageTask(job, 0, is_last=False))))
 
     with TemporaryDirectory() as scratch, simulated():
         plans = [Plan(places=(tick % 3,)) for tick in range(11)]

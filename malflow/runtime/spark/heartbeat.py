@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from malflow.runtime.spark.anchors import executors
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["Heartbeat"]
@@ -64,20 +64,8 @@ class Heartbeat:
 
     def _beat(self) -> None:
         try:
-            tasks = _executors(self._session)
-            self._session.range(tasks, numPartitions=tasks).mapInArrow(_nothing, "id long").collect()
+            context = self._session.sparkContext
+            tasks = executors(context)  # Spark spreads them, one on each
+            context.parallelize([], tasks).mapPartitions(list).collect()
         except Exception as error:  # noqa: BLE001 - not needed by the next tick, which reports its own failures
             _log.debug("the idle processes of Spark could not be kept: %s: %s", type(error).__name__, error)
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        pass
-    return iter(())
-
-
-def _executors(session: SparkSession) -> int:
-    """Return the number of executors; Spark spreads this many tasks over them, one on each."""
-    context: Any = session.sparkContext
-    holders: int = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark does not expose it
-    return max(1, holders - 1)  # the driver is one of them

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from malflow.runtime.spark.position_memory import LastSnapshot
-from malflow.runtime.spark.shuffle import SCHEMA, RowKind
+from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.worker_cache import UNCONFIRMED, ReleaseTask
@@ -50,7 +50,7 @@ def release_processes(
     """
     if not is_alive(session):
         return []
-    released: Future[list[Any]] = Future()
+    released: Future[list[Row]] = Future()
     how = session, (run, snapshot), processes, released
     threading.Thread(target=_release_all, args=how, name="malflow-release", daemon=True).start()
     try:
@@ -58,16 +58,16 @@ def release_processes(
     except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
         _log.warning("not every process of Spark could release the run: %s", spark_message(error))
         return []
-    failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
+    failures = [loaded_error(row.blob) for row in rows if row.kind == RowKind.FAILURE]
     if failures:
         first, *others = failures
         for other in others:
             first.add_note(f"and while closing: {other}")
         raise first
-    return [loaded_error(bytes(row.blob)) for row in rows if _is_unconfirmed(row)]
+    return [loaded_error(row.blob) for row in rows if _is_unconfirmed(row)]
 
 
-def _is_unconfirmed(row: Any) -> bool:
+def _is_unconfirmed(row: Row) -> bool:
     return bool(row.kind == RowKind.REPORT and row.number == UNCONFIRMED)
 
 
@@ -75,16 +75,16 @@ def _release_all(
     session: SparkSession,
     task: tuple[str, LastSnapshot | None],
     processes: Mapping[str, int],
-    released: Future[list[Any]],
+    released: Future[list[Row]],
 ) -> None:
     try:
-        rows: list[Any] = []
+        rows: list[Row] = []
         last = max(processes.values(), default=0)
         waiting = {name for name, tick in processes.items() if tick > last - _FORGOTTEN_AFTER}
         for pause in _PAUSES:
             rows += _released(session, task, pause)
             reports = (row for row in rows if row.kind == RowKind.REPORT and not _is_unconfirmed(row))
-            waiting -= {bytes(row.blob).decode() for row in reports}
+            waiting -= {row.blob.decode() for row in reports}
             if not waiting:  # otherwise some are busy or have ended
                 break
         released.set_result(rows)
@@ -92,10 +92,10 @@ def _release_all(
         released.set_exception(error)
 
 
-def _released(session: SparkSession, task: tuple[str, LastSnapshot | None], pause: float) -> list[Any]:
-    slots, (run, snapshot) = _slots(session.sparkContext), task
-    release = ReleaseTask(run, pause, snapshot)
-    rows: list[Any] = session.range(slots, numPartitions=slots).mapInArrow(release, SCHEMA).collect()
+def _released(session: SparkSession, task: tuple[str, LastSnapshot | None], pause: float) -> list[Row]:
+    context, (run, snapshot) = session.sparkContext, task
+    slots = _slots(context)
+    rows: list[Row] = context.parallelize([], slots).mapPartitions(ReleaseTask(run, pause, snapshot)).collect()
     return rows
 
 

@@ -1,4 +1,4 @@
-"""One streaming query: a program's stages as a Spark plan, and the callback between its ticks."""
+"""One streaming query: its micro-batches trigger the ticks of a run, which are Spark jobs of their own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.runtime.spark.folder_owner import OF_QUERY, temporary_folder
 from malflow.runtime.spark.heartbeat import Heartbeat
-from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand, names_of_counts
+from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.shuffle import SCHEMA, Row
+from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.spark_errors import spark_message
-from malflow.runtime.spark.stage_task import StageTask
+from malflow.runtime.spark.tick_job import TickJobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +40,9 @@ OnTick = Callable[[list[Row], float], TickCommand | None]
 class Query:
     """A Spark query that runs ticks until `on_tick` returns None.
 
-    Spark starts a tick once the `foreachBatch` callback of the previous one has returned, so the callback decides about
-    the next tick. It passes the next command to the tasks in a local property of the thread that submits jobs.
+    Each micro-batch calls back once, and the callback runs a tick as a job, in the query's own thread and job group.
+    The micro-batch itself has a row that nobody reads: stages in its plan would be planned anew for each tick, and
+    their tasks would run on any executor.
 
     Args:
         session: the session.
@@ -61,7 +62,9 @@ class Query:
         self._error: BaseException | None = None
         self._folder = ""
         with _failures_named("plan the query"):
-            self._frame = _plan(session, spec, program)
+            self._frame: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+            self._jobs = TickJobs(session.sparkContext, spec, program, settings.options.query_name)
+        self._command: TickCommand | None = None
         self._settings = settings
         self._heartbeat = Heartbeat(session)
         self.query: StreamingQuery | None = None
@@ -77,28 +80,19 @@ class Query:
             RunFailed: if Spark failed.
         """
         self._folder = temporary_folder(OF_QUERY)
+        self._command = first
         try:
-            with _failures_named("start the query"), self._first(first), _quick_checkpoints(self._session), _NAMING:
+            with _failures_named("start the query"), _quick_checkpoints(self._session), _NAMING:
                 self.query = (
                     self._frame.writeStream.queryName(self._free_name())
                     .option("checkpointLocation", Path(self._folder).as_uri())
-                    .foreachBatch(self._after_tick)
+                    .foreachBatch(self._on_batch)
                     .start()
                 )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
         self._heartbeat.start()
-
-    @contextmanager
-    def _first(self, command: TickCommand) -> Iterator[None]:
-        """Set the command of the first tick for a query started inside this context."""
-        context = self._session.sparkContext
-        context.setLocalProperty(COMMAND, command.dumps())
-        try:
-            yield
-        finally:
-            context.setLocalProperty(COMMAND, None)
 
     def _free_name(self) -> str:
         options = self._settings.options
@@ -123,6 +117,7 @@ class Query:
                 self._wait(query)
         finally:
             self._heartbeat.close()
+            self._jobs.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
             raise self._error
@@ -143,26 +138,25 @@ class Query:
             ended = query.exception()
             raise RunFailed(f"Spark ended the query: {'' if ended is None else spark_message(ended)}") from ended
 
-    def _after_tick(self, frame: DataFrame, _batch: int) -> None:
+    def _on_batch(self, _frame: DataFrame, _batch: int) -> None:
         with self._passing:
-            if self._over.is_set():
+            if self._over.is_set() or self._command is None:
                 raise RunFailed("the run is over")
-            self._pass(frame)
+            self._run_tick(self._command)
 
-    def _pass(self, frame: DataFrame) -> None:
-        command: TickCommand | None = None
+    def _run_tick(self, command: TickCommand) -> None:
+        self._command = None
         try:
             began = time.monotonic()
-            rows = _collected(frame)
+            with _failures_named("finish a tick"):
+                rows = self._jobs.run(command)
             self._heartbeat.note()
-            command = self._on_tick(rows, time.monotonic() - began)
+            self._command = self._on_tick(rows, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._error = error
-        if command is not None:
-            self._session.sparkContext.setLocalProperty(COMMAND, command.dumps())
-            return
-        self._over.set()
-        self._wait_until_stopped()
+        if self._command is None:
+            self._over.set()
+            self._wait_until_stopped()
 
     def _wait_until_stopped(self) -> None:
         """Stay in the callback until the query is being stopped, so that Spark starts no further tick."""
@@ -212,33 +206,6 @@ def _quick_checkpoints(session: SparkSession) -> Iterator[None]:
             session.conf.unset(_CHECKPOINTS)
         else:
             session.conf.set(_CHECKPOINTS, before)
-
-
-def _plan(session: SparkSession, spec: RunSpec, program: Program) -> DataFrame:
-    """Return the stages as a Spark plan; record counts appear in the query's progress as observed metrics."""
-    from pyspark.sql import functions  # noqa: PLC0415 - only the extra has it
-
-    workers = spec.parallelism
-    ticks: Any = session.readStream.format("rate-micro-batch")
-    frame = ticks.option("rowsPerBatch", workers).option("numPartitions", workers).load()
-    frame = frame.mapInArrow(StageTask(spec, 0), SCHEMA)
-    for stage in range(1, len(program.stages)):
-        frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(spec, stage), SCHEMA)
-    counts = functions.col("counts")
-    observed = (functions.sum(counts[at]).alias(name) for at, name in enumerate(names_of_counts(program)))
-    return frame.observe("malflow", *observed)
-
-
-def _collected(frame: DataFrame) -> list[Row]:
-    """Run the tick and collect its rows.
-
-    Raises:
-        RunFailed: if Spark failed.
-    """
-    with _failures_named("finish a tick"):
-        return [
-            Row(row.worker, row.kind, row.number, row.sender, bytes(row.blob), row.counts) for row in frame.collect()
-        ]
 
 
 @contextmanager

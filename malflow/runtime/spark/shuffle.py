@@ -1,4 +1,4 @@
-"""The shuffle between workers: batches packed as columns into the blobs of a few Spark rows."""
+"""The shuffle between workers: batches packed as columns into the blobs of a few rows, and rows into frames."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from malflow.runtime.transport.chunks import MOST_BYTES, Chunk, ChunkBuffer
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = [
-    "SCHEMA",
     "Row",
     "RowKind",
     "ShuffleBuffer",
     "chunks_of",
-    "read_rows",
+    "frames_of",
+    "read_frames",
     "sink_chunks",
-    "write_rows",
 ]
-
-SCHEMA: Final = "worker int, kind int, number int, sender int, blob binary, counts array<bigint>"
 
 _BLOB = MOST_BYTES
 """Bytes of the largest blob: Java holds several complete copies of each in memory."""
 
-_BATCH: Final = 256 << 10
-"""Bytes of the blobs of rows that are written as one Arrow batch."""
+_FRAME: Final = 256 << 10
+"""Bytes of rows that share a frame."""
 
 _ROW: Final = 64
 """Bytes of a row beside its blob."""
@@ -127,33 +121,30 @@ def sink_chunks(rows: Sequence[Row]) -> Iterator[tuple[int, Chunk]]:
             yield number, chunk
 
 
-def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """Read rows from Arrow."""
-    for batch in batches:
-        columns: list[Any] = [column.to_pylist() for column in batch.columns]
-        yield from map(Row, *columns)
+def frames_of(rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
+    """Pack rows into frames, each with the worker that receives it.
 
-
-def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Write rows to Arrow: small ones many in a batch, since a batch takes longer than a row, large ones alone."""
-    import pyarrow as pa  # noqa: PLC0415 - only the extra has it
-
-    kinds = (pa.int32(), pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
-    schema = pa.schema([*zip(Row._fields, kinds, strict=True)])
-    for together in _batches(rows):
-        columns = zip(*together, strict=True)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Group rows up to a size; a larger one is alone."""
-    size, together = 0, list[Row]()
+    Small rows for a worker share a frame; a large one is alone.
+    """
+    waiting: dict[int, list[Row]] = {}
+    sizes: dict[int, int] = {}
     for row in rows:
-        if together and size + len(row.blob) > _BATCH:
-            yield together
-            size, together = 0, []
-        together.append(row)
-        size += len(row.blob) + _ROW
-    if together:
-        yield together
+        target, size = row.worker, len(row.blob) + _ROW
+        if target in waiting and sizes[target] + size > _FRAME:
+            yield target, _frame(waiting.pop(target))
+        if target not in waiting:
+            waiting[target], sizes[target] = [], 0
+        waiting[target].append(row)
+        sizes[target] += size
+    for target, together in waiting.items():
+        yield target, _frame(together)
+
+
+def _frame(rows: list[Row]) -> bytes:
+    return pickle.dumps([(*row,) for row in rows], 5)
+
+
+def read_frames(frames: Iterable[bytes]) -> Iterator[Row]:
+    """Read the rows of frames."""
+    for frame in frames:
+        yield from map(Row._make, pickle.loads(frame))  # noqa: S301 - of this run

@@ -40,6 +40,8 @@ _CONF = {
     # from the Python processes.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
+    # Over TCP, each small message between Java and a Python process may wait 40 ms for an acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
 }

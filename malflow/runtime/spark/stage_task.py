@@ -5,41 +5,53 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from struct import Struct
 
 from malflow.errors import MalflowError, OperatorError
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
-from malflow.runtime.spark.shuffle import Row, RowKind, read_rows, write_rows
+from malflow.runtime.spark.shuffle import Row, RowKind, frames_of, read_frames
 from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import NotPicklable
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = ["StageTask"]
+
+_NUMBER = Struct(">q")
+"""A worker's number, in the form in which Spark's Java reads the keys of pairs."""
 
 
 class StageTask:
-    """A stage of a program as a function that Spark calls with the rows of one worker."""
+    """A stage of a program as a function that Spark calls with the frames for one worker.
 
-    def __init__(self, spec: RunSpec, stage: int) -> None:
+    It yields the frames for the next stage's workers, each after the number of the worker; those of the last stage are
+    for the driver and have no number.
+
+    Args:
+        spec: the facts about the run.
+        stage: the stage.
+        is_last: whether it is the last one.
+    """
+
+    def __init__(self, spec: RunSpec, stage: int, *, is_last: bool) -> None:
         self._spec = spec
         self._stage = stage
+        self._is_last = is_last
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, worker: int, frames: Iterator[bytes]) -> Iterator[bytes]:
         """Run the stage for one tick."""
-        return write_rows(_run(self._spec, self._stage, batches))
+        rows = list(read_frames(frames)) if self._stage else _drained(frames)
+        for target, frame in frames_of(_run(self._spec, self._stage, worker, rows)):
+            if not self._is_last:
+                yield _NUMBER.pack(target)
+            yield frame
 
 
-def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+def _run(spec: RunSpec, stage: int, worker: int, rows: list[Row]) -> Iterator[Row]:
     from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
 
     context = TaskContext.get()
     command = TickCommand.loads(context.getLocalProperty(COMMAND))
-    worker = context.partitionId()
-    rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
         with rarer_collections():
             attempt = StageAttempt(spec, stage, worker, command)
@@ -63,8 +75,8 @@ def _leave_modules_out() -> None:
     gc.freeze()
 
 
-def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """Consume the rows that trigger a tick, which carry no data."""
-    for _ in batches:
+def _drained(frames: Iterator[bytes]) -> list[Row]:
+    """Consume the input of the first stage, which carries no data: Spark ends a process that leaves some."""
+    for _ in frames:
         pass
-    return iter(())
+    return []

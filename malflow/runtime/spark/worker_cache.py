@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
@@ -22,15 +22,12 @@ from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
-from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
+from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.delta_check import Recount
 from malflow.states.keyed import Delta, StateDelta
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
     "LIVE_WORKERS",
@@ -137,15 +134,14 @@ class ReleaseTask:
         self._pause = pause
         self._snapshot = snapshot
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, nothing: Iterator[Any]) -> Iterator[Row]:
         """Close sinks, suspend readers, drop states."""
-        for _ in batches:
-            pass
+        yield from nothing
         unconfirmed = [] if self._snapshot is None else _confirm(self._run, self._snapshot)
         rows = [Row(0, RowKind.REPORT, UNCONFIRMED, 0, error) for error in unconfirmed]
         rows += [Row(0, RowKind.FAILURE, 0, 0, error) for error in _release(self._run)]
         threading.Event().wait(self._pause)
-        return write_rows([Row(0, RowKind.REPORT, 0, 0, process_name().encode()), *rows])
+        yield from (Row(0, RowKind.REPORT, 0, 0, process_name().encode()), *rows)
 
 
 def _confirm(run: str, snapshot: LastSnapshot) -> list[bytes]:

@@ -1,0 +1,70 @@
+"""A tick as a Spark job: the stages of a program as tasks on RDDs, with an exchange of frames between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from malflow.engine.plan import Program
+from malflow.runtime.spark.anchors import Anchors
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
+from malflow.runtime.spark.shuffle import Row, read_frames
+from malflow.runtime.spark.stage_task import StageTask
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+__all__ = ["TickJobs"]
+
+
+class TickJobs:
+    """Runs the ticks of one generation of workers, a Spark job each.
+
+    Args:
+        context: the Spark context.
+        spec: the facts about the generation.
+        program: the program.
+        name: the name of the run, for Spark's pages.
+    """
+
+    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str) -> None:
+        self._context: Any = context
+        self._name = name
+        last = len(program.stages) - 1
+        self._stages = [StageTask(spec, stage, is_last=stage == last) for stage in range(last + 1)]
+        self.anchors = Anchors(context, spec.parallelism)
+
+    def run(self, command: TickCommand) -> list[Row]:
+        """Run a tick, in the thread that calls; return the rows for the driver.
+
+        Raises:
+            Exception: Spark's or py4j's, if the job failed.
+        """
+        self._context.setLocalProperty(COMMAND, command.dumps())
+        self._context.setJobDescription(f"malflow {self._name}, tick {command.tick}")
+        shuffles: list[int] = []
+        frames: RDD[bytes] = self.anchors.input
+        try:
+            for stage in self._stages:
+                sent: Any = frames.mapPartitionsWithIndex(stage)
+                sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
+                if stage is self._stages[-1]:
+                    return [*read_frames(sent.collect())]
+                frames, shuffle = self.anchors.exchange(sent)
+                shuffles.append(shuffle)
+            return []
+        finally:
+            self._remove(shuffles)
+
+    def _remove(self, shuffles: Iterable[int]) -> None:
+        """Remove the files of exchanges; Spark would do so once Java collects garbage, so hardly ever."""
+        with suppress(Exception):  # then Spark does so later
+            cleaner = self._context._jsc.sc().cleaner()  # noqa: SLF001 - PySpark does not expose it
+            for shuffle in shuffles:
+                cleaner.get().doCleanupShuffle(shuffle, False)
+
+    def close(self) -> None:
+        """Release what the jobs hold in Spark."""
+        with suppress(Exception):  # Java may be gone
+            self.anchors.close()
