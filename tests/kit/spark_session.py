@@ -33,6 +33,7 @@ _CONF = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONWARNINGS": "error,ignore::ResourceWarning",  # of what starts the processes of Python
     "spark.executorEnv.PYTHONPATH": str(_ROOT),  # functions of test modules are found by name there
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",

@@ -269,10 +269,10 @@ class _Query:
 
     query = None
 
-    def __init__(self, session: Cluster, _name: str, spec: RunSpec, program: Program, after_tick: Any) -> None:
+    def __init__(self, session: Cluster, _name: str, spec: RunSpec, program: Program, *how: Any) -> None:
         self._cluster = session
         self._what = spec, program
-        self._on_tick = after_tick
+        self._on_tick, _ = how
         self._first: TickCommand | None = None
 
     def start(self, first: TickCommand) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from malflow import (
     SparkRuntime,
     limit_out_of_orderness,
 )
+from malflow.events import TickFinished
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import (
@@ -222,19 +223,32 @@ def test_impossible_run_is_refused_before_it_starts(spark: Any, tmp_path: Path) 
             SparkRuntime(sums(1), **options)  # type: ignore[arg-type]
 
 
-def test_the_progress_of_the_query_tells_what_each_operator_took(spark: Any) -> None:
-    handle = SparkRuntime(sums(200), parallelism=2, spark=spark, max_records_per_tick=100, name="told").start()
+class Ticks:
+    """Calls a function after each tick."""
+
+    def __init__(self, note: Callable[[TickFinished], object]) -> None:
+        self._note = note
+
+    def on_event(self, event: object) -> None:
+        if isinstance(event, TickFinished):
+            self._note(event)
+
+
+def test_each_tick_is_a_micro_batch_of_the_query_and_a_job_with_a_description(spark: Any) -> None:
+    described: list[str] = []
+    listener = Ticks(lambda _: described.append(spark.sparkContext.getLocalProperty("spark.job.description")))
+    options: dict[str, Any] = {"max_records_per_tick": 100, "name": "told", "listeners": [listener]}
+    handle = SparkRuntime(sums(200), parallelism=2, spark=spark, **options).start()
     wait_until(lambda: handle.query is not None)
     query = handle.query
     assert query is not None
     assert handle.await_termination(SECONDS)
-    told = Counter[str]()
-    for progress in query.recentProgress:
-        assert progress.name == "told"
-        counts = progress.observedMetrics["malflow"].asDict()
-        told.update({name: taken or 0 for name, taken in counts.items()})
-    assert told == dict.fromkeys(("numbers", "check", "key", "sum", "out"), 600)
-    assert handle.progress.records == told
+    assert {progress.name for progress in query.recentProgress} == {"told"}
+    assert len(query.recentProgress) in range(handle.progress.tick - 1, handle.progress.tick + 1)
+    assert described == [f"malflow told, tick {tick + 1}" for tick in range(handle.progress.tick)]
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+    assert len(jobs) == handle.progress.tick, "a job each, which ends with the query"
+    assert handle.progress.records == dict.fromkeys(("numbers", "check", "key", "sum", "out"), 600)
     assert handle.progress.late == {}
 
 
@@ -264,13 +278,10 @@ def test_a_long_tick_takes_what_waits(spark: Any) -> None:
         numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(24)))
         numbers.map("slow", slowly).sink("out", VecSink())
 
-    handle = SparkRuntime(build, parallelism=1, spark=spark, trigger=timedelta(seconds=5)).start()
-    wait_until(lambda: handle.query is not None)
-    query = handle.query
-    assert query is not None
-    assert handle.await_termination(SECONDS)
-    taken = [progress.observedMetrics["malflow"].asDict()["slow"] or 0 for progress in query.recentProgress]
-    assert (sum(taken), max(taken)) == (24, 24), "half a second is not enough for them, half of five is"
+    polled: list[int] = []
+    listener = Ticks(lambda event: polled.append(event.polled))
+    SparkRuntime(build, parallelism=1, spark=spark, trigger=timedelta(seconds=5), listeners=[listener]).execute()
+    assert (sum(polled), max(polled)) == (24, 24), "half a second is not enough for them, half of five is"
 
 
 def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, tmp_path: Path) -> None:

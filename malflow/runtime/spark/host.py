@@ -40,6 +40,7 @@ from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.tick_pacing import Pace
+from malflow.runtime.spark.worker_places import WorkerPlaces
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies
@@ -69,6 +70,7 @@ class SparkHost:
         listed: the parts of each source.
         index: the index of the current generation's changelog.
         processes: the last tick of each process.
+        places: where the workers of the current generation run.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class SparkHost:
         self.parts: Parts = self._workers.parts
         self.index = ChangelogIndex(len(program.stages), parallelism)
         self.processes: dict[str, int] = {}
+        self.places = WorkerPlaces()
         self._generation = 0
         self._spec: RunSpec | None = None
         self._changelog = Changelog(settings.scratch, 0)
@@ -227,6 +230,7 @@ class SparkHost:
             durable=self._durable,
             writing=NEVER if self._written is None else self._written[0],
             live_runs=REGISTRY.live,
+            moves=self.places.moves,
         )
         self._needs_whole = False
         return self._command
@@ -249,7 +253,8 @@ class SparkHost:
         deliver(self._sinks.writers, sink_chunks(rows))
         seconds += time.monotonic() - began
         command = self._command
-        self.processes.update({it.process: command.tick for it in reports if it.process})
+        self.processes.update({it.process: command.tick for it in reports})
+        self.places.note(command.tick, reports)
         self._pieces = [name for it in reports for name in it.pieces]
         for name, error in _unconfirmed(reports):
             self._requests.listeners.notify(ConfirmationFailed(command.tick, name, error))
@@ -317,6 +322,7 @@ class SparkHost:
         program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
         self._discovered = workers.discovered
         self._pace = Pace(options.pace, self.parallelism)
+        self.places = WorkerPlaces()
         self._is_cut_short = False
         most = options.max_records_per_tick
         self._spec = RunSpec(

@@ -96,6 +96,7 @@ class TickCommand:
         durable: the tick of the newest durable snapshot, or `NEVER`.
         writing: the tick of the snapshot being written, or `NEVER`.
         live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
+        moves: the fields of each `malflow.runtime.spark.worker_places.Move` of late: other executors drop the worker.
     """
 
     tick: int
@@ -118,6 +119,7 @@ class TickCommand:
     durable: int = NEVER
     writing: int = NEVER
     live_runs: tuple[int, Collection[int]] = (0, ())
+    moves: Sequence[tuple[int, int, str, int]] = ()
 
     @property
     def snapshots(self) -> tuple[int, int]:
@@ -249,8 +251,8 @@ class StageReport:
         size: the size of the records that it sent.
         pieces: the names of the pieces of output in the scratch folder, dropped after the tick.
         unconfirmed: pickled errors of readers that could not confirm a position.
-        process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
-            stages with the original.
+        process: the name of the Python process.
+        copies: the number of workers' stages that it holds.
     """
 
     tick: int
@@ -266,6 +268,7 @@ class StageReport:
     pieces: Sequence[str] = ()
     unconfirmed: Sequence[_Pickled] = ()
     process: str = ""
+    copies: int = 0
 
     @property
     def worker(self) -> int:

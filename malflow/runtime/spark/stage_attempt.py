@@ -23,7 +23,7 @@ from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
 from malflow.runtime.spark.stage_changes import deltas_of, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
 from malflow.runtime.spark.tick_polling import TickPolling
-from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, load, name_of, process_name
+from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, held_of, load, name_of, process_name
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.error_pickles import dumps_error
 
@@ -83,14 +83,11 @@ class StageAttempt:
         return None if stored is None else map(self._signed, read_output(self._changelog, stored))
 
     def _signed(self, row: Row) -> Row:
-        """Return the row, adding the name of this process to a report of the last stage."""
-        if row.kind != RowKind.REPORT or not self._is_last:
+        """Return the row; a report with the name of this process, and not of the one that stored it."""
+        if row.kind != RowKind.REPORT:
             return row
-        return row._replace(blob=pickle.dumps(replace(pickle.loads(row.blob), process=process_name()), 5))  # noqa: S301 - of this run
-
-    @property
-    def _is_last(self) -> bool:
-        return self._stage == len(self._program.stages) - 1
+        report = replace(pickle.loads(row.blob), process=process_name(), copies=held_of(self._spec.scratch.run))  # noqa: S301 - of this run
+        return row._replace(blob=pickle.dumps(report, 5))
 
     def _completed(self, blobs: dict[tuple[int, int], list[bytes]]) -> Iterable[Row] | None:
         """Run the tick; return its output, or None if another attempt wrote the changelog entry first."""
@@ -224,7 +221,8 @@ class StageAttempt:
             report,
             taken=summed(RecordCounts(self._taken, {}).received_by(self._worker)),
             unconfirmed=self._unconfirmed,
-            process=process_name() if self._is_last else "",
+            process=process_name(),
+            copies=1 + held_of(self._spec.scratch.run),
         )
 
     def _change(self, live: LiveWorker) -> ChangelogEntry:

@@ -11,11 +11,15 @@ from malflow.runtime.spark.anchors import Anchors
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.shuffle import Row, read_frames
 from malflow.runtime.spark.stage_task import StageTask
+from malflow.runtime.spark.worker_places import WorkerPlaces
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 __all__ = ["TickJobs"]
+
+_BALANCED = 16
+"""Ticks between two looks at the executors that have come and gone."""
 
 
 class TickJobs:
@@ -26,14 +30,16 @@ class TickJobs:
         spec: the facts about the generation.
         program: the program.
         name: the name of the run, for Spark's pages.
+        places: where the workers ran.
     """
 
-    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str) -> None:
+    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str, places: WorkerPlaces) -> None:
         self._context: Any = context
         self._name = name
         last = len(program.stages) - 1
         self._stages = [StageTask(spec, stage, is_last=stage == last) for stage in range(last + 1)]
-        self.anchors = Anchors(context, spec.parallelism)
+        self._places = places
+        self._anchors = Anchors(context, spec.parallelism)
 
     def run(self, command: TickCommand) -> list[Row]:
         """Run a tick, in the thread that calls; return the rows for the driver.
@@ -43,15 +49,17 @@ class TickJobs:
         """
         self._context.setLocalProperty(COMMAND, command.dumps())
         self._context.setJobDescription(f"malflow {self._name}, tick {command.tick}")
+        if command.tick % _BALANCED == 0:
+            self._anchors.balance(self._places.executors)
         shuffles: list[int] = []
-        frames: RDD[bytes] = self.anchors.input
+        frames: RDD[bytes] = self._anchors.input
         try:
             for stage in self._stages:
                 sent: Any = frames.mapPartitionsWithIndex(stage)
                 sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
                 if stage is self._stages[-1]:
                     return [*read_frames(sent.collect())]
-                frames, shuffle = self.anchors.exchange(sent)
+                frames, shuffle = self._anchors.exchange(sent)
                 shuffles.append(shuffle)
             return []
         finally:
@@ -67,4 +75,4 @@ class TickJobs:
     def close(self) -> None:
         """Release what the jobs hold in Spark."""
         with suppress(Exception):  # Java may be gone
-            self.anchors.close()
+            self._anchors.close()

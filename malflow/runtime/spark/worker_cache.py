@@ -23,6 +23,7 @@ from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.worker_places import AGE, executor_of
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import missing_module
 from malflow.runtime.transport.script_classes import install_classes
@@ -36,6 +37,7 @@ __all__ = [
     "LiveWorker",
     "LoadedProgram",
     "ReleaseTask",
+    "held_of",
     "load",
     "name_of",
     "process_name",
@@ -116,8 +118,13 @@ def name_of(spec: RunSpec, stage: int, worker: int) -> tuple[str, int, int, int]
 
 
 def process_name() -> str:
-    """Return a name for this process that is unique in the cluster."""
-    return f"{platform.node()}:{os.getpid()}"
+    """Return a name for this process that is unique in the cluster, and begins with its executor's."""
+    return f"{platform.node()}:{os.getppid()}:{os.getpid()}"
+
+
+def held_of(run: str) -> int:
+    """Return the number of workers' stages of a run that this process holds."""
+    return sum(name[0] == run for name in LIVE_WORKERS)
 
 
 class ReleaseTask:
@@ -186,7 +193,18 @@ def load(spec: RunSpec, command: TickCommand) -> LoadedProgram:
         classes, payload = unpack_program(spec, changelog)
         _LOADED[key] = LoadedProgram(*_read(classes, payload), changelog)
         _NUMBERS[spec.scratch.run] = spec.number
+    _evict(*key, command)
     return _LOADED[key]
+
+
+def _evict(run: str, generation: int, command: TickCommand) -> None:
+    """Drop the workers that run elsewhere: else each process would come to hold the state of all of them."""
+    executor, tick = executor_of(process_name()), command.tick
+    gone = {(stage, worker): at for stage, worker, where, at in command.moves if where != executor}
+    for name, live in [*LIVE_WORKERS.items()]:
+        if name[:2] == (run, generation) and (live.tick < tick - AGE or live.tick < gone.get(name[2:], live.tick)):
+            with suppress(Exception):  # its state is the changelog's, and its readers are open elsewhere
+                LIVE_WORKERS.pop(name).worker.close()
 
 
 def _read(classes: bytes, payload: bytes) -> tuple[Program, Parts, Mapping[str, Collection[Any]]]:
