@@ -272,7 +272,7 @@ class _Query:
     def __init__(self, session: Cluster, _name: str, spec: RunSpec, program: Program, *how: Any) -> None:
         self._cluster = session
         self._what = spec, program
-        self._on_tick, _ = how
+        (self._on_tick,) = how
         self._first: TickCommand | None = None
 
     def start(self, first: TickCommand) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from malflow.runtime.spark.spark_errors import spark_message
@@ -12,44 +13,95 @@ from malflow.runtime.spark.spark_errors import spark_message
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-__all__ = ["Anchors", "executors"]
+__all__ = ["Anchors", "executors", "places_after"]
 
 _log = logging.getLogger("malflow.runtime")
 
-_UNEVEN = 1.5
-"""The share of the busiest executor, beside an equal one, from which workers move."""
-
 _MOVED = 10
-"""At most one worker in so many moves in a tick."""
+"""At most one worker in so many moves in a tick, unless its executor is lost."""
 
 
 class Anchors:
     """Keeps the tasks of each worker on one executor, and exchanges frames between them.
 
     Spark prefers to run a task on the executor that has a cached block of its input. So the workers of a cluster have a
-    small cached block each, in an RDD that is partitioned as the exchanges are: the tasks of the first stage read it,
-    and each exchange subtracts it, by a key that no frame has. If an executor is lost, Spark makes its blocks again
-    where it runs their tasks next, and these workers move with them.
+    tiny cached block each, in an RDD that is partitioned as the exchanges are. The first stage reads it beside a list
+    that names an executor for each worker, and so places it there. Each exchange subtracts it, by a key that no frame
+    has, and so finds it. A worker whose block is lost runs anywhere once, until `refresh` places it anew.
 
     On one executor there is nothing to keep, and exchanges are plain ones.
 
     Args:
         context: the Spark context.
         parallelism: the number of workers.
+
+    Attributes:
+        input: the input of the first stage, which carries no data.
     """
 
     def __init__(self, context: SparkContext, parallelism: int) -> None:
         self._context: Any = context
         self._parallelism = parallelism
-        self._partitioner: Any = self._context._jvm.PythonPartitioner(parallelism, 0)  # noqa: SLF001 - as PySpark's own partitionBy does
-        self._executors = executors(context)
-        self._blocks: Any = self._made() if self._executors > 1 else None
-        self._input: RDD[Any] = self._first()
+        self._jvm: Any = self._context._jvm  # noqa: SLF001 - this module does what PySpark's own partitionBy does
+        self._scala: Any = self._context._jsc.sc()  # noqa: SLF001
+        self._partitioner = self._jvm.PythonPartitioner(parallelism, 0)
+        self._anchored = not _is_one_process(context)
+        self._known = ""
+        self._places: Sequence[str] = ()
+        self._blocks: Any = None
+        self.input: RDD[bytes] = context.parallelize([], parallelism)
+
+    def refresh(self) -> None:
+        """Place workers on executors if some of those have come or gone; of the others, few move at a time."""
+        if not self._anchored:
+            return
+        try:
+            known: str = self._scala.getExecutorIds().mkString(",")
+            if known != self._known:
+                self._place(known)
+        except Exception as error:  # noqa: BLE001 - a run without it is slower, and right
+            _log.warning("Spark can't keep tasks where their state is: %s", spark_message(error))
+            self._anchored = False
+
+    def _place(self, known: str) -> None:
+        alive = known.split(",") if known else []
+        places = places_after(self._places, alive, self._parallelism)
+        if len(alive) > 1 and places != self._places:
+            self._anchor([f"executor_{self._hosts[place]}_{place}" for place in places])
+            self._places = places
+        if places == places_after(places, alive, self._parallelism):
+            self._known = known
 
     @property
-    def input(self) -> RDD[bytes]:
-        """The input of the first stage, which carries no data."""
-        return self._input
+    def _hosts(self) -> dict[str, str]:
+        """The host of each executor."""
+        found = self._scala.statusStore().executorList(True)
+        summaries = [found.apply(at) for at in range(found.size())]
+        return {it.id(): it.hostPort().rpartition(":")[0] for it in summaries}
+
+    def _anchor(self, preferred: Sequence[str]) -> None:
+        """Make the blocks anew, each on a preferred executor, where the next tick caches it."""
+        from pyspark import StorageLevel  # noqa: PLC0415 - only the extra has it
+
+        before, rdds = self._blocks, self._context
+        one = rdds.parallelize([], 1).mapPartitionsWithIndex(_Marks(self._parallelism))
+        level = rdds._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)  # noqa: SLF001
+        blocks = self._pairs(one).partitionBy(self._partitioner).persist(level).setName("malflow anchors")
+        cached = self._jvm.PythonRDD.valueOfPair(blocks)
+        placed = self._scala.makeRDD(self._seq([self._with(it) for it in preferred]), cached.classTag()).toJavaRDD()
+        self.input = self._frames(placed.zip(cached).values())
+        self._blocks = blocks
+        if before is not None:
+            before.unpersist(False)
+
+    def _with(self, location: str) -> Any:
+        return self._jvm.scala.Tuple2(bytearray(), self._seq([location]))
+
+    def _seq(self, items: Sequence[Any]) -> Any:
+        them = self._jvm.java.util.ArrayList()
+        for item in items:
+            them.add(item)
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(them).toSeq()
 
     def exchange(self, sent: Any) -> tuple[RDD[bytes], int]:
         """Return the frames that a stage sends, by receiving worker, and the id of their shuffle.
@@ -57,92 +109,84 @@ class Anchors:
         Args:
             sent: PySpark's RDD of workers' numbers, each before a frame.
         """
-        from pyspark import RDD  # noqa: PLC0415 - only the extra has it
-        from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - only the extra has it
-
         pairs = self._pairs(sent)
         if self._blocks is None:
             received = pairs.partitionBy(self._partitioner)
         else:
             received = pairs.subtractByKey(self._blocks, self._partitioner)
         shuffle: int = received.rdd().dependencies().head().shuffleId()
-        return RDD(self._context._jvm.PythonRDD.valueOfPair(received), self._context, NoOpSerializer()), shuffle  # noqa: SLF001
+        return self._frames(self._jvm.PythonRDD.valueOfPair(received)), shuffle
 
     def _pairs(self, sent: Any) -> Any:
-        return self._context._jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()  # noqa: SLF001
+        sent._bypass_serializer = True  # noqa: SLF001
+        return self._jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()  # noqa: SLF001
 
-    def _first(self) -> RDD[Any]:
+    def _frames(self, frames: Any) -> RDD[bytes]:
         from pyspark import RDD  # noqa: PLC0415 - only the extra has it
         from pyspark.serializers import NoOpSerializer  # noqa: PLC0415 - only the extra has it
 
-        if self._blocks is None:
-            nothing: RDD[Any] = self._context.parallelize([], self._parallelism)
-            return nothing
-        return RDD(self._context._jvm.PythonRDD.valueOfPair(self._blocks), self._context, NoOpSerializer())  # noqa: SLF001
-
-    def _made(self) -> Any:
-        """Return the cached blocks; None if this PySpark lacks what they need."""
-        from pyspark import StorageLevel  # noqa: PLC0415 - only the extra has it
-        from pyspark.serializers import pack_long  # noqa: PLC0415 - only the extra has it
-
-        parallelism = self._parallelism
-
-        def marks(_: int, nothing: Iterator[Any]) -> Iterator[bytes]:
-            yield from nothing
-            for worker in range(parallelism):  # to each from each, so that none is preferred for where it was made
-                yield pack_long(worker + parallelism)
-                yield b""
-
-        try:
-            made: Any = self._context.parallelize([], self._executors).mapPartitionsWithIndex(marks, True)
-            made._bypass_serializer = True  # noqa: SLF001
-            level = self._context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK)  # noqa: SLF001
-            blocks = self._pairs(made).partitionBy(self._partitioner).persist(level)
-            blocks.setName("malflow anchors")
-        except Exception as error:  # noqa: BLE001 - the run is slower, and right
-            _log.warning("tasks can't be kept where their state is: %s", spark_message(error))
-            return None
-        return blocks
-
-    def balance(self, places: Mapping[int, str]) -> list[int]:
-        """Adapt to the executors that have come and gone.
-
-        If the busiest executor has many more workers than others, release some of them, so that Spark runs them
-        elsewhere.
-
-        Args:
-            places: the executor on which each worker ran last.
-
-        Returns:
-            The released workers.
-        """
-        count = executors(self._context)
-        if self._blocks is None and count > 1 >= self._executors:
-            self._executors = count
-            self._blocks = self._made()
-            self._input = self._first()
-        if self._blocks is None or not places:
-            return []
-        fair = -(-self._parallelism // count)
-        busiest, held = Counter(places.values()).most_common(1)[0]
-        if held <= max(fair, _UNEVEN * self._parallelism / count):
-            return []
-        most = max(1, self._parallelism // _MOVED)
-        moved = [worker for worker, place in places.items() if place == busiest][: min(most, held - fair)]
-        master = self._context._jsc.sc().env().blockManager().master()  # noqa: SLF001
-        block, rdd = self._context._jvm.org.apache.spark.storage.RDDBlockId, self._blocks.id()  # noqa: SLF001
-        for worker in moved:
-            master.removeBlock(block(rdd, worker))
-        return moved
+        return RDD(frames, self._context, NoOpSerializer())
 
     def close(self) -> None:
         """Release the cached blocks."""
-        if self._blocks is not None:
-            self._blocks.unpersist(False)
+        with suppress(Exception):  # Java may be gone
+            if self._blocks is not None:
+                self._blocks.unpersist(False)
+
+
+class _Marks:
+    """Yields a pair for each worker, with a key that no frame has, and no contents."""
+
+    def __init__(self, parallelism: int) -> None:
+        self._parallelism = parallelism
+
+    def __call__(self, _: int, nothing: Any) -> Any:
+        yield from nothing
+        for worker in range(self._parallelism):
+            yield (worker + self._parallelism).to_bytes(8, "big")
+            yield b""
+
+
+def places_after(places: Sequence[str], alive: Sequence[str], parallelism: int) -> list[str]:
+    """Return an executor for each worker: as before, but workers of lost ones move, and some to those with few.
+
+    Args:
+        places: the executor of each worker until now; empty before the first placement.
+        alive: the executors.
+        parallelism: the number of workers.
+
+    >>> places_after([], ["1", "2"], 4)
+    ['1', '2', '1', '2']
+    >>> places_after(["1", "2", "1", "2"], ["2", "3"], 4)
+    ['3', '2', '3', '2']
+    >>> places_after(["1", "1", "1", "1"], ["1", "2"], 4)
+    ['2', '1', '1', '1']
+    """
+    if not alive:
+        return [*places]
+    held = Counter(dict.fromkeys(alive, 0))
+    held.update(place for place in places if place in held)
+    after = [place if place in held else "" for place in places] or [""] * parallelism
+    for worker, place in enumerate(after):
+        if not place:
+            after[worker] = least = min(alive, key=held.__getitem__)
+            held[least] += 1
+    for _ in range(max(1, parallelism // _MOVED) if places else 0):
+        most, least = max(alive, key=held.__getitem__), min(alive, key=held.__getitem__)
+        if held[most] - held[least] > 1:
+            after[after.index(most)] = least
+            held.update({most: -1, least: 1})
+    return after
 
 
 def executors(context: SparkContext) -> int:
-    """Return the number of executors of a cluster; 1 on one machine's own."""
+    """Return the number of executors; 1 where the driver is the only one."""
     scala: Any = context._jsc  # noqa: SLF001 - PySpark does not expose it
     holders: int = scala.sc().getExecutorMemoryStatus().size()
     return max(1, holders - 1)  # the driver is one of them
+
+
+def _is_one_process(context: SparkContext) -> bool:
+    """Whether tasks run in the driver's own Java."""
+    master = str(context.master)
+    return master.startswith("local") and not master.startswith("local-cluster")

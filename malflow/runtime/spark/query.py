@@ -19,7 +19,6 @@ from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.tick_job import TickJobs
-from malflow.runtime.spark.worker_places import WorkerPlaces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +50,6 @@ class Query:
         spec: the facts about the run that tasks need.
         program: the program.
         on_tick: called between ticks.
-        places: where the workers ran.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class Query:
         spec: RunSpec,
         program: Program,
         on_tick: OnTick,
-        places: WorkerPlaces,
     ) -> None:
         self._session = session
         self._on_tick = on_tick
@@ -71,7 +68,7 @@ class Query:
         self._folder = ""
         with _failures_named("plan the query"):
             self._frame: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-            self._jobs = TickJobs(session.sparkContext, spec, program, settings.options.query_name, places)
+            self._jobs = TickJobs(session.sparkContext, spec, program, settings.options.query_name)
         self._command: TickCommand | None = None
         self._settings = settings
         self._heartbeat = Heartbeat(session)

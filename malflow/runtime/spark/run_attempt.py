@@ -183,7 +183,7 @@ class RunAttempt:
                 self._step = step = coordinator.next(reports, seconds)
                 return host.command(step) if isinstance(step, Tick) else None
 
-        self.query = Query(self._session, self._settings, host.spec(), self._program, after_tick, host.places)
+        self.query = Query(self._session, self._settings, host.spec(), self._program, after_tick)
         self.query.start(host.command(first))
         try:
             self.query.wait()

@@ -11,15 +11,11 @@ from malflow.runtime.spark.anchors import Anchors
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.shuffle import Row, read_frames
 from malflow.runtime.spark.stage_task import StageTask
-from malflow.runtime.spark.worker_places import WorkerPlaces
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 __all__ = ["TickJobs"]
-
-_BALANCED = 16
-"""Ticks between two looks at the executors that have come and gone."""
 
 
 class TickJobs:
@@ -30,15 +26,13 @@ class TickJobs:
         spec: the facts about the generation.
         program: the program.
         name: the name of the run, for Spark's pages.
-        places: where the workers ran.
     """
 
-    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str, places: WorkerPlaces) -> None:
+    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str) -> None:
         self._context: Any = context
         self._name = name
         last = len(program.stages) - 1
         self._stages = [StageTask(spec, stage, is_last=stage == last) for stage in range(last + 1)]
-        self._places = places
         self._anchors = Anchors(context, spec.parallelism)
 
     def run(self, command: TickCommand) -> list[Row]:
@@ -49,8 +43,7 @@ class TickJobs:
         """
         self._context.setLocalProperty(COMMAND, command.dumps())
         self._context.setJobDescription(f"malflow {self._name}, tick {command.tick}")
-        if command.tick % _BALANCED == 0:
-            self._anchors.balance(self._places.executors)
+        self._anchors.refresh()
         shuffles: list[int] = []
         frames: RDD[bytes] = self._anchors.input
         try:
@@ -74,5 +67,4 @@ class TickJobs:
 
     def close(self) -> None:
         """Release what the jobs hold in Spark."""
-        with suppress(Exception):  # Java may be gone
-            self._anchors.close()
+        self._anchors.close()

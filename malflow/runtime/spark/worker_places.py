@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from malflow.runtime.spark.protocol import StageReport
@@ -66,11 +66,6 @@ class WorkerPlaces:
     def moves(self) -> list[Move]:
         """The recent moves to executors that have run the worker twice since, so that it seems to stay there."""
         return [move for move in self._moves.values() if self._tick >= move.tick + _TWICE - 1]
-
-    @property
-    def executors(self) -> Mapping[int, str]:
-        """The executor on which the first stage of each worker ran last."""
-        return {worker: move.executor for (stage, worker), move in self._at.items() if stage == 0}
 
     @property
     def copies(self) -> float:
