@@ -93,16 +93,13 @@ def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Dr
 
 
 @pytest.mark.fault("I2")
-@pytest.mark.parametrize(
-    "compares", [True, pytest.param(False, marks=only_nightly)], ids=["Spark compares", "malflow compares"]
-)
-def test_lost_shuffle_data_is_sent_again(cluster: Driver, tmp_path: Path, compares: bool) -> None:
+def test_lost_shuffle_data_is_sent_again(cluster: Driver, tmp_path: Path) -> None:
     """Whether a task still had to read what was lost is up to the machine: it has three tries."""
     deeds = [("sum", number, "lose_shuffle") for number in BEFORE_THE_LAST_TASK]
     for number in range(3):
         folder = tmp_path / str(number)
         folder.mkdir()
-        end = cluster.run(folder=str(folder), local=str(cluster.local), deeds=deeds, compares=compares)
+        end = cluster.run(folder=str(folder), local=str(cluster.local), deeds=deeds)
         assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
         assert (folder / "lost").exists()
         assert checks(folder) == RECORDS, "no function is called again"
@@ -115,7 +112,7 @@ def test_lost_shuffle_data_is_sent_again(cluster: Driver, tmp_path: Path, compar
 @pytest.mark.fault("I2")
 def test_a_process_that_dies_after_its_changes_are_written(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "lose_shuffle_and_die") for number in BEFORE_THE_LAST_TASK]
-    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=False)
+    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
     assert (end["error"], end["restarts"]) == (None, 0)
     assert (tmp_path / "lost").exists()
     assert set(killed(tmp_path)) == {"worker linked"}

@@ -60,7 +60,11 @@ class Anchors:
             if known != self._known:
                 self._place(known)
         except Exception as error:  # noqa: BLE001 - a run without it is slower, and right
-            _log.warning("Spark can't keep tasks where their state is: %s", spark_message(error))
+            _log.warning(
+                "Spark can't keep tasks where their state is: %s; each executor may come to hold the state of all "
+                "workers",
+                spark_message(error),
+            )
             self._anchored = False
 
     def _place(self, known: str) -> None:

@@ -77,6 +77,22 @@ class SparkHandle(RunHandle):
         query = self._attempt.query
         return None if query is None else query.query
 
+    @property
+    def copies(self) -> float:
+        """How many Python processes hold the state of a stage of a worker, on average; 0 before the first tick.
+
+        It is about 1 where each executor has one core; on an executor with more, Spark chooses among its processes.
+        """
+        return self._attempt.places.copies
+
+    @property
+    def moves(self) -> int:
+        """How many times a stage of a worker ran on another executor than in the tick before.
+
+        Counted since the start, or since the last rescale or restart.
+        """
+        return self._attempt.places.moved
+
     def _run(self) -> None:
         error: BaseException | None = None
         try:

@@ -24,6 +24,7 @@ from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row
+from malflow.runtime.spark.worker_places import WorkerPlaces
 from malflow.runtime.starting import RestartGuard
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Session
@@ -98,6 +99,11 @@ class RunAttempt:
         if self._coordinator is None:
             return Progress(0, self._parallelism, {}, 0, None, self._restarts)
         return self._coordinator.progress
+
+    @property
+    def places(self) -> WorkerPlaces:
+        """Where the workers of the current generation run."""
+        return WorkerPlaces() if self._host is None else self._host.places
 
     @property
     def reader_is_gone(self) -> bool:

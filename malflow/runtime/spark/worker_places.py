@@ -40,9 +40,14 @@ def executor_of(process: str) -> str:
 
 
 class WorkerPlaces:
-    """Notes where the stages of each worker ran."""
+    """Notes where the stages of each worker ran.
+
+    Attributes:
+        moved: how many times a stage of a worker ran on another executor than in the tick before.
+    """
 
     def __init__(self) -> None:
+        self.moved = 0
         self._at: dict[tuple[int, int], Move] = {}
         self._moves: dict[tuple[int, int], Move] = {}
         self._copies: dict[str, tuple[int, int]] = {}
@@ -58,6 +63,7 @@ class WorkerPlaces:
             if before is None or before.executor != executor:
                 self._at[place] = move = Move(*place, executor, tick)
                 if before is not None:
+                    self.moved += 1
                     self._moves[place] = move
         self._moves = {place: move for place, move in self._moves.items() if tick - move.tick < AGE}
         self._copies = {name: noted for name, noted in self._copies.items() if tick - noted[0] < AGE}

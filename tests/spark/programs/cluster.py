@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime
+from malflow.runtime.spark.anchors import Anchors
 from malflow.sinks import VecSink
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA, QUICK_PYTHON
 from tests.spark.programs.faults import Options, backend_of, faulty
@@ -27,7 +28,7 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONPATH": str(_ROOT),
-    "spark.locality.wait": "0",
+    "spark.locality.wait": os.environ.get("LOCALITY_WAIT", "0"),
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "50ms",
     "spark.sql.adaptive.enabled": "false",
@@ -35,8 +36,7 @@ _CONF = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-
-_COMPARES = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+_ANCHOR = Anchors._anchor
 
 
 class Warnings(logging.Handler):
@@ -69,8 +69,8 @@ class Program:
     def start(self, **options: Any) -> dict[str, Any]:
         """Start a run."""
         chosen = Options(**options)
+        Anchors._anchor = _no_door if chosen.anchorless else _ANCHOR  # type: ignore[method-assign]
         self.warnings.texts.clear()
-        self.session.conf.set(_COMPARES, chosen.compares)
         self.out = VecSink()
         runtime = SparkRuntime(
             faulty(chosen, self.out),
@@ -90,7 +90,8 @@ class Program:
     def progress(self) -> dict[str, Any]:
         """Return the progress of the run."""
         progress = self.handle.progress
-        return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts}
+        places = {"copies": self.handle.copies, "moves": self.handle.moves}
+        return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts, **places}
 
     def stop(self) -> dict[str, Any]:
         """Stop the run at the end of its tick."""
@@ -112,6 +113,10 @@ class Program:
             "outputs": len(self.out),
             "warnings": self.warnings.texts,
         }
+
+
+def _no_door(*_: object) -> None:
+    raise AttributeError("'Anchors' has no such door")
 
 
 def main(kind: type[Program] = Program) -> None:

@@ -47,7 +47,7 @@ class Options:
         sleep: how long each number takes, in seconds.
         breaks_at: the number at which the sink breaks, where there is to be one that writes where the workers are.
         kills: who is killed while a file of a snapshot is written, and where.
-        compares: whether Spark compares what a task that is done again gives with what it gave.
+        anchorless: whether PySpark lacks a door that anchors need.
     """
 
     folder: str
@@ -65,7 +65,7 @@ class Options:
     sleep: float = 0
     breaks_at: int | None = None
     kills: Sequence[str] = ()
-    compares: bool = True
+    anchorless: bool = False
 
     def do(self, where: str, number: int) -> None:
         """Do what is to be done here."""
