@@ -69,7 +69,7 @@ class Program:
     def start(self, **options: Any) -> dict[str, Any]:
         """Start a run."""
         chosen = Options(**options)
-        Anchors._anchor = _no_door if chosen.anchorless else _ANCHOR  # type: ignore[method-assign]
+        Anchors._anchor = _no_door if chosen.anchorless else _ANCHOR  # type: ignore[assignment, method-assign]
         self.warnings.texts.clear()
         self.out = VecSink()
         runtime = SparkRuntime(
