@@ -59,7 +59,7 @@ class SparkRuntime(Runtime):
             records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
             Spark's processes stay alive during any pause.
         latency: how long a tick should take at most, and so how long a record waits: ticks have fewer records. Spark
-            itself needs some 0.3 seconds for a tick with two stages; a shorter latency has no effect. With None, ticks
+            itself needs some 0.1 seconds for a tick with two stages; a shorter latency has no effect. With None, ticks
             take about 1.5 seconds while there are records, for throughput.
         max_records_per_tick: the maximum number of records that a tick polls. With None, a tick polls for half a
             second, or half of the trigger if that is longer, while there are records; fewer if slow functions or sinks
