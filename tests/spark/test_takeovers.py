@@ -227,9 +227,16 @@ scripts = st.fixed_dictionaries({part: st.lists(polls(part), max_size=14) for pa
 
 @pytest.mark.fault("I14")
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
-@given(scripts, st.lists(plans, max_size=16), st.integers(1, 3), st.booleans(), st.sampled_from([1, LONGEST]))
+@given(
+    scripts,
+    st.lists(plans, max_size=16),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([1, LONGEST]),
+    st.booleans(),
+)
 def test_states_are_those_of_plain_dicts_whoever_holds_them(
-    script: Script, faults: list[Plan], workers: int, keeps: bool, longest: int
+    script: Script, faults: list[Plan], workers: int, keeps: bool, longest: int, merges: bool
 ) -> None:
     """Each tick may leave a state alone, or change some of it, nearly all, or all; then look at what can be read."""
     later = Later()
@@ -237,7 +244,7 @@ def test_states_are_those_of_plain_dicts_whoever_holds_them(
     backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     if not keeps:
         faults = [replace(plan, crash=False, asks=False) for plan in faults]
-    with TemporaryDirectory() as scratch, simulated(longest=longest):
+    with TemporaryDirectory() as scratch, simulated(longest=longest + merges, merges=merges):
         program = program_of(script, VecSink())
         check = Checked(script, program, backend if keeps else None)
         cluster = Cluster(faults, check, later)
@@ -267,13 +274,14 @@ def test_an_idle_state_outlives_ticks_that_change_all_of_another() -> None:
     assert kept_states(backend, "many-count") == dict.fromkeys(many, 3)
 
 
+@pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("how", ["nothing is kept", "snapshots are not periodic", "snapshots fail"])
-def test_the_scratch_folder_stays_small(how: str) -> None:
+def test_the_scratch_folder_stays_small(how: str, merges: bool) -> None:
     script = {part: [[Command("map", "add", f"{part}{key}") for key in range(3)]] * 60 for part in PARTS}
     backend = None if how == "nothing is kept" else in_memory()
     fails = how == "snapshots fail"
     program = program_of(script, VecSink())
-    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
+    with TemporaryDirectory() as scratch, simulated(longest=LONGEST, merges=merges):
         cluster = Cluster([Plan(asks=fails, down=fails)] * 55, Checked(script, program, backend))
         cluster.run(program, settings_at(scratch, backend or NoPersistence()), 2)
 

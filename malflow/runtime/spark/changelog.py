@@ -90,6 +90,8 @@ class ChangelogEntry:
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
         finished: the parts that have finished since the previous entry, by source; in a full entry, all in this run.
+        merged: the ticks of the entries after `before` that this one replaces. Its deltas have the same effect on the
+            state after any of them.
     """
 
     tick: int
@@ -98,6 +100,11 @@ class ChangelogEntry:
     whole: bool = False
     recent: Mapping[str, Delta] | None = None
     finished: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    merged: Sequence[int] = ()
+
+    def follows(self, tick: int) -> bool:
+        """Whether a worker that has applied the entry of a tick can apply this one next."""
+        return self.whole or self.before == tick or tick in self.merged
 
 
 class PackedEntry(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from malflow.runtime.spark.changelog import NEVER
@@ -11,10 +11,17 @@ from malflow.runtime.spark.protocol import StageReport
 
 __all__ = ["ChangelogIndex"]
 
-_LONGEST = 256
-_MOST_LONGEST = 4
+_LONGEST = 62
+"""Entries after the last full one from which some are merged, or a full one is written."""
+
 _CHEAP = 64 << 20
 """Bytes that are cheap to write again."""
+
+_SMALL = 1 << 20
+"""Bytes of a full entry that is rewritten rather than merging the entries after it, whatever their size."""
+
+_REWRITTEN = 1.0
+"""The size of such an entry beside that of the entries after it."""
 
 
 @dataclass(slots=True)
@@ -23,30 +30,56 @@ class _Chain:
 
     Attributes:
         ticks: the ticks of the entries that still exist.
+        replaced: those of them that a full or merged entry has replaced.
+        sizes: the size of each entry after the last full one that is not replaced, in order.
         last: the tick of the last entry.
         whole: the tick of the last full entry.
-        base_bytes, bytes: the size of the last full entry, and of the entries after it.
+        base_bytes: the size of the last full entry.
     """
 
     ticks: list[int] = field(default_factory=list)
+    replaced: set[int] = field(default_factory=set)
+    sizes: dict[int, int] = field(default_factory=dict)
     last: int = NEVER
     whole: int = NEVER
     base_bytes: int = 0
-    bytes: int = 0
 
     @property
-    def is_long(self) -> bool:
-        """Whether rebuilding the worker would read too much of the changelog."""
-        longest = _LONGEST * min(_MOST_LONGEST, 1 + self.base_bytes // _CHEAP)
-        return self.bytes > self.base_bytes + _CHEAP or sum(tick > self.whole for tick in self.ticks) >= longest
+    def is_rewritten(self) -> bool:
+        """Whether a full entry is due: a rebuilt worker would read too much, or a full entry is cheap."""
+        size = sum(self.sizes.values())
+        if size > self.base_bytes + _CHEAP:
+            return True
+        return len(self.sizes) >= _LONGEST and self.base_bytes <= _REWRITTEN * size + _SMALL
 
-    def add(self, tick: int, size: int, *, whole: bool) -> None:
+    @property
+    def merged(self) -> int | None:
+        """The tick after which all entries are to be merged; None if that is not due.
+
+        At least half of the entries are merged, and earlier ones while they are no larger than those: so a byte is
+        merged a number of times that is logarithmic in the number of entries, as in a log-structured merge-tree.
+        """
+        if len(self.sizes) < _LONGEST or self.is_rewritten:
+            return None
+        size = 0
+        for count, (tick, of_entry) in enumerate(reversed(self.sizes.items())):
+            if count >= _LONGEST // 2 and of_entry > size:
+                return tick
+            size += of_entry
+        return max(self.whole, NEVER)
+
+    def add(self, tick: int, size: int, *, whole: bool, merged: int | None = None) -> None:
+        if whole:
+            self.replaced.update(self.ticks)
+            self.whole, self.base_bytes, self.sizes = tick, size, {}
+        else:
+            gone = [at for at in self.sizes if merged is not None and at > merged]
+            self.replaced.update(gone)
+            for at in gone:
+                del self.sizes[at]
+            self.sizes[tick] = size
         self.ticks.append(tick)
         self.last = tick
-        if whole:
-            self.whole, self.base_bytes, self.bytes = tick, size, 0
-        else:
-            self.bytes += size
 
 
 class ChangelogIndex:
@@ -72,16 +105,36 @@ class ChangelogIndex:
         """The tick of the last entry of each stage and worker."""
         return [[chain.last for chain in stage] for stage in self._chains]
 
-    def add(self, stage: int, worker: int, tick: int, size: int, keys: Mapping[str, int], *, whole: bool) -> None:
-        """Add an entry to the index."""
-        self._chains[stage][worker].add(tick, size, whole=whole)
+    def add(
+        self,
+        stage: int,
+        worker: int,
+        tick: int,
+        size: int,
+        keys: Mapping[str, int],
+        *,
+        whole: bool,
+        merged: int | None = None,
+    ) -> None:
+        """Add an entry to the index.
+
+        Args:
+            stage: the stage.
+            worker: the worker.
+            tick: the tick of the entry.
+            size: its bytes.
+            keys: the number of keys of each state in it.
+            whole: whether it is a full one.
+            merged: the tick after which it replaces all entries; None if it replaces none.
+        """
+        self._chains[stage][worker].add(tick, size, whole=whole, merged=merged)
         self.keys.update({(worker, name): count for name, count in keys.items()})
 
     def note(self, reports: Iterable[StageReport]) -> None:
         """Add the entries that a tick's reports mention."""
         for it in reports:
             if it.bytes is not None:
-                self.add(it.stage, it.worker, it.tick, it.bytes, it.keys, whole=it.whole)
+                self.add(it.stage, it.worker, it.tick, it.bytes, it.keys, whole=it.whole, merged=it.merged)
             elif it.noted:
                 self._empty.append((it.stage, it.worker, it.tick))
 
@@ -94,14 +147,21 @@ class ChangelogIndex:
         return dict(totals)
 
     @property
-    def long(self) -> list[tuple[int, int]]:
-        """The stages and workers whose chains are so long that a full entry is due."""
-        return [
-            (stage, worker)
-            for stage, chains in enumerate(self._chains)
-            for worker, chain in enumerate(chains)
-            if chain.is_long
-        ]
+    def rewrites(self) -> list[tuple[int, int]]:
+        """The stages and workers of which a full entry is due."""
+        return [(stage, worker) for stage, worker, chain in self._all if chain.is_rewritten]
+
+    @property
+    def merges(self) -> list[tuple[int, int, int]]:
+        """The stages and workers whose last entries are to be merged, each with the tick after which they are."""
+        found = ((stage, worker, chain.merged) for stage, worker, chain in self._all)
+        return [(stage, worker, after) for stage, worker, after in found if after is not None]
+
+    @property
+    def _all(self) -> Iterator[tuple[int, int, _Chain]]:
+        for stage, chains in enumerate(self._chains):
+            for worker, chain in enumerate(chains):
+                yield stage, worker, chain
 
     def since(self, tick: int) -> dict[int, dict[int, Sequence[int]]]:
         """Return the ticks of the entries after `tick`, at most back to the last full one, by worker and stage."""
@@ -118,7 +178,7 @@ class ChangelogIndex:
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
     def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
-        """Drop entries before the last full one and those of empty ticks; return them as (stage, worker, tick).
+        """Drop entries that others have replaced, and those of empty ticks; return them as (stage, worker, tick).
 
         Neither a process that takes over a worker nor a later snapshot needs them.
 
@@ -126,10 +186,10 @@ class ChangelogIndex:
             reading: the ticks whose entries a snapshot is reading and which must stay.
         """
         dead, self._empty = self._empty, []
-        for stage, chains in enumerate(self._chains):
-            for worker, chain in enumerate(chains):
-                gone = [at for at in chain.ticks if at < chain.whole and at not in reading]
-                if gone:
-                    dead += [(stage, worker, at) for at in gone]
-                    chain.ticks = [at for at in chain.ticks if at >= chain.whole or at in reading]
+        for stage, worker, chain in self._all:
+            gone = {at for at in chain.replaced if at not in reading}
+            if gone:
+                dead += [(stage, worker, at) for at in sorted(gone)]
+                chain.ticks = [at for at in chain.ticks if at not in gone]
+                chain.replaced -= gone
         return dead

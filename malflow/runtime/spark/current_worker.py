@@ -61,7 +61,7 @@ class CurrentWorker:
             if held.tick < self._command.tick and held.last < self._last:
                 held.worker.park()
                 changes = self._loaded.changelog.since(self._stage, self._number, self._last, held.last)
-                if changes[0].whole or changes[0].before == held.last:  # otherwise its state was discarded
+                if changes[0].follows(held.last):  # otherwise its state was discarded
                     return changes
         except BaseException as error:
             release_all((held.worker.close,), error)

@@ -225,7 +225,8 @@ class SparkHost:
             tick,
             self.index.last,
             whole=self._needs_whole,
-            rewrites=() if tick.final else self.index.long,
+            rewrites=() if tick.final else self.index.rewrites,
+            merges=() if tick.final else self.index.merges,
             most=self._pace.limit,
             durable=self._durable,
             writing=NEVER if self._written is None else self._written[0],
@@ -261,7 +262,7 @@ class SparkHost:
         if not command.final:
             self.index.note(reports)
         most, most_bytes = max(it.report.polled for it in reports), max(it.size for it in reports)
-        is_longer = command.whole or command.rewrites
+        is_longer = command.whole or command.rewrites or command.merges
         whole = time.monotonic() - self._began  # with Spark's planning, during which records wait
         spent = seconds if self._settings.options.latency is None else whole
         self._is_cut_short = not is_longer and self._pace.note(most, spent, most_bytes)

@@ -92,6 +92,7 @@ class TickCommand:
         final: whether this is the last tick, which emits the epoch (watermark) `MAX`.
         whole: whether every worker writes a full changelog entry, not only its changes.
         rewrites: the stages and workers that write a full entry even if `whole` is false.
+        merges: the stages and workers whose entries after a tick are merged into their next one, with that tick.
         most: the maximum number of records that a worker polls; None for the limit of the spec.
         durable: the tick of the newest durable snapshot, or `NEVER`.
         writing: the tick of the snapshot being written, or `NEVER`.
@@ -115,6 +116,7 @@ class TickCommand:
     final: bool = False
     whole: bool = False
     rewrites: Sequence[tuple[int, int]] = ()
+    merges: Sequence[tuple[int, int, int]] = ()
     most: int | None = None
     durable: int = NEVER
     writing: int = NEVER
@@ -129,6 +131,10 @@ class TickCommand:
     def asks_full_entry(self, stage: int, worker: int) -> bool:
         """Whether a stage of a worker must write a full changelog entry."""
         return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
+
+    def merged_after(self, stage: int, worker: int) -> int | None:
+        """Return the tick after which a stage of a worker merges its changelog entries; None if it does not."""
+        return next((tick for *place, tick in self.merges if place == [stage, worker]), None)
 
     def as_tick(self) -> Tick:
         """Return the tick in the form that its workers use."""
@@ -244,6 +250,7 @@ class StageReport:
         report: the report as on any host; its counts are in the row, where Spark can observe them.
         bytes: the size of its changelog entry; None without an entry, or for an entry without changes.
         whole: whether the entry is a full one.
+        merged: the tick after which the entry replaces all others; None if it replaces none.
         keys: the number of keys of each state that changed.
         taken, sent: for each channel, a sum over the numbers of records received and sent: see
             `malflow.runtime.spark.record_counts`.
@@ -260,6 +267,7 @@ class StageReport:
     report: Report
     bytes: int | None = None
     whole: bool = False
+    merged: int | None = None
     keys: Mapping[str, int] = field(default_factory=dict)
     taken: Mapping[int, int] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.record_counts import RecordCounts, summed
 from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
-from malflow.runtime.spark.stage_changes import deltas_of, packed
+from malflow.runtime.spark.stage_changes import deltas_of, merged, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
 from malflow.runtime.spark.tick_polling import TickPolling
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, held_of, load, name_of, process_name
@@ -186,7 +186,8 @@ class StageAttempt:
         written = packed(change)
         if change.deltas or change.finished:
             keys = {name: len(held) for name, held in live.worker.states().items() if name in change.deltas}
-            report = replace(report, bytes=written.size, whole=change.whole, keys=keys)
+            merged = change.before if change.merged else None
+            report = replace(report, bytes=written.size, whole=change.whole, merged=merged, keys=keys)
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
         output.add(outgoing.rows())
         counts_of_records = RecordCounts(self._taken, outgoing.sent)
@@ -235,7 +236,11 @@ class StageAttempt:
             live.check(recent)
         live.check(deltas)
         finished = live.worker.take_finished(whole=whole)
-        return ChangelogEntry(tick, self._last, deltas, whole=whole, recent=recent, finished=finished)
+        change = ChangelogEntry(tick, self._last, deltas, whole=whole, recent=recent, finished=finished)
+        after = self._command.merged_after(self._stage, self._worker)
+        if whole or after is None:
+            return change
+        return merged([*self._changelog.since(self._stage, self._worker, self._last, after), change])
 
 
 def _times_of(worker: Worker) -> dict[int, OperatorTime]:

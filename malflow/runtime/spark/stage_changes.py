@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError
 from malflow.runtime.spark.changelog import ChangelogEntry, PackedEntry, pack_entry
 from malflow.runtime.transport.pickled_states import not_picklable
-from malflow.states.keyed import Delta
+from malflow.states.keyed import Delta, DeltaSum
 
-__all__ = ["deltas_of", "packed"]
+__all__ = ["deltas_of", "merged", "packed"]
 
 _MOSTLY = 4 / 3
 """A full entry is written if a stage has at most this many keys for each key in its full deltas."""
@@ -38,6 +39,21 @@ def deltas_of(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool
 
 def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
+
+
+def merged(entries: Sequence[ChangelogEntry]) -> ChangelogEntry:
+    """Merge the last entries of a worker, in order, into one with the same effect, under the tick of the last one."""
+    sums: dict[str, DeltaSum] = {}
+    finished: dict[str, list[Any]] = {}
+    for entry in entries:
+        for name, delta in entry.deltas.items():
+            sums.setdefault(name, DeltaSum()).add(delta)
+        for name, parts in entry.finished.items():
+            finished.setdefault(name, []).extend(parts)
+    *earlier, last = entries
+    deltas = {name: total.delta() for name, total in sums.items()}
+    replaced = [tick for entry in earlier for tick in (*entry.merged, entry.tick)]
+    return ChangelogEntry(last.tick, entries[0].before, deltas, finished=finished, merged=replaced)
 
 
 def packed(entry: ChangelogEntry) -> PackedEntry:
