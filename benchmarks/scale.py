@@ -1,9 +1,10 @@
-"""Measure what grows with the number of workers: the route of a key, and the driver's work in a tick on Spark.
+"""Measure what grows with the number of workers: routes of keys, the driver's work in a tick on Spark, and ticks.
 
 pip install 'malflow[spark]'
-python benchmarks/scale.py [--rounds 5] [--only routes,driver] [--workers 1000]
+python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places] [--workers 1000]
 
-Each measurement of the driver is a process of its own, with made-up reports, without Spark.
+Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole ticks
+on Spark, with two processors; of places on a cluster of four executors on this machine.
 """
 
 from __future__ import annotations
@@ -34,20 +35,38 @@ _TICKS = 15
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
-    parser.add_argument("--only", default="routes,driver", help="sections")
+    parser.add_argument("--only", default="routes,driver,ticks,places", help="sections")
     parser.add_argument("--workers", type=int, default=1_000, help="the highest number of workers")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Arrow, and only here
-
-        print(json.dumps(measure_driver(*json.loads(options.one), _TICKS)))
+        what, *how = json.loads(options.one)
+        print(json.dumps(_measured(what, *how)))
         return
     only = options.only.split(",")
     if "routes" in only:
         _print_routes(options.rounds, options.workers)
     if "driver" in only:
         _print_driver(options.rounds, options.workers)
+    if "ticks" in only:
+        _print_ticks(options.rounds)
+    if "places" in only:
+        _print_places(options.rounds)
+
+
+def _measured(what: str, *how: int) -> dict[str, float]:
+    from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
+    from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
+
+    match what:
+        case "driver":
+            return measure_driver(*how, _TICKS)
+        case "tick":
+            return {"ms": measure_tick(*how)}
+        case "query":
+            return {"ms": measure_query(*how)}
+        case _:
+            return measure_places(*how)
 
 
 def _print_routes(rounds: int, most: int) -> None:
@@ -96,7 +115,7 @@ def _print_driver(rounds: int, most: int) -> None:
     print("\nthe driver's work in a tick, medians; a third of the workers are quiet")
     rows = []
     for workers, stages in [size for size in _SIZES if size[0] <= most]:
-        found = [_child([workers, stages]) for _ in range(rounds)]
+        found = [_child("driver", workers, stages) for _ in range(rounds)]
         middle = {name: median([it[name] for it in found]) for name in found[0]}
         rows.append(
             [
@@ -110,9 +129,30 @@ def _print_driver(rounds: int, most: int) -> None:
     print_table(["", "processor time, ms", "reports, MB", "command, characters", "peak memory, MB"], rows)
 
 
-def _child(how: Sequence[int]) -> dict[str, float]:
+def _print_ticks(rounds: int) -> None:
+    print("\na tick with two records, two workers, from end to end, ms, medians; malflow and the query in turn")
+    rows = []
+    for stages in (2, 4):
+        own, query = zip(
+            *[[_child(what, stages)["ms"] for what in ("tick", "query")] for _ in range(rounds)], strict=True
+        )
+        ratio = median(one / other for one, other in zip(own, query, strict=True))
+        rows.append([f"{stages} stages", f"{median(own):,.0f}", f"{median(query):,.0f}", f"{ratio:.2f}"])
+    print_table(["", "malflow", "a query that does nothing", "malflow / it"], rows)
+
+
+def _print_places(rounds: int) -> None:
+    print("\nfour executors of one core, eight workers, three stages, medians")
+    found = [_child("places", 4, 8) for _ in range(rounds)]
+    middle = {name: median(it[name] for it in found) for name in found[0]}
+    row = [f"{middle['stay']:.3f}", f"{middle['copies']:.2f}", f"{middle['ms']:,.0f}"]
+    print_table(["tasks on the executor of the tick before", "copies of a state", "a tick, ms"], [row])
+
+
+def _child(*how: str | int) -> dict[str, float]:
     command = [sys.executable, __file__, "--one", json.dumps(how)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this program
+    errors = subprocess.DEVNULL  # Spark's own, of executors that end
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, text=True)  # noqa: S603 - this program
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
