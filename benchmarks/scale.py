@@ -3,8 +3,8 @@
 pip install 'malflow[spark]'
 python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places] [--workers 1000]
 
-Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole ticks
-on Spark, with two processors; of places on a cluster of four executors on this machine.
+Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole
+ticks on Spark, with two processors; of places on a cluster of four executors on this machine.
 """
 
 from __future__ import annotations

@@ -27,9 +27,13 @@ def test_runtimes_have_one_face() -> None:
     assert face(SparkRuntime) == face(SingleThreadRuntime)
 
 
+OF_SPARK = {"query", "copies", "moves"}
+"""The attributes of a handle for which only Spark has a meaning."""
+
+
 def test_handles_have_one_face() -> None:
     assert face(LocalHandle) == face(RunHandle)
-    assert {name: it for name, it in face(SparkHandle).items() if name != "query"} == face(RunHandle)
+    assert {name: it for name, it in face(SparkHandle).items() if name not in OF_SPARK} == face(RunHandle)
 
 
 def test_a_handle_has_what_its_runtime_has() -> None:

@@ -28,9 +28,7 @@ clusters = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=1
 
 
 @given(changes=clusters, parallelism=st.integers(1, 40))
-def test_workers_stay_unless_their_executor_is_lost_and_few_move_to_even_out(
-    changes: list[list[str]], parallelism: int
-) -> None:
+def test_workers_of_living_executors_stay(changes: list[list[str]], parallelism: int) -> None:
     places: list[str] = []
     for alive in changes:
         after = places_after(places, alive, parallelism)

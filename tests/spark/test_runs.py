@@ -234,7 +234,7 @@ class Ticks:
             self._note(event)
 
 
-def test_each_tick_is_a_micro_batch_of_the_query_and_a_job_with_a_description(spark: Any) -> None:
+def test_ticks_are_micro_batches_and_jobs_with_a_description(spark: Any) -> None:
     described: list[str] = []
     listener = Ticks(lambda _: described.append(spark.sparkContext.getLocalProperty("spark.job.description")))
     options: dict[str, Any] = {"max_records_per_tick": 100, "name": "told", "listeners": [listener]}

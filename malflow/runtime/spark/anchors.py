@@ -27,7 +27,7 @@ class Anchors:
     Spark prefers to run a task on the executor that has a cached block of its input. So the workers of a cluster have a
     tiny cached block each, in an RDD that is partitioned as the exchanges are. The first stage reads it beside a list
     that names an executor for each worker, and so places it there. Each exchange subtracts it, by a key that no frame
-    has, and so finds it. A worker whose block is lost runs anywhere once, until `refresh` places it anew.
+    has, and so finds it. A worker whose block is lost runs anywhere once, until `refresh` places it again.
 
     On one executor there is nothing to keep, and exchanges are plain ones.
 
@@ -84,7 +84,7 @@ class Anchors:
         return {it.id(): it.hostPort().rpartition(":")[0] for it in summaries}
 
     def _anchor(self, preferred: Sequence[str]) -> None:
-        """Make the blocks anew, each on a preferred executor, where the next tick caches it."""
+        """Replace the blocks, each with a preferred executor, where the next tick caches it."""
         from pyspark import StorageLevel  # noqa: PLC0415 - only the extra has it
 
         before, rdds = self._blocks, self._context

@@ -41,8 +41,8 @@ class Query:
     """A Spark query that runs ticks until `on_tick` returns None.
 
     Each micro-batch calls back once, and the callback runs a tick as a job, in the query's own thread and job group.
-    The micro-batch itself has a row that nobody reads: stages in its plan would be planned anew for each tick, and
-    their tasks would run on any executor.
+    The micro-batch itself has a row that nobody reads: stages in its plan would be planned again for each tick,
+    and their tasks would run on any executor.
 
     Args:
         session: the session.

@@ -12,6 +12,7 @@ from malflow.engine.state_specs import kept_versions, states_of
 from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
+from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.snapshot_task import SnapshotTask, summed
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
@@ -131,6 +132,7 @@ def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], 
 
 def _reported(task: SnapshotTask) -> Callable[[int], tuple[Written, bytes | None]]:
     def write(worker: int) -> tuple[Written, bytes | None]:
+        end_quietly()
         try:
             return task(worker), None
         except MalflowError as error:

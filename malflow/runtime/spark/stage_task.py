@@ -10,6 +10,7 @@ from struct import Struct
 from malflow.errors import MalflowError, OperatorError
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
+from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.shuffle import Row, RowKind, frames_of, read_frames
 from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.runtime.transport.error_pickles import dumps_error
@@ -40,6 +41,7 @@ class StageTask:
 
     def __call__(self, worker: int, frames: Iterator[bytes]) -> Iterator[bytes]:
         """Run the stage for one tick."""
+        end_quietly()
         rows = list(read_frames(frames)) if self._stage else _drained(frames)
         for target, frame in frames_of(_run(self._spec, self._stage, worker, rows)):
             if not self._is_last:

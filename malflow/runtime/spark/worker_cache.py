@@ -22,6 +22,7 @@ from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
+from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.worker_places import AGE, executor_of
 from malflow.runtime.transport.error_pickles import dumps_error
@@ -143,6 +144,7 @@ class ReleaseTask:
 
     def __call__(self, nothing: Iterator[Any]) -> Iterator[Row]:
         """Close sinks, suspend readers, drop states."""
+        end_quietly()
         yield from nothing
         unconfirmed = [] if self._snapshot is None else _confirm(self._run, self._snapshot)
         rows = [Row(0, RowKind.REPORT, UNCONFIRMED, 0, error) for error in unconfirmed]
