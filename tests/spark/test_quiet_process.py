@@ -9,6 +9,10 @@ import pytest
 from malflow.runtime.spark.quiet_process import end_quietly
 
 
+def raise_it(error: Exception) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     ("error", "prints"), [(BrokenPipeError(), False), (EOFError(), False), (ValueError("x"), True)]
 )
@@ -20,7 +24,7 @@ def test_daemon_prints_no_traceback_of_a_closed_socket(
     end_quietly.cache_clear()
     end_quietly()
     try:
-        raise error
+        raise_it(error)
     except Exception:  # noqa: BLE001 - as the daemon does
         daemon.traceback.print_exc()
     assert ("Traceback" in capsys.readouterr().err) is prints
