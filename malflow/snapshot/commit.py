@@ -24,7 +24,7 @@ from malflow.snapshot.layout import (
     number_of,
 )
 from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, StateEntry
-from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog
+from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog, read_data
 from malflow.snapshot.retention import FEWEST_MANIFESTS, delete_unreferenced
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
@@ -49,7 +49,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class DataWriter:
-    """Writes the data files of one commit; can be pickled, for use in another process.
+    """Writes the data files of one commit, and reads earlier ones; can be pickled, for use in another process.
 
     Attributes:
         store: the store.
@@ -82,6 +82,14 @@ class DataWriter:
             failpoint("data-written")
             return name.key
         raise last if last is not None else StoreError("the time for retries is zero")
+
+    def read(self, entry: FileEntry) -> bytes:
+        """Read a data file of an earlier commit.
+
+        Raises:
+            SnapshotCorrupt: if it is missing or damaged.
+        """
+        return read_data(self.store, self.retry, entry)
 
 
 def open_or_create_job(

@@ -12,7 +12,7 @@ from malflow.snapshot.manifest import Authenticator, FileEntry, Manifest, decode
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.retry import Retry
 
-__all__ = ["LARGEST_MANIFEST", "ManifestLog"]
+__all__ = ["LARGEST_MANIFEST", "ManifestLog", "read_data"]
 
 LARGEST_MANIFEST = 64 << 20
 
@@ -138,21 +138,7 @@ class ManifestLog:
             SnapshotIncomplete: if it is missing.
             SnapshotCorrupt: if it is damaged.
         """
-        try:
-            data = self.get(entry.name, entry.bytes)
-        except KeyMissing:
-            raise SnapshotIncomplete(
-                f"'{entry.name}' is missing; it had {entry.bytes} bytes, SHA-256 {entry.sha256}", name=entry.name
-            ) from None
-        actual = sha256(data).hexdigest()
-        if len(data) != entry.bytes or actual != entry.sha256:
-            size = f"more than {entry.bytes}" if len(data) > entry.bytes else f"{len(data)}"
-            raise SnapshotCorrupt(
-                f"'{entry.name}' is damaged: it has {size} bytes and SHA-256 {actual}; expected {entry.bytes} "
-                f"bytes and SHA-256 {entry.sha256}",
-                name=entry.name,
-            )
-        return data
+        return read_data(self.store, self.retry, entry)
 
     def get(self, key: str, limit: int) -> bytes:
         """Read an object, with retries."""
@@ -190,3 +176,27 @@ def _mismatch(manifest: Manifest, seq: int, uuid: str, job: str) -> str | None:
         ("name", manifest.name, job),
     ]
     return next((f"contains the {what} {found}; expected {due}" for what, found, due in facts if found != due), None)
+
+
+def read_data(store: Store, retry: Retry, entry: FileEntry) -> bytes:
+    """Read a data file, with retries.
+
+    Raises:
+        SnapshotIncomplete: if it is missing.
+        SnapshotCorrupt: if it is damaged.
+    """
+    try:
+        data = retry.of(lambda: store.get(entry.name, entry.bytes))
+    except KeyMissing:
+        raise SnapshotIncomplete(
+            f"'{entry.name}' is missing; it had {entry.bytes} bytes, SHA-256 {entry.sha256}", name=entry.name
+        ) from None
+    actual = sha256(data).hexdigest()
+    if len(data) != entry.bytes or actual != entry.sha256:
+        size = f"more than {entry.bytes}" if len(data) > entry.bytes else f"{len(data)}"
+        raise SnapshotCorrupt(
+            f"'{entry.name}' is damaged: it has {size} bytes and SHA-256 {actual}; expected {entry.bytes} "
+            f"bytes and SHA-256 {entry.sha256}",
+            name=entry.name,
+        )
+    return data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -10,12 +10,21 @@ from malflow.errors import SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import Section, compress, encode_delta, encode_file
+from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta, StateDelta
 
-__all__ = ["Written", "bare_sections", "encoded", "finding", "with_frame", "write_file"]
+__all__ = [
+    "Written",
+    "bare_sections",
+    "encoded",
+    "finding",
+    "merge_files",
+    "sections_of",
+    "with_frame",
+    "write_file",
+]
 
 Written = tuple[Sequence[FileEntry], Sequence[Finding]]
 """The files written, and the classes found in them."""
@@ -106,3 +115,32 @@ def write_file(
     data = encode_file(sections, codec=codec.name, compression=compression)
     raw = sum(section.raw for section in sections)
     return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
+
+
+def sections_of(
+    read: Callable[[FileEntry], bytes], files: Sequence[FileEntry], compression: str
+) -> list[Section] | None:
+    """Return the sections of data files; None if one has another compression, so that its frames can't be copied.
+
+    Raises:
+        SnapshotCorrupt: if a file is missing or damaged.
+    """
+    decoded = [decode_file(entry.name, read(entry)) for entry in files]
+    if any(file.compression != compression for file in decoded):
+        return None
+    return [section for file in decoded for section in file.sections]
+
+
+def merge_files(
+    writer: DataWriter, files: Sequence[FileEntry], codec: Codec, compression: str
+) -> list[FileEntry] | None:
+    """Merge increments into few files, whose frames are copied as they are; None if `sections_of` is.
+
+    Raises:
+        SnapshotCorrupt: if a file is missing or damaged.
+        StoreError: if the merged ones can't be written.
+    """
+    sections = sections_of(writer.read, files, compression)
+    if sections is None:
+        return None
+    return [write_file(writer, group, codec, compression, base=False) for group in pack(sections)]

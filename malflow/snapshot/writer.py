@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from malflow.errors import (
     CommitUnknown,
@@ -26,10 +26,18 @@ from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
 from malflow.snapshot.commit import Claim, Content, DataWriter
 from malflow.snapshot.compaction import increments_to_merge
-from malflow.snapshot.data_file import Section, decode_file, pack
+from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry, StateEntry
 from malflow.snapshot.persistence import RestoredState
-from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import (
+    Written,
+    bare_sections,
+    finding,
+    merge_files,
+    sections_of,
+    with_frame,
+    write_file,
+)
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateSpec
 
@@ -41,6 +49,11 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "SnapshotSession"]
 
 _log = logging.getLogger("malflow.snapshot")
+
+T = TypeVar("T")
+
+Merge: TypeAlias = Callable[[DataWriter, Sequence[FileEntry]], list[FileEntry] | None]
+"""Merges files into others; returns None if that is not possible."""
 
 _IN_MAIN = (
     "operator '%s' keeps objects of class %s, which is defined in the script that runs: another program that reads "
@@ -214,6 +227,7 @@ class SnapshotSession:
         states: Sequence[StateSpec],
         keys: Mapping[str, int],
         write: Callable[[DataWriter], Written],
+        merge: Merge | None = None,
         *,
         base: bool,
     ) -> Future[int]:
@@ -225,6 +239,8 @@ class SnapshotSession:
             states: the states of the program.
             keys: the number of keys of each state.
             write: writes the files in order; returns their entries and the classes in them.
+            merge: merges earlier increments, as `malflow.snapshot.sections.merge_files` does, by default in this
+                process.
             base: whether they hold the full state, not only changes.
         """
         self.check()
@@ -232,7 +248,9 @@ class SnapshotSession:
         self._captured_at = parallelism
         entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in states)
         content = Content(tick, parallelism, self._codec.name, entries, ())
-        self._last = self._executor.submit(lambda: self._guarded(lambda: self._write_with(write, content, base=base)))
+        self._last = self._executor.submit(
+            lambda: self._guarded(lambda: self._write_with(write, merge or self._merge_here, content, base=base))
+        )
         return self._last
 
     @property
@@ -364,19 +382,20 @@ class SnapshotSession:
         if not self._unwritten and (not self._unwritten_base or self._is_empty_already):
             return self._unchanged()
         size = sum(len(section.frame) for section in self._unwritten)
-        kept, compacted = ((), []) if self._unwritten_base else self._compact(size)
+        kept, compacted = ((), []) if self._unwritten_base else self._compact(size, self._sections_of)
         entries = [self._put(group, base=self._unwritten_base) for group in pack([*compacted, *self._unwritten])]
         self._claim.commit(replace(content, files=(*kept, *entries)))
         self._unwritten, self._unwritten_base = [], False
         return self._committed()
 
-    def _write_with(self, write: Callable[[DataWriter], Written], content: Content, *, base: bool) -> int:
-        entries, findings = write(self._claim.writer())
+    def _write_with(self, write: Callable[[DataWriter], Written], merge: Merge, content: Content, *, base: bool) -> int:
+        writer = self._claim.writer()
+        entries, findings = write(writer)
         self._check_that_files_are_shared(entries)
         if not entries and (not base or self._is_empty_already):
             return self._unchanged()
-        kept, compacted = ((), []) if base else self._compact(sum(entry.bytes for entry in entries))
-        rewritten = [self._put(group, base=False) for group in pack(compacted)]
+        size = sum(entry.bytes for entry in entries)
+        kept, rewritten = ((), []) if base else self._compact(size, lambda files: merge(writer, files))
         shapes = Kept({}, 0) if base else self._shapes.copy()
         self._note(shapes, findings)
         states = tuple(replace(entry, shapes=shapes.of(entry.name)) for entry in content.states)
@@ -393,30 +412,39 @@ class SnapshotSession:
     def _put(self, sections: list[Section], *, base: bool) -> FileEntry:
         return write_file(self._claim.writer(), sections, self._codec, self._limits.compression, base=base)
 
-    def _compact(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
-        """Read the small increments to be merged into the file about to be written. Frames are copied as they are.
+    def _compact(
+        self, size: int, merge: Callable[[Sequence[FileEntry]], list[T] | None]
+    ) -> tuple[tuple[FileEntry, ...], list[T]]:
+        """Merge the small increments at the end of the snapshot.
 
         Args:
             size: the number of bytes about to be written.
+            merge: merges files; returns None if that is not possible.
 
         Returns:
-            The files that remain, and the sections of the files that are merged.
+            The files that remain, and what `merge` returned.
         """
         chain = self._claim.head.files
-        compacted = increments_to_merge(chain, size)
-        chain = chain[: len(chain) - len(compacted)]
+        chosen = increments_to_merge(chain, size)
+        if not chosen:
+            return chain, []
         try:
-            files = [decode_file(entry.name, self._manifest_log.read(entry)) for entry in compacted]
+            merged = merge(chosen)
         except SnapshotCorrupt as error:
             _log.warning(
                 "a file of job '%s' is damaged; the next snapshot will replace it: %s", self._manifest_log.name, error
             )
+            merged = None
+        if merged is None:
             self._must_base = True
-            return self._claim.head.files, []
-        if any(file.compression != self._limits.compression for file in files):
-            self._must_base = True
-            return self._claim.head.files, []
-        return chain, [section for file in files for section in file.sections]
+            return chain, []
+        return chain[: len(chain) - len(chosen)], merged
+
+    def _sections_of(self, files: Sequence[FileEntry]) -> list[Section] | None:
+        return sections_of(self._manifest_log.read, files, self._limits.compression)
+
+    def _merge_here(self, writer: DataWriter, files: Sequence[FileEntry]) -> list[FileEntry] | None:
+        return merge_files(writer, files, self._codec, self._limits.compression)
 
     def _delete_unreferenced(self) -> None:
         try:

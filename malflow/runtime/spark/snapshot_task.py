@@ -11,11 +11,12 @@ from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
+from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import Written, bare_sections, finding, merge_files, with_frame, write_file
 from malflow.states.keyed import DeltaSum
 
-__all__ = ["SnapshotTask", "summed"]
+__all__ = ["MergeTask", "SnapshotTask", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,31 @@ class SnapshotTask:
                     raise error.as_operator_error() from error.__cause__
                 findings.append(finding(self.codec, worker, name, delta, kinds))
         return sections, findings
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Spark task that merges small increments of earlier snapshots.
+
+    Attributes:
+        writer: reads and writes the files.
+        files: the files.
+        codec, compression: the encoding of the files.
+    """
+
+    writer: DataWriter
+    files: Sequence[FileEntry]
+    codec: Codec
+    compression: str
+
+    def __call__(self, _: int) -> list[FileEntry] | None:
+        """Merge the files; return None if their encodings differ.
+
+        Raises:
+            SnapshotCorrupt: if one is damaged.
+            StoreError: if the merged ones can't be written.
+        """
+        return merge_files(self.writer, self.files, self.codec, self.compression)
 
 
 def summed(

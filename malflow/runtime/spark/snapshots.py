@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
@@ -13,7 +13,7 @@ from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.quiet_process import end_quietly
-from malflow.runtime.spark.snapshot_task import SnapshotTask, summed
+from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, summed
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.snapshot.codecs.shapes import Finding
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 __all__ = ["ChangelogCapture"]
+
+T = TypeVar("T")
 
 
 class ChangelogCapture:
@@ -88,9 +90,14 @@ class ChangelogCapture:
             files = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *files], [*found, *findings]
 
+        def merge(writer: DataWriter, files: Sequence[FileEntry]) -> list[FileEntry] | None:
+            task = MergeTask(writer, files, session.codec, session.compression)
+            merged: list[list[FileEntry] | None] = _results(context, task, [0], 1)
+            return merged[0]
+
         keys = {name: count for name, count in self._index.total_keys.items() if name in versions}
         keys.update(dict.fromkeys(self._sinks.captured, 1))
-        return session.commit_written(tick, self._index.workers, self._specs, keys, write, base=base)
+        return session.commit_written(tick, self._index.workers, self._specs, keys, write, merge, base=base)
 
     def _pass_on(self, session: Session, tick: int, since: int, ours: Sequence[StateDelta]) -> Future[int]:
         """Pass the changes through the driver, to a session that does not support tasks."""
@@ -118,24 +125,35 @@ def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], 
     tasks = len(workers) if alone else min(len(workers), max(1, context.defaultParallelism // 2))
     entries: list[FileEntry] = []
     findings: list[Finding] = []
-    try:
-        written = context.parallelize(workers, tasks).map(_reported(task)).collect()
-    except Exception as error:
-        raise RunFailed(f"Spark could not write a snapshot: {spark_message(error)}") from error
-    for (files, found), failure in written:
-        if failure is not None:
-            raise loaded_error(failure)
+    for files, found in _results(context, task, workers, tasks):
         entries += files
         findings += found
     return entries, findings
 
 
-def _reported(task: SnapshotTask) -> Callable[[int], tuple[Written, bytes | None]]:
-    def write(worker: int) -> tuple[Written, bytes | None]:
+def _results(context: SparkContext, task: Callable[[int], T], items: Sequence[int], tasks: int) -> list[T]:
+    """Call a task for each item in a Spark job, and return the results.
+
+    Raises:
+        MalflowError: the first error that a task raised.
+        RunFailed: if the job failed.
+    """
+    try:
+        done = context.parallelize(items, tasks).map(_reported(task)).collect()
+    except Exception as error:
+        raise RunFailed(f"Spark could not write a snapshot: {spark_message(error)}") from error
+    failure = next((failure for _, failure in done if failure is not None), None)
+    if failure is not None:
+        raise loaded_error(failure)
+    return [result for result, _ in done]
+
+
+def _reported(task: Callable[[int], T]) -> Callable[[int], tuple[Any, bytes | None]]:
+    def write(item: int) -> tuple[Any, bytes | None]:
         end_quietly()
         try:
-            return task(worker), None
+            return task(item), None
         except MalflowError as error:
-            return ([], []), dumps_error(error)
+            return None, dumps_error(error)
 
     return write
