@@ -507,10 +507,10 @@ BUGS = (
     Bug(
         "a section is lost where files are compacted",
         Edit(
-            writer.SnapshotSession,
-            "_compact",
-            "[section for file in files for section in file.sections]",
-            "[section for file in files for section in file.sections][:-1]",
+            sections,
+            "sections_of",
+            "[section for file in decoded for section in file.sections]",
+            "[section for file in decoded for section in file.sections][:-1]",
         ),
         (partial(enumerated, "collection"),),
         ("state",),
@@ -518,10 +518,10 @@ BUGS = (
     Bug(
         "files are compacted in another order",
         Edit(
-            writer.SnapshotSession,
-            "_compact",
-            "for file in files for section",
-            "for file in files[::-1] for section",
+            sections,
+            "sections_of",
+            "for file in decoded for section",
+            "for file in decoded[::-1] for section",
         ),
         (partial(enumerated, "collection"),),
         ("state",),

@@ -274,6 +274,23 @@ def test_an_idle_state_outlives_ticks_that_change_all_of_another() -> None:
     assert kept_states(backend, "many-count") == dict.fromkeys(many, 3)
 
 
+def test_increments_are_merged_by_tasks() -> None:
+    graph, backend, ticks = Graph(), in_memory(retain=100), 30
+    script = [range(5_000), *[[tick % 7, tick + 100] for tick in range(ticks)]]
+    polls = StreamProvider(graph).new_stream().source("polls", StatefulSource(Polls({"p": script})))
+    polls.key_distribute("key", lambda msg: msg.value).stateful_map("count", count, default=int).sink("out", VecSink())
+    with TemporaryDirectory() as scratch, simulated(slack=1024):
+        cluster = Cluster([Plan(asks=True, writes=True)] * (ticks + 1))
+        cluster.run(compile_graph(graph), settings_at(scratch, backend), 2)
+    found = [*snapshots(backend)]
+    assert max(it.files for it in found) <= 2 * 8, "of two workers"
+    for it in found:
+        expected = Counter(range(5_000))
+        for polled in script[1 : it.tick]:
+            expected.update(polled)
+        assert kept_states(backend, "count", it.id) == expected
+
+
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("how", ["nothing is kept", "snapshots are not periodic", "snapshots fail"])
 def test_the_scratch_folder_stays_small(how: str, merges: bool) -> None:
