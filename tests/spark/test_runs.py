@@ -20,6 +20,7 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.events import TickFinished
+from malflow.runtime.spark import tick_job
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import (
@@ -234,7 +235,10 @@ class Ticks:
             self._note(event)
 
 
-def test_ticks_are_micro_batches_and_jobs_with_a_description(spark: Any) -> None:
+def test_ticks_are_micro_batches_and_jobs_with_a_description(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tick_job, "_SLOWEST", 2)
     described: list[str] = []
     listener = Ticks(lambda _: described.append(spark.sparkContext.getLocalProperty("spark.job.description")))
     options: dict[str, Any] = {"max_records_per_tick": 100, "name": "told", "listeners": [listener]}
@@ -250,6 +254,11 @@ def test_ticks_are_micro_batches_and_jobs_with_a_description(spark: Any) -> None
     assert len(jobs) == handle.progress.tick, "a job each, which ends with the query"
     assert handle.progress.records == dict.fromkeys(("numbers", "check", "key", "sum", "out"), 600)
     assert handle.progress.late == {}
+    (told,) = [record.message for record in caplog.records if "tasks in each tick" in record.message]
+    assert told == (
+        "run 'told' starts 4 tasks in each tick (2 workers, 2 stages); Spark starts some 2 to 3,000 in a second, so a "
+        "tick takes at least 0.0 to 2.0 seconds; with fewer workers it is shorter"
+    )
 
 
 def test_late_records_are_counted_and_told(spark: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 __all__ = ["TickJobs"]
+
+_log = logging.getLogger("malflow.runtime")
+
+_SLOWEST, _FASTEST = 1_000, 3_000
+"""Tasks that Spark's scheduler starts in a second."""
 
 
 class TickJobs:
@@ -34,6 +40,14 @@ class TickJobs:
         last = len(program.stages) - 1
         self._stages = [StageTask(spec, stage, is_last=stage == last) for stage in range(last + 1)]
         self._anchors = Anchors(context, spec.parallelism)
+        tasks = spec.parallelism * len(self._stages)
+        if tasks > _SLOWEST:
+            _log.warning(
+                "run '%s' starts %s tasks in each tick (%s workers, %s stages); Spark starts some %s to %s in a second, "
+                "so a tick takes at least %.1f to %.1f seconds; with fewer workers it is shorter",
+                *(name, f"{tasks:,}", f"{spec.parallelism:,}", len(self._stages), f"{_SLOWEST:,}", f"{_FASTEST:,}"),
+                *(tasks / _FASTEST, tasks / _SLOWEST),
+            )
 
     def run(self, command: TickCommand) -> list[Row]:
         """Run a tick, in the thread that calls; return the rows for the driver.
