@@ -256,7 +256,7 @@ def test_ticks_are_micro_batches_and_jobs_with_a_description(
     assert handle.progress.late == {}
     (told,) = [record.message for record in caplog.records if "tasks in each tick" in record.message]
     assert told == (
-        "run 'told' starts 4 tasks in each tick (2 workers, 2 stages); Spark starts some 2 to 3,000 in a second, so a "
+        "run 'told' starts 4 tasks in each tick (2 workers, 2 stages); Spark starts 2 to 3,000 in a second, so a "
         "tick takes at least 0.0 to 2.0 seconds; with fewer workers it is shorter"
     )
 

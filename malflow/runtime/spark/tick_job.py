@@ -43,7 +43,7 @@ class TickJobs:
         tasks = spec.parallelism * len(self._stages)
         if tasks > _SLOWEST:
             _log.warning(
-                "run '%s' starts %s tasks in each tick (%s workers, %s stages); Spark starts some %s to %s in a second, "
+                "run '%s' starts %s tasks in each tick (%s workers, %s stages); Spark starts %s to %s in a second, "
                 "so a tick takes at least %.1f to %.1f seconds; with fewer workers it is shorter",
                 *(name, f"{tasks:,}", f"{spec.parallelism:,}", len(self._stages), f"{_SLOWEST:,}", f"{_FASTEST:,}"),
                 *(tasks / _FASTEST, tasks / _SLOWEST),
