@@ -40,6 +40,10 @@ def test_workers_of_living_executors_stay(changes: list[list[str]], parallelism:
         if places:
             moved = sum(was != now for was, now in zip(places, after, strict=True) if was in alive)
             assert moved <= max(1, parallelism // 10)
+            held = Counter(dict.fromkeys(alive, 0))
+            held.update(after)
+            heirs = {now for was, now in zip(places, after, strict=True) if was not in alive}
+            assert all(held[heir] <= min(held.values()) + 1 for heir in heirs)
         places = after
 
 

@@ -1,0 +1,106 @@
+"""The planted bugs of ticks on Spark: where tasks run, and the changes that they merge."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["SPARK_BUGS"]
+
+_ANCHORS = "tests/spark/test_anchors.py"
+_COMMANDS = "tests/spark/test_commands.py"
+_MERGED = "tests/spark/test_merged_changes.py"
+_TAKEOVERS = "tests/spark/test_takeovers.py"
+_CHANGES = "runtime/spark/stage_changes.py"
+_INDEX = "runtime/spark/changelog_index.py"
+
+SPARK_BUGS = [
+    Bug(
+        "merged changes lack the first of them",
+        "the tick after which they are merged counts",
+        _CHANGES,
+        "    for entry in entries:\n",
+        "    for entry in entries[1:]:\n",
+        (f"{_MERGED}::test_a_merged_change_can_follow_any_that_it_replaces", _TAKEOVERS),
+    ),
+    Bug(
+        "merged changes forget parts that have ended",
+        "only states were thought of",
+        _CHANGES,
+        "            finished.setdefault(name, []).extend(parts)\n",
+        "            finished[name] = [*parts]\n",
+        (f"{_MERGED}::test_a_merged_change_can_follow_any_that_it_replaces",),
+    ),
+    Bug(
+        "changes that were merged twice are not known",
+        "a merged change is taken for one change",
+        _CHANGES,
+        "(*entry.merged, entry.tick)",
+        "(entry.tick,)",
+        (f"{_MERGED}::test_a_merged_change_can_follow_any_that_it_replaces",),
+    ),
+    Bug(
+        "one change more is dropped than was merged",
+        "a bound that is off by one",
+        _INDEX,
+        "merged is not None and at > merged",
+        "merged is not None and at >= merged",
+        (_MERGED, _TAKEOVERS),
+    ),
+    Bug(
+        "changes are dropped while a snapshot reads them",
+        "only later readers were thought of",
+        _INDEX,
+        "{at for at in chain.replaced if at not in reading}",
+        "{*chain.replaced}",
+        (_TAKEOVERS,),
+    ),
+    Bug(
+        "all changes are merged each time",
+        "the larger ones too",
+        _INDEX,
+        "count >= _LONGEST // 2 and of_entry > size",
+        "False",
+        (f"{_MERGED}::test_a_process_reads_few_changes_and_a_byte_is_merged_few_times",),
+    ),
+    Bug(
+        "a new executor gets its share at once",
+        "all move in one tick, and read their state",
+        "runtime/spark/anchors.py",
+        "range(max(1, parallelism // _MOVED) if places else 0)",
+        "range(parallelism)",
+        (f"{_ANCHORS}::test_workers_of_living_executors_stay",),
+    ),
+    Bug(
+        "workers of a lost executor go to one other",
+        "the first one that lives",
+        "runtime/spark/anchors.py",
+        "least = min(alive, key=held.__getitem__)\n            held",
+        "least = alive[0]\n            held",
+        (f"{_ANCHORS}::test_workers_of_living_executors_stay", f"{_ANCHORS}::test_places_become_even_and_then_stay"),
+    ),
+    Bug(
+        "a worker that ran once elsewhere is dropped",
+        "once is taken for twice",
+        "runtime/spark/worker_places.py",
+        "_TWICE - 1",
+        "0",
+        (f"{_ANCHORS}::test_a_worker_counts_as_moved_once_it_ran_twice_elsewhere",),
+    ),
+    Bug(
+        "a large row overtakes small ones",
+        "it is sent at once",
+        "runtime/spark/shuffle.py",
+        "        waiting[target].append(row)\n        sizes[target] += size\n",
+        "        if size > _FRAME:\n            yield target, _frame([row])\n            continue\n"
+        "        waiting[target].append(row)\n        sizes[target] += size\n",
+        (f"{_COMMANDS}::test_small_rows_for_a_worker_share_a_frame",),
+    ),
+    Bug(
+        "merged increments lack one",
+        "the last file is not read",
+        "snapshot/sections.py",
+        "sections_of(writer.read, files, compression)",
+        "sections_of(writer.read, files[:-1], compression)",
+        (f"{_TAKEOVERS}::test_increments_are_merged_by_tasks",),
+    ),
+]
