@@ -6,10 +6,10 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 from __future__ import annotations
 
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
-from tests.planted.spark_bugs import SPARK_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
+from tests.planted.spark_bugs import SPARK_BUGS
 
 __all__ = ["BUGS"]
 
