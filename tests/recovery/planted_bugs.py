@@ -376,7 +376,7 @@ BUGS = (
     ),
     Bug(
         "neither size nor digest are compared",
-        Edit(manifest_log.ManifestLog, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
+        Edit(manifest_log, "read_data", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
         (swapped_files,),
         ("corruption",),
     ),

@@ -35,13 +35,20 @@ class Broker:
         """Make a topic, with a random name if none is given; return its name."""
         name = name or f"t-{uuid4().hex[:12]}"
         settings = {key.replace("_", "."): value for key, value in settings.items()}
+        was_late = False
         for _ in range(100):  # one that is being deleted still has its name
             try:
-                self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SECONDS)
+                self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SECONDS / 3)
                 break
+            except TimeoutError:  # a broker that has just started may lose a request
+                if was_late:
+                    raise
+                was_late = True
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+                if was_late:
+                    break
                 time.sleep(0.1)
         while len(self.admin.list_topics(timeout=SECONDS).topics.get(name, _None).partitions) < partitions:
             time.sleep(0.02)
