@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, TextFileSource
 from tests.connectors.s3_program import delta_options
 from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.nights import NIGHTLY
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 
 pytestmark = pytest.mark.slow
@@ -96,8 +98,10 @@ def test_a_request_that_is_denied(run: str, server: FaultyS3, tmp_path: Path) ->
 
 @pytest.mark.servers
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["key", "secret"])
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("run", "wrong"),
+    [*product(RUNS, ("key", "secret"))] if NIGHTLY else [*zip(RUNS, cycle(("key", "secret")))],
+)
 def test_credentials_that_are_wrong(run: str, wrong: str, versitygw: Any, tmp_path: Path) -> None:
     with FaultyS3(upstream=versitygw.options) as server:
         error = told(run, f"s3://{server.bucket}/x", {**server.options, wrong: "is-not-right"}, tmp_path)

@@ -21,7 +21,7 @@ from tests.spark.clusters import Driver, need_spark
 from tests.spark.programs.faults import Options
 from tests.spark.test_faults import assert_exact
 
-LONG = 400
+LONG = 240
 """Records in each part of a run that lasts some seconds."""
 
 clusters = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=12)
