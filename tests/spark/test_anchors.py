@@ -88,7 +88,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 @pytest.mark.spark
 @pytest.mark.fault("I2")
 def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(cluster: Driver, tmp_path: Path) -> None:
-    wait_until(lambda: len(cluster.executors()) == 2)
+    wait_until(lambda: cluster.ask("registered")["executors"] == 2)
     end = cluster.run(folder=str(tmp_path))
     assert (end["error"], end["restarts"], end["moves"], end["copies"]) == (None, 0, 0, 1.0)
     assert_exact(tmp_path)

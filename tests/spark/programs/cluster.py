@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime
-from malflow.runtime.spark.anchors import Anchors
+from malflow.runtime.spark.anchors import Anchors, executors
 from malflow.sinks import VecSink
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA, QUICK_PYTHON
 from tests.spark.programs.faults import Options, backend_of, faulty
@@ -92,6 +92,10 @@ class Program:
         progress = self.handle.progress
         places = {"copies": self.handle.copies, "moves": self.handle.moves}
         return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts, **places}
+
+    def registered(self) -> dict[str, Any]:
+        """Return the number of executors that the driver knows."""
+        return {"executors": executors(self.session.sparkContext)}
 
     def stop(self) -> dict[str, Any]:
         """Stop the run at the end of its tick."""
