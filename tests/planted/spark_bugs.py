@@ -90,9 +90,9 @@ SPARK_BUGS = [
         "a large row overtakes small ones",
         "it is sent at once",
         "runtime/spark/shuffle.py",
-        "        waiting[target].append(row)\n        sizes[target] += size\n",
+        "        if target in waiting and sizes[target] + size > _FRAME:\n",
         "        if size > _FRAME:\n            yield target, _frame([row])\n            continue\n"
-        "        waiting[target].append(row)\n        sizes[target] += size\n",
+        "        if target in waiting and sizes[target] + size > _FRAME:\n",
         (f"{_COMMANDS}::test_small_rows_for_a_worker_share_a_frame",),
     ),
     Bug(
