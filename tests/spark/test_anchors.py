@@ -114,3 +114,14 @@ def test_without_what_anchors_need_the_run_says_so_once(cluster: Driver, tmp_pat
         "state of all workers"
     ]
     assert_exact(tmp_path)
+
+
+@pytest.mark.spark
+def test_changes_that_are_lost_or_damaged_start_the_run_again(cluster: Driver, tmp_path: Path) -> None:
+    """No other process has the state: the tasks of a worker stay on an executor of one core."""
+    wait_until(lambda: cluster.ask("registered")["executors"] == 2)
+    end = cluster.run(folder=str(tmp_path), deeds=[("sum", 50, "lose_scratch"), ("sum", 100, "flip_scratch")])
+    assert (end["error"], end["restarts"]) == (None, 2)
+    assert "is missing from the scratch folder" in end["warnings"][0]
+    assert "is damaged: its content is not what this run wrote" in end["warnings"][1]
+    assert_exact(tmp_path)

@@ -120,19 +120,6 @@ def test_a_process_that_dies_after_its_changes_are_written(cluster: Driver, tmp_
     assert_exact(tmp_path)
 
 
-def test_changes_that_are_lost_or_damaged_start_the_run_again(cluster: Driver, tmp_path: Path) -> None:
-    """The other executor may still hold what is damaged, if it ran the tick before: so that is done twice."""
-    deeds = [("sum", 50, "lose_scratch"), ("sum", 80, "flip_scratch"), ("sum", 110, "flip_scratch")]
-    end = cluster.run(folder=str(tmp_path), deeds=deeds)
-    assert end["error"] is None
-    lost, *damaged = end["warnings"]
-    assert "is missing from the scratch folder" in lost
-    assert damaged
-    assert all("is damaged: its content is not what this run wrote" in warning for warning in damaged)
-    assert end["restarts"] == 1 + len(damaged)
-    assert_exact(tmp_path)
-
-
 @pytest.mark.fault("I3")
 def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Driver, tmp_path: Path) -> None:
     end = cluster.run(folder=str(tmp_path), breaks_at=60)
