@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.engine.reports import Report
-from malflow.runtime.spark.anchors import places_after
+from malflow.runtime.spark.anchors import Anchors, places_after
 from malflow.runtime.spark.protocol import StageReport
 from malflow.runtime.spark.worker_places import AGE, WorkerPlaces
 from tests.kit.waiting import wait_until
@@ -59,6 +59,20 @@ def test_places_become_even_and_then_stay(before: list[str], alive: set[str]) ->
     held.update(places)
     assert max(held.values()) - min(held.values()) <= 1
     assert places_after(places, executors, len(before)) == places
+
+
+def test_an_executor_without_a_known_host_gets_workers_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    anchors, made, hosts = Anchors.__new__(Anchors), list[list[str]](), {"1": "n", "2": "n"}
+    anchors._parallelism, anchors._places, anchors._known = 4, (), ""
+    monkeypatch.setattr(anchors, "_hosts", lambda: hosts)
+    monkeypatch.setattr(anchors, "_anchor", made.append)
+    anchors._place("1,2,3")
+    assert made == [["executor_n_1", "executor_n_2"] * 2]
+    assert anchors._known != "1,2,3"
+    hosts["3"] = "m"
+    anchors._place("1,2,3")
+    assert sorted(made[-1]) == ["executor_m_3", "executor_n_1", "executor_n_2", "executor_n_2"]
+    assert anchors._known == "1,2,3"
 
 
 def report(worker: int, process: str) -> StageReport:

@@ -68,17 +68,17 @@ class Anchors:
             self._anchored = False
 
     def _place(self, known: str) -> None:
-        alive = known.split(",") if known else []
+        registered, hosts = known.split(",") if known else [], self._hosts()
+        alive = [executor for executor in registered if executor in hosts]
         places = places_after(self._places, alive, self._parallelism)
         if len(alive) > 1 and places != self._places:
-            self._anchor([f"executor_{self._hosts[place]}_{place}" for place in places])
+            self._anchor([f"executor_{hosts[place]}_{place}" for place in places])
             self._places = places
-        if places == places_after(places, alive, self._parallelism):
+        if alive == registered and places == places_after(places, alive, self._parallelism):
             self._known = known
 
-    @property
     def _hosts(self) -> dict[str, str]:
-        """The host of each executor."""
+        """Return the host of each executor; Spark may learn it a little later than the executor."""
         found = self._scala.statusStore().executorList(True)
         summaries = [found.apply(at) for at in range(found.size())]
         return {it.id(): it.hostPort().rpartition(":")[0] for it in summaries}
