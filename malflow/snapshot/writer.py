@@ -422,7 +422,7 @@ class SnapshotSession:
             merge: merges files; returns None if that is not possible.
 
         Returns:
-            The files that remain, and what `merge` returned.
+            The files that remain, and the result of `merge`.
         """
         chain = self._claim.head.files
         chosen = increments_to_merge(chain, size)

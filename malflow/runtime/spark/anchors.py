@@ -18,7 +18,7 @@ __all__ = ["Anchors", "executors", "places_after"]
 _log = logging.getLogger("malflow.runtime")
 
 _MOVED = 10
-"""At most one worker in so many moves in a tick, unless its executor is lost."""
+"""One worker in ten may move in a tick; those of lost executors move at once."""
 
 
 class Anchors:
@@ -27,7 +27,7 @@ class Anchors:
     Spark prefers to run a task on the executor that has a cached block of its input. So the workers of a cluster have a
     tiny cached block each, in an RDD that is partitioned as the exchanges are. The first stage reads it beside a list
     that names an executor for each worker, and so places it there. Each exchange subtracts it, by a key that no frame
-    has, and so finds it. A worker whose block is lost runs anywhere once, until `refresh` places it again.
+    has, and so finds it. A worker that loses its block runs on any executor, which then holds the block.
 
     On one executor there is nothing to keep, and exchanges are plain ones.
 
@@ -42,7 +42,7 @@ class Anchors:
     def __init__(self, context: SparkContext, parallelism: int) -> None:
         self._context: Any = context
         self._parallelism = parallelism
-        self._jvm: Any = self._context._jvm  # noqa: SLF001 - this module does what PySpark's own partitionBy does
+        self._jvm: Any = self._context._jvm  # noqa: SLF001 - as PySpark's own partitionBy does
         self._scala: Any = self._context._jsc.sc()  # noqa: SLF001
         self._partitioner = self._jvm.PythonPartitioner(parallelism, 0)
         self._anchored = not _is_one_process(context)

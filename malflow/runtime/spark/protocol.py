@@ -97,7 +97,7 @@ class TickCommand:
         durable: the tick of the newest durable snapshot, or `NEVER`.
         writing: the tick of the snapshot being written, or `NEVER`.
         live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
-        moves: the fields of each `malflow.runtime.spark.worker_places.Move` of late: other executors drop the worker.
+        moves: the fields of recent `malflow.runtime.spark.worker_places.Move`s: other executors drop these workers.
     """
 
     tick: int

@@ -61,14 +61,13 @@ class TickJobs:
         shuffles: list[int] = []
         frames: RDD[bytes] = self._anchors.input
         try:
-            for stage in self._stages:
-                sent: Any = frames.mapPartitionsWithIndex(stage)
-                sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
-                if stage is self._stages[-1]:
-                    return [*read_frames(sent.collect())]
-                frames, shuffle = self._anchors.exchange(sent)
+            *earlier, last = self._stages
+            for stage in earlier:
+                frames, shuffle = self._anchors.exchange(frames.mapPartitionsWithIndex(stage))
                 shuffles.append(shuffle)
-            return []
+            sent: Any = frames.mapPartitionsWithIndex(last)
+            sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
+            return [*read_frames(sent.collect())]
         finally:
             self._remove(shuffles)
 
