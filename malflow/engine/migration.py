@@ -12,7 +12,7 @@ from malflow.errors import SnapshotError
 from malflow.graph import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind
 
-__all__ = ["migrate_states"]
+__all__ = ["migrate_states", "migrated", "migrations"]
 
 
 def migrate_states(
@@ -29,23 +29,54 @@ def migrate_states(
         SnapshotError: if a state has a newer version, or has no migration.
         OperatorError: if a migration fails, or does not return a state.
     """
-    found: dict[str, dict[int, Mapping[Any, Any]]] = {}
+    held = {name: versions.get(name, 1) for name in states}
+    return {
+        name: {worker: migrated(node, version, of_worker) for worker, of_worker in states[name].items()}
+        for name, (node, version) in migrations(program, held).items()
+    }
+
+
+def migrations(program: Program, versions: Mapping[str, int]) -> dict[str, tuple[StatefulNode, int]]:
+    """Return the operators whose states are of an older version, with that version, by name.
+
+    Args:
+        program: the program.
+        versions: the version of each state in a snapshot.
+
+    Raises:
+        SnapshotError: if a state has a newer version.
+    """
+    found: dict[str, tuple[StatefulNode, int]] = {}
     for vertex in program.vertices:
         node = vertex.node
-        if isinstance(node, StatefulNode) and node.name in states:
-            version = versions.get(node.name, 1)
-            if version > node.version:
-                raise SnapshotError(
-                    f"operator '{node.name}' has states of version {version} in the snapshot, but supports only "
-                    f"version {node.version}; run a program of version {version}, or restore an older snapshot"
-                )
-            if version < node.version:
-                found[node.name] = {
-                    worker: dict(_migrate(node, version, held)) for worker, held in states[node.name].items()
-                }
-                for new in found[node.name].values():
-                    _check_new(node, version, new)
+        if not isinstance(node, StatefulNode) or node.name not in versions:
+            continue
+        version = versions[node.name]
+        if version > node.version:
+            raise SnapshotError(
+                f"operator '{node.name}' has states of version {version} in the snapshot, but supports only version "
+                f"{node.version}; run a program of version {version}, or restore an older snapshot"
+            )
+        if version < node.version:
+            found[node.name] = node, version
     return found
+
+
+def migrated(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Migrate the states of an operator on one worker.
+
+    Args:
+        node: the operator.
+        version: the version of the states.
+        states: the states by key.
+
+    Raises:
+        SnapshotError: if the operator has no migration.
+        OperatorError: if the migration fails, or does not return a state.
+    """
+    new = dict(_migrate(node, version, states))
+    _check_new(node, version, new)
+    return new
 
 
 def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:

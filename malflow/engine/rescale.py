@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, assert_never
 
@@ -17,7 +18,7 @@ from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
 
-__all__ = ["refuse_local", "reroute"]
+__all__ = ["KeyRoute", "key_routes", "refuse_local", "reroute", "united"]
 
 _OF_PLACEMENT = 2
 """The length of an entry of `Past` that has no name of a former placement."""
@@ -29,6 +30,12 @@ _SECOND = itemgetter(1)
 
 def _key_of_entry(slot: tuple[int, tuple[Any, Any]]) -> Any:
     return slot[1][0]
+
+
+_KEYS_OF_ENTRIES: Mapping[Movement, Callable[[Any], Any]] = {
+    Movement.BY_SLOT: _SECOND,
+    Movement.BY_ENTRY: _key_of_entry,
+}
 
 
 def refuse_local(program: Program) -> None:
@@ -49,6 +56,102 @@ def _local(name: str) -> SnapshotError:
         "state can't be assigned to a new worker; keep the number of workers and the keys, or key the stream with "
         ".key_distribute()"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRoute:
+    """The way of a state's keys to new workers.
+
+    Attributes:
+        name: the name of the state.
+        workers: the number of new workers.
+        partitioner: returns the worker of a key.
+        key_of: returns the key of an entry's name; None if the name is the key.
+    """
+
+    name: str
+    workers: int
+    partitioner: Partitioner
+    key_of: Callable[[Any], Any] | None = None
+
+    def deal(self, states: States, new: Sequence[dict[Any, Any]]) -> None:
+        """Add the states of an old worker to those of the new workers.
+
+        Raises:
+            SnapshotError: if a new worker has a state for one of the keys.
+            OperatorError: if the partitioner fails, or does not return a worker.
+        """
+        key_of = self.key_of
+        for key, state in states.items():
+            held = new[self._worker_of(key if key_of is None else key_of(key))]
+            if key in held:
+                raise _twice(self.name, key)
+            held[key] = state
+
+    def _worker_of(self, key: Any) -> int:
+        workers, partitioner = range(self.workers), self.partitioner
+        try:
+            worker = partitioner(key, workers)
+        except Exception as error:
+            raise operator_error(self.name, error, None, partitioner, about=f"key {short_repr(key)}") from error
+        if worker not in workers:
+            reason = f"the partitioner returned {short_repr(worker)}; it must return one of {list(workers)}"
+            raise operator_error(self.name, reason, None, partitioner, about=f"key {short_repr(key)}")
+        return worker
+
+
+def united(name: str, parts: Iterable[States]) -> dict[Any, Any]:
+    """Return the state of a new worker, from its parts of old ones in their order.
+
+    Raises:
+        SnapshotError: if two parts have a state for one key.
+    """
+    held: dict[Any, Any] = {}
+    for part in parts:
+        if not held.keys().isdisjoint(part):
+            raise _twice(name, next(key for key in part if key in held))
+        held.update(part)
+    return held
+
+
+def _twice(name: str, key: Any) -> SnapshotError:
+    return SnapshotError(
+        f"operator '{name}' has two states for key {short_repr(key)}, on two workers, which can't be merged: they were "
+        "kept under .key_local(), or by a version of malflow in which keys of pandas or numpy differed from equal keys "
+        "of Python; keep the operator and the version of malflow, or rename the operator to start it without state"
+    )
+
+
+def key_routes(
+    program: Program, before: int, after: int, placements: Mapping[str, str | None] | None = None
+) -> dict[str, KeyRoute | None]:
+    """Return the route of each state with keys; None where every key stays with its worker.
+
+    Args:
+        program: the program that continues.
+        before: the number of old workers.
+        after: the number of new workers.
+        placements: the partitioner of each state's keys on the old workers; by default that of `program`.
+
+    Raises:
+        SnapshotError: naming an operator whose keys have no owner.
+    """
+    routes: dict[str, KeyRoute | None] = {}
+    for vertex in program.vertices:
+        for spec in specs_of(vertex.node):
+            if spec.kind.migrates and spec.name not in routes:
+                was = spec.placement if placements is None else placements.get(spec.name)
+                routes[spec.name] = _key_route(vertex, spec, before, after, was)
+    return routes
+
+
+def _key_route(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None) -> KeyRoute | None:
+    placement, stays = placement_of(vertex.node), before == after and was == spec.placement
+    if before == after == 1 or (stays and (placement is None or placement in _OURS)):
+        return None
+    if placement is None:
+        raise _local(spec.name)
+    return KeyRoute(spec.name, after, placement, _KEYS_OF_ENTRIES.get(spec.kind.movement))
 
 
 def reroute(
@@ -92,16 +195,12 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
     """Return a state, by new worker; `was` is the name of the former partitioner."""
     placement, same = placement_of(vertex.node), len(old) == after
     match spec.kind.movement:
-        case Movement.BY_KEY:
-            return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement)
-        case Movement.BY_SLOT:
-            return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement, key_of=_SECOND)
-        case Movement.BY_ENTRY:
-            unmoved = same and was == spec.placement
-            return _with_keys(spec.name, old, after, placement, same=unmoved, key_of=_key_of_entry)
+        case Movement.BY_KEY | Movement.BY_SLOT | Movement.BY_ENTRY:
+            route = _key_route(vertex, spec, len(old), after, was)
+            return old if route is None else _dealt(route, old)
         case Movement.BY_PART:
             stays = same and was not in FORMER_PLACEMENTS
-            return old if stays else _by_key(spec.name, old, after, rendezvous_select)
+            return old if stays else _dealt(KeyRoute(spec.name, after, rendezvous_select), old)
         case Movement.EPOCHS:
             if was in FORMER_PLACEMENTS and spec.placement == PLACEMENT:
                 return _epochs(spec.name, old, after, placement, known=True, former=True)
@@ -114,57 +213,12 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             assert_never(spec.kind.movement)
 
 
-def _with_keys(
-    name: str,
-    old: list[States],
-    after: int,
-    placement: Partitioner | None,
-    *,
-    same: bool,
-    key_of: Callable[[Any], Any] | None = None,
-) -> list[States]:
-    if len(old) == after == 1:
-        return old
-    if placement is not None:
-        return old if same and placement in _OURS else _by_key(name, old, after, placement, key_of)
-    if not same:
-        raise _local(name)
-    return old
-
-
-def _by_key(
-    name: str,
-    old: Sequence[States],
-    after: int,
-    partitioner: Partitioner,
-    key_of: Callable[[Any], Any] | None = None,
-) -> list[States]:
-    """Distribute states over the new workers; `key_of` returns the key of an entry's name."""
-    new: list[dict[Any, Any]] = [{} for _ in range(after)]
+def _dealt(route: KeyRoute, old: Iterable[States]) -> list[States]:
+    """Distribute the states of old workers over the new ones."""
+    new: list[dict[Any, Any]] = [{} for _ in range(route.workers)]
     for states in old:
-        for key, state in states.items():
-            held = new[_worker_of(name, key if key_of is None else key_of(key), after, partitioner)]
-            if key in held:
-                raise SnapshotError(
-                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers, which can't be "
-                    "merged: they were kept under .key_local(), or by a version of malflow in which keys of pandas or "
-                    "numpy differed from equal keys of Python; keep the operator and the version of malflow, or rename "
-                    "the operator to start it without state"
-                )
-            held[key] = state
+        route.deal(states, new)
     return list(new)
-
-
-def _worker_of(name: str, key: Any, after: int, partitioner: Partitioner) -> int:
-    workers, about = range(after), f"key {short_repr(key)}"
-    try:
-        worker = partitioner(key, workers)
-    except Exception as error:
-        raise operator_error(name, error, None, partitioner, about=about) from error
-    if worker not in workers:
-        reason = f"the partitioner returned {short_repr(worker)}; it must return one of {list(workers)}"
-        raise operator_error(name, reason, None, partitioner, about=about)
-    return worker
 
 
 _Reached = tuple[int, Any]
@@ -215,7 +269,7 @@ def _epochs(
     like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))
     kept = tuple(dict.fromkeys(it for states in old for it in states.get(KEPT, ()))) or None
     whole = {"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence, UNTIL: until, KEPT: kept}
-    return [{**_state(whole), **parts} for parts in _by_key(name, by_part, after, rendezvous_select, _SECOND)]
+    return [{**_state(whole), **parts} for parts in _dealt(KeyRoute(name, after, rendezvous_select, _SECOND), by_part)]
 
 
 def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:

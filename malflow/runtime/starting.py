@@ -30,7 +30,7 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
         snapshot=restored.snapshot,
         tick=restored.tick,
         time=restored.time,
-        keys={name: sum(map(len, restored.states[name].values())) for name in names if name in restored.states},
+        keys={name: restored.keys[name] for name in names if name in restored.keys},
         begins_anew=tuple(program.without_positions) if restored.tick else (),
         restarts=restarts,
     )

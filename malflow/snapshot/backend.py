@@ -125,7 +125,7 @@ class FsspecBackend:
         held = claim(
             manifest_log, manifest_choice(manifest_log, start, self._codec, accept, versions), self._environment
         )
-        restored = self._loaded(manifest_log, held, names, versions) if held.head.snapshot else None
+        restored = self._loaded(manifest_log, held, names, versions, start) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(
             manifest_log,
@@ -140,10 +140,15 @@ class FsspecBackend:
         return session, restored
 
     def _loaded(
-        self, manifest_log: ManifestLog, held: Claim, names: dict[str, str], versions: dict[str, int]
+        self,
+        manifest_log: ManifestLog,
+        held: Claim,
+        names: dict[str, str],
+        versions: dict[str, int],
+        start: RestoreOptions,
     ) -> RestoredState:
         try:
-            return load(manifest_log, held.head, self._codec, names, versions)
+            return load(manifest_log, held.head, self._codec, names, versions, in_store=start.in_store)
         except SnapshotCorrupt:
             held.check()  # a newer run may have deleted the files being read
             raise

@@ -10,12 +10,13 @@ from typing import Literal
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.codecs.contract import Codec
-from malflow.snapshot.data_file import DataFile, joined, raw_of
+from malflow.snapshot.data_file import DataFile, decode_file, joined, raw_of
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.layout import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
 from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.manifest_log import ManifestLog
-from malflow.snapshot.restore import read_file, replay
+from malflow.snapshot.restore import replay
+from malflow.snapshot.stored_states import StoredStates
 
 __all__ = ["FsckReport", "Snapshot", "fsck", "snapshots"]
 
@@ -155,14 +156,15 @@ def _problems(
     if codec is None or len(files) < len(manifest.files):
         return
     try:
-        replay(manifest, files, codec, {entry.name: entry.name for entry in manifest.operators})
+        names = {entry.name: entry.name for entry in manifest.operators}
+        replay(StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, names, None), files)
     except SnapshotError as error:
         yield str(error)
 
 
 def _checked_file(manifest_log: ManifestLog, entry: FileEntry) -> tuple[str, DataFile]:
     """Read and decompress a file completely, including sections that later files replace."""
-    name, file = read_file(manifest_log, entry)
+    name, file = entry.name, decode_file(entry.name, manifest_log.read(entry))
     for section in joined(section for section in file.sections if section.pieces == 1):
         raw_of(name, section, file.compression)
     return name, file

@@ -6,11 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from malflow.errors import OperatorError, error_text, short_repr
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
+
+if TYPE_CHECKING:
+    from malflow.snapshot.stored_states import StoredStates
 
 __all__ = [
     "CoordinatingSession",
@@ -36,6 +39,7 @@ class RestoreOptions:
         renamed: new names of operators by their old names.
         allow_dropped_state: operators whose state may be dropped if the program has no use for it.
         accept_duplicates: whether the snapshot may be older than the last commit of a transactional sink.
+        in_store: whether the states may stay in the store, for other processes to read: see `RestoredState.stored`.
     """
 
     restore: Literal["latest"] | int | None = "latest"
@@ -43,6 +47,7 @@ class RestoreOptions:
     renamed: Mapping[str, str] = field(default_factory=dict)
     allow_dropped_state: Collection[str] = ()
     accept_duplicates: bool = False
+    in_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class RestoredState:
         versions: the schema version of each state.
         placements: for each state the name of the partitioner that assigned keys to workers.
         time: when it was taken, in UTC; None if unknown. The clock of a run does not begin earlier.
+        stored: the states if they are still in the store, and `states` is empty; None otherwise.
     """
 
     snapshot: int
@@ -66,6 +72,14 @@ class RestoredState:
     versions: dict[str, int]
     placements: dict[str, str | None]
     time: datetime | None = None
+    stored: StoredStates | None = None
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """The number of keys of each state."""
+        if self.stored is not None:
+            return self.stored.keys
+        return {name: sum(map(len, by_worker.values())) for name, by_worker in self.states.items()}
 
 
 class StateNotSerializable(Exception):
