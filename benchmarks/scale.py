@@ -1,7 +1,7 @@
-"""Measure what grows with the number of workers: routes of keys, the driver's work in a tick on Spark, and ticks.
+"""Measure what grows with the number of workers: routes of keys, the driver's work in a tick on Spark, ticks, restores.
 
 pip install 'malflow[spark]'
-python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places] [--workers 1000]
+python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places,restores] [--workers 1000] [--keys 10000000]
 
 Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole
 ticks on Spark, with two processors; of places on a cluster of four executors on this machine.
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -35,8 +37,9 @@ _TICKS = 15
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
-    parser.add_argument("--only", default="routes,driver,ticks,places", help="sections")
+    parser.add_argument("--only", default="routes,driver,ticks,places,restores", help="sections")
     parser.add_argument("--workers", type=int, default=1_000, help="the highest number of workers")
+    parser.add_argument("--keys", type=int, default=10_000_000, help="the keys of a snapshot that is restored")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -52,10 +55,13 @@ def main() -> None:
         _print_ticks(options.rounds)
     if "places" in only:
         _print_places(options.rounds)
+    if "restores" in only:
+        _print_restores(options.rounds, options.keys)
 
 
-def _measured(what: str, *how: int) -> dict[str, float]:
+def _measured(what: str, *how: Any) -> dict[str, float]:
     from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
+    from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
     from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
 
     match what:
@@ -65,6 +71,8 @@ def _measured(what: str, *how: int) -> dict[str, float]:
             return {"ms": measure_tick(*how)}
         case "query":
             return {"ms": measure_query(*how)}
+        case "restore":
+            return measure_restore(*how)
         case _:
             return measure_places(*how)
 
@@ -147,6 +155,23 @@ def _print_places(rounds: int) -> None:
     middle = {name: median(it[name] for it in found) for name in found[0]}
     row = [f"{middle['stay']:.3f}", f"{middle['copies']:.2f}", f"{middle['ms']:,.0f}"]
     print_table(["tasks on the executor of the tick before", "copies of a state", "a tick, ms"], [row])
+
+
+def _print_restores(rounds: int, keys: int) -> None:
+    from scale_parts.restores import write_snapshot  # noqa: PLC0415 - needs Spark, and only here
+
+    print(f"\na start from a snapshot of {keys:,} keys on 4 workers, with 8 workers, medians")
+    runs: dict[str, list[dict[str, float]]] = {"one thread": [], "spark": []}
+    with tempfile.TemporaryDirectory() as folder:
+        write_snapshot(folder, keys)
+        for _ in range(rounds):
+            for on, found in runs.items():
+                copy = f"{folder}/{len(found)} {on}"
+                shutil.copytree(f"{folder}/default", f"{copy}/default")
+                found.append(_child("restore", copy, on))
+                shutil.rmtree(copy)
+    rows = [[on, *(f"{median(it[name] for it in found):,.1f}" for name in ("s", "MB"))] for on, found in runs.items()]
+    print_table(["", "until the first tick has ended, s", "memory of the driver, MB"], rows)
 
 
 def _child(*how: str | int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, assert_never
@@ -11,7 +11,7 @@ from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
-from malflow.errors import SnapshotError
+from malflow.errors import OperatorError, SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
 from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
@@ -81,23 +81,23 @@ class KeyRoute:
             SnapshotError: if a new worker has a state for one of the keys.
             OperatorError: if the partitioner fails, or does not return a worker.
         """
-        key_of = self.key_of
-        for key, state in states.items():
-            held = new[self._worker_of(key if key_of is None else key_of(key))]
-            if key in held:
-                raise _twice(self.name, key)
-            held[key] = state
+        key_of, select, workers = self.key_of, self.partitioner, range(self.workers)
+        for name, state in states.items():
+            key = name if key_of is None else key_of(name)
+            try:
+                worker = select(key, workers)
+            except Exception as error:
+                raise self._failed(key, error) from error
+            if worker not in workers:
+                reason = f"the partitioner returned {short_repr(worker)}; it must return one of {list(workers)}"
+                raise self._failed(key, reason)
+            held = new[worker]
+            if name in held:
+                raise _twice(self.name, name)
+            held[name] = state
 
-    def _worker_of(self, key: Any) -> int:
-        workers, partitioner = range(self.workers), self.partitioner
-        try:
-            worker = partitioner(key, workers)
-        except Exception as error:
-            raise operator_error(self.name, error, None, partitioner, about=f"key {short_repr(key)}") from error
-        if worker not in workers:
-            reason = f"the partitioner returned {short_repr(worker)}; it must return one of {list(workers)}"
-            raise operator_error(self.name, reason, None, partitioner, about=f"key {short_repr(key)}")
-        return worker
+    def _failed(self, key: Any, reason: Exception | str) -> OperatorError:
+        return operator_error(self.name, reason, None, self.partitioner, about=f"key {short_repr(key)}")
 
 
 def united(name: str, parts: Iterable[States]) -> dict[Any, Any]:
@@ -123,12 +123,17 @@ def _twice(name: str, key: Any) -> SnapshotError:
 
 
 def key_routes(
-    program: Program, before: int, after: int, placements: Mapping[str, str | None] | None = None
+    program: Program,
+    names: Container[str],
+    before: int,
+    after: int,
+    placements: Mapping[str, str | None] | None = None,
 ) -> dict[str, KeyRoute | None]:
     """Return the route of each state with keys; None where every key stays with its worker.
 
     Args:
         program: the program that continues.
+        names: the states that the old workers have.
         before: the number of old workers.
         after: the number of new workers.
         placements: the partitioner of each state's keys on the old workers; by default that of `program`.
@@ -139,7 +144,7 @@ def key_routes(
     routes: dict[str, KeyRoute | None] = {}
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
-            if spec.kind.migrates and spec.name not in routes:
+            if spec.kind.migrates and spec.name in names:
                 was = spec.placement if placements is None else placements.get(spec.name)
                 routes[spec.name] = _key_route(vertex, spec, before, after, was)
     return routes

@@ -58,6 +58,11 @@ class RunSinks:
 
     # Positions
 
+    def split(self, states: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the states of the workers, and the positions of these sinks."""
+        ours = {name: states[name] for name in self.names if name in states}
+        return {name: it for name, it in states.items() if name not in ours}, ours
+
     def restore(self, states: OldStates) -> None:
         """Return the resumable sinks to their positions in a snapshot, and load its transactions.
 

@@ -23,7 +23,17 @@ from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink
 from malflow.states.kinds import StateKind, StateSpec
 
-__all__ = ["OldStates", "States", "hidden_id", "kept_versions", "placement_of", "specs_of", "state_id", "states_of"]
+__all__ = [
+    "OldStates",
+    "States",
+    "hidden_id",
+    "kept_versions",
+    "placement_of",
+    "specs_of",
+    "stages_of_keys",
+    "state_id",
+    "states_of",
+]
 
 States = Mapping[Any, Any]
 """One worker's part of a state, by key or, for an operator's own data, by name."""
@@ -57,6 +67,17 @@ def specs_of(node: Node) -> tuple[StateSpec, ...]:
 def kept_versions(program: Program) -> dict[str, int]:
     """Return the versions of the states in snapshots: all but those of sources that start over with each run."""
     return {spec.name: spec.version for spec in states_of(program) if spec.name not in program.without_positions}
+
+
+def stages_of_keys(program: Program) -> dict[str, int]:
+    """Return the stage of each state that has keys of records."""
+    return {
+        spec.name: number
+        for number, stage in enumerate(program.stages)
+        for step in stage.steps
+        for spec in specs_of(program.vertices[step.vertex].node)
+        if spec.kind.migrates
+    }
 
 
 def hidden_id(node: Node, role: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.reports import Report
+from malflow.engine.state_specs import OldStates
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.snapshot.persistence import RestoredState, Session
@@ -59,8 +60,11 @@ class Host(Protocol):
     @property
     def listed(self) -> Mapping[str, Sequence[Any]]: ...  # noqa: D102 - described above
 
-    def load(self, restored: RestoredState) -> None:
+    def load(self, restored: RestoredState) -> OldStates:
         """Load the states of a snapshot, before `open`.
+
+        Returns:
+            The states that belong to no worker: the positions of the sinks in this process.
 
         Raises:
             SnapshotError: if they don't fit the program.

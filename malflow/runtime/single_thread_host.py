@@ -11,7 +11,7 @@ from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import states_of
+from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.workers import Workers
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.host import SinkPositions
@@ -68,12 +68,13 @@ class SingleThreadHost:
         """The parts of each source."""
         return self._workers.listed
 
-    def load(self, restored: RestoredState) -> None:
-        """Load the states of a snapshot."""
+    def load(self, restored: RestoredState) -> OldStates:
+        """Load the states of a snapshot; return the positions of the sinks."""
         if self._debug:
             self._recount = Recount(restored)
-        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        states, positions = self._sinks.split(restored.states)
         self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        return positions
 
     def open(self, tick: int) -> None:
         """Build the readers of the parts."""

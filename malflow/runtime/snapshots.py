@@ -103,8 +103,7 @@ class RunSnapshots:
         self._session, restored = self._persistence.open(self._states, self._start)
         if restored is not None:
             self.snapshot = self.began_with = restored.snapshot
-            self._sinks.restore(restored.states)
-            self._host.load(restored)
+            self._sinks.restore(self._host.load(restored))
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
         return restored

@@ -37,7 +37,7 @@ class _Opened:
     def check(self) -> None:
         for backend, states, start in self.jobs.values():
             assert fsck(backend).problems == (), f"{backend!r} has snapshots that can't be restored"
-            session, _ = backend.open(states, replace(start, restore="latest", recovery="strict"))
+            session, _ = backend.open(states, replace(start, restore="latest", recovery="strict", in_store=False))
             session.close(wait=True)
 
 

@@ -17,7 +17,7 @@ from malflow.engine.discovery import Change
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import states_of
+from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
@@ -69,9 +69,10 @@ class ThreadsHost:
             it.exception()
         return [it.result() for it in made]
 
-    def load(self, restored: RestoredState) -> None:
-        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+    def load(self, restored: RestoredState) -> OldStates:
+        states, positions = self._sinks.split(restored.states)
         self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        return positions
 
     def open(self, tick: int) -> None:
         self._workers.open()

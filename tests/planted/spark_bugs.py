@@ -8,12 +8,45 @@ __all__ = ["SPARK_BUGS"]
 
 _ANCHORS = "tests/spark/test_anchors.py"
 _COMMANDS = "tests/spark/test_commands.py"
+_MOVES = "tests/spark/test_state_moves.py"
 _MERGED = "tests/spark/test_merged_changes.py"
 _TAKEOVERS = "tests/spark/test_takeovers.py"
 _CHANGES = "runtime/spark/stage_changes.py"
 _INDEX = "runtime/spark/changelog_index.py"
 
 SPARK_BUGS = [
+    Bug(
+        "pieces of states are taken as they arrive",
+        "Spark fetches them in any order",
+        "runtime/spark/state_tasks.py",
+        "sorted(arrived.get(name, ()), key=lambda part: part[:2])",
+        "arrived.get(name, [])",
+        (f"{_MOVES}::test_keys_from_several_workers_keep_their_order",),
+    ),
+    Bug(
+        "the next snapshot lacks keys that moved at the start",
+        "with as many workers as before, all seems unchanged",
+        "runtime/spark/host.py",
+        "if any(base.moved for base in bases):",
+        "if False:",
+        (f"{_MOVES}::test_keys_that_move_at_the_start_are_in_the_next_snapshot",),
+    ),
+    Bug(
+        "keys that got lost on the way are not missed",
+        "the files are checked already",
+        "runtime/spark/state_moves.py",
+        "        move.check = stored.check\n",
+        "",
+        (f"{_MOVES}::test_a_snapshot_that_lacks_keys_is_found_before_the_first_tick",),
+    ),
+    Bug(
+        "states pass through the driver",
+        "no state counts as one with keys",
+        "runtime/spark/state_moves.py",
+        "self.stages = stages_of_keys(program)",
+        "self.stages: dict[str, int] = {}",
+        (f"{_MOVES}::test_only_states_without_keys_are_told_to_the_driver",),
+    ),
     Bug(
         "merged changes lack the first of them",
         "the tick after which they are merged counts",

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -126,7 +127,24 @@ class Cluster:
     def parallelize(self, items: Iterable[Any], slices: int) -> _Tasks:
         """Return a job of tasks."""
         self.slices.append(slices)
-        return _Tasks(list(items), down=self.plan.down)
+        them = list(items)
+        return _Tasks([them[at::slices] for at in range(slices)], down=self.plan.down)
+
+    def runJob(self, tasks: _Tasks, work: Callable[[Any], Any], partitions: list[int]) -> list[Any]:  # noqa: N802
+        """Compute some partitions."""
+        found: list[Any] = []
+        for at in partitions:
+            items = tasks.partitions[at]
+            later = [made for item in items if callable(item) for made in item()]
+            found += work(later or iter(items))
+        return found
+
+    def setJobDescription(self, _: str | None) -> None:  # noqa: N802 - as Spark names it
+        """Do nothing."""
+
+    def broadcast(self, value: Any) -> SimpleNamespace:
+        """Return the value."""
+        return SimpleNamespace(value=value, destroy=bool)
 
     def ticks(self, spec: RunSpec, program: Program, command: TickCommand | None, on_tick: Any) -> None:
         """Take ticks until there is no next one."""
@@ -214,15 +232,30 @@ def _told(rows: list[Row]) -> list[Any]:
 
 @dataclass
 class _Tasks:
-    items: list[Any]
-    down: bool
-    work: Callable[[Any], Any] = field(default=lambda item: item)
+    """Stands for an RDD: its partitions are computed when it is made."""
+
+    partitions: list[list[Any]]
+    down: bool = False
 
     def map(self, work: Callable[[Any], Any]) -> _Tasks:
-        return _Tasks(self.items, self.down, work)
+        return _Tasks([[work(item) for item in items] for items in self.partitions], self.down)
+
+    def mapPartitions(self, work: Callable[[Any], Any]) -> _Tasks:  # noqa: N802 - as Spark names it
+        return _Tasks([[*work(iter(items))] for items in self.partitions])
+
+    def mapPartitionsWithIndex(self, work: Callable[[int, Any], Any]) -> _Tasks:  # noqa: N802 - as Spark names it
+        return _Tasks([[partial(work, at, iter(items))] for at, items in enumerate(self.partitions)])
+
+    def partitionBy(self, number: int, of: Callable[[Any], int]) -> _Tasks:  # noqa: N802 - as Spark names it
+        """Shuffle pairs; those from later partitions arrive first."""
+        partitions: list[list[Any]] = [[] for _ in range(number)]
+        for items in reversed(self.partitions):
+            for item in items:
+                partitions[of(item[0])].append(item)
+        return _Tasks(partitions)
 
     def collect(self) -> list[Any]:
-        answers = [self.work(item) for item in self.items]
+        answers = [item for items in self.partitions for item in items]
         if self.down and answers:
             answers[-1] = (answers[-1][0], dumps_error(StoreError("the store is down")))
         return answers

@@ -17,7 +17,7 @@ from malflow.engine.part_placement import Parts, Place, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import States
+from malflow.engine.state_specs import OldStates, States
 from malflow.engine.workers import Workers, raised_epochs
 from malflow.errors import RunFailed, release_all
 from malflow.event_time.tick import Tick
@@ -113,12 +113,13 @@ class ProcessesHost:
 
     # The start
 
-    def load(self, restored: RestoredState) -> None:
-        """Load the states of a snapshot into workers that only hold them."""
+    def load(self, restored: RestoredState) -> OldStates:
+        """Load the states of a snapshot into workers that only hold them; return the positions of the sinks."""
         if self._held is None:
             raise RunFailed("the run has begun")
-        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        states, positions = self._sinks.split(restored.states)
         self._held.load(restored.parallelism, states, restored.versions, restored.placements)
+        return positions
 
     def open(self, tick: int) -> None:
         """Start the processes, and hand the states over to them, which build the readers."""

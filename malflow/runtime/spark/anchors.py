@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from malflow.runtime.spark.shuffle_files import shuffle_of
 from malflow.runtime.spark.spark_errors import spark_message
 
 if TYPE_CHECKING:
@@ -118,8 +119,7 @@ class Anchors:
             received = pairs.partitionBy(self._partitioner)
         else:
             received = pairs.subtractByKey(self._blocks, self._partitioner)
-        shuffle: int = received.rdd().dependencies().head().shuffleId()
-        return self._frames(self._jvm.PythonRDD.valueOfPair(received)), shuffle
+        return self._frames(self._jvm.PythonRDD.valueOfPair(received)), shuffle_of(received)
 
     def _pairs(self, sent: Any) -> Any:
         sent._bypass_serializer = True  # noqa: SLF001

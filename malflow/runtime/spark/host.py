@@ -17,14 +17,14 @@ from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
-from malflow.engine.worker import Worker
+from malflow.engine.state_specs import OldStates
 from malflow.engine.workers import Workers
 from malflow.errors import OperatorError, RunFailed
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
+from malflow.runtime.spark.changelog import NEVER, Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.position_memory import LastSnapshot
@@ -39,12 +39,15 @@ from malflow.runtime.spark.record_counts import check_counts
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
 from malflow.runtime.spark.snapshots import ChangelogCapture
+from malflow.runtime.spark.state_moves import StateMove, StateMoves
+from malflow.runtime.spark.state_tasks import Base
 from malflow.runtime.spark.tick_pacing import Pace
 from malflow.runtime.spark.worker_places import WorkerPlaces
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies
 from malflow.snapshot.persistence import RestoredState, Session
+from malflow.states.keyed import Delta
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -90,6 +93,8 @@ class SparkHost:
         self._requests = requests
         self._number = number
         self._workers: Workers | None = self._make(parallelism, None)
+        self._moves = StateMoves(context, settings, program)
+        self._move: StateMove | None = None
         self.parallelism = parallelism
         self.listed = self._workers.listed
         self.parts: Parts = self._workers.parts
@@ -112,21 +117,29 @@ class SparkHost:
 
     # What the coordinator asks
 
-    def load(self, restored: RestoredState) -> None:
-        """Load the states of a snapshot into workers that only hold them and never run."""
-        if self._workers is None:
+    def load(self, restored: RestoredState) -> OldStates:
+        """Load the states without keys into workers that only hold them and never run; the others stay where they are.
+
+        Return the positions of the sinks on the driver.
+        """
+        workers = self._workers
+        if workers is None:
             raise RunFailed("the run has begun")
-        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
-        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
-        moved = any(worker.delta() for stage in self._workers.stages for worker in stage)
+        self._move = move = self._moves.of_snapshot(restored, self.parallelism)
+        states, positions = self._sinks.split(self._moves.small_states(restored, move.told()))
+        workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        moved = any(worker.delta() for stage in workers.stages for worker in stage)
         self._durable = restored.tick
         self._kept = restored.tick - 1 if moved else restored.tick
+        return positions
 
     def open(self, tick: int) -> None:
         """Write the states of the workers into the changelog, for the processes that run them."""
         if self._workers is not None:
-            self._begin_generation(self._workers, tick)
-            self._workers = None
+            bases = self._begin_generation(self._workers, self._move, tick)
+            self._workers = self._move = None
+            if any(base.moved for base in bases):
+                self._kept = min(self._kept, tick - 1)
 
     def live(self) -> None:
         """Return None: the tasks build the readers, so only the first tick reports which are finished."""
@@ -177,14 +190,14 @@ class SparkHost:
         """Do nothing: tasks have refused readers that can't move when they were built."""
 
     def rescale(self, parallelism: int) -> None:
-        """Load the states of all workers, and begin a generation with another number of workers."""
-        workers, tick = self._loaded(), self._command.tick
+        """Begin a generation with another number of workers."""
+        move, workers = self._held(parallelism)
         workers.rescale(parallelism)
-        self._begin_changed(workers, tick)
+        self._begin_changed(workers, move)
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
-        """Load the states of all workers, and begin a generation that reads the current parts."""
-        workers, tick = self._loaded(), self._command.tick
+        """Begin a generation that reads the current parts."""
+        move, workers = self._held(self.parallelism)
         for name, change in changes.items():
             states: dict[int, Mapping[Any, Any]] = {}
             gone = set(change.gone)
@@ -193,7 +206,7 @@ class SparkHost:
                 gone.difference_update(worker.take_finished(whole=True).get(name, ()))
             refuse_unfinished(self._program, name, gone, states)
         workers.add_parts({name: it.new for name, it in changes.items() if it.new})
-        self._begin_changed(workers, tick)
+        self._begin_changed(workers, move)
 
     def close(self, error: BaseException | None) -> None:
         """Close the changelog; the attempt releases the processes."""
@@ -297,27 +310,35 @@ class SparkHost:
         debug = self._settings.options.debug
         return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
 
-    def _begin_changed(self, workers: Workers, tick: int) -> None:
+    def _begin_changed(self, workers: Workers, move: StateMove) -> None:
         """Begin a generation whose states differ from those after the last tick; the next snapshot is a full one.
 
         This also holds if a snapshot of that tick is still being written.
         """
-        self._begin_generation(workers, tick)
+        tick = self._command.tick
+        self._begin_generation(workers, move, tick)
         self._changed = tick
         self._kept = min(self._kept, tick - 1)
 
-    def _begin_generation(self, workers: Workers, tick: int) -> None:
-        """Write all state of the workers as the first changelog entries of a new generation."""
+    def _begin_generation(self, workers: Workers, move: StateMove | None, tick: int) -> list[Base]:
+        """Write all state as the first changelog entries of a new generation.
+
+        Args:
+            workers: the new workers, with the states that have no keys.
+            move: the states with keys; None if there are none.
+            tick: the last tick.
+        """
         settings, options = self._settings, self._settings.options
         self._wait_for_snapshot()
         previous, self._generation = self._generation, self._generation + 1
         self._changelog.close()
         self._changelog = Changelog(settings.scratch, self._generation)
         self.parallelism, self.listed, self.parts = workers.parallelism, workers.listed, workers.parts
+        bases = self._moves.write(move, workers, self._generation, tick)
         self.index = ChangelogIndex(len(self._program.stages), self.parallelism)
-        for stage, them in enumerate(workers.stages):
-            for worker in them:
-                _put_base(self._changelog, self.index, stage, worker, tick)
+        for base in bases:
+            if base.size is not None:
+                self.index.add(base.stage, base.worker, tick, base.size, base.keys, whole=True)
         if previous:
             Changelog(settings.scratch, previous).clear()
         program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
@@ -337,22 +358,25 @@ class SparkHost:
             options.debug,
             self._number,
         )
+        return bases
 
     def _payload(self, workers: Workers) -> bytes:
         """Pickle the program with the parts of its sources, including those that appeared after the first start."""
         return dumps_program(with_sink_proxies(self._program), ON_SPARK, workers.parts, workers.discovered)
 
-    def _loaded(self) -> Workers:
-        """Return workers that only hold the states after the last tick and never run."""
-        changelog = Changelog(self._settings.scratch, self._generation)
+    def _held(self, parallelism: int) -> tuple[StateMove, Workers]:
+        """Begin to move the states after the last tick to new workers.
+
+        Return the move, and workers as they are now that hold only the states without keys and never run.
+        """
+        move = self._moves.of_changelog(self._generation, self.index.last, parallelism)
         workers = self._make(self.parallelism, self.listed)
         workers.discovered.update(self._discovered)
-        for stage, (them, last) in enumerate(zip(workers.stages, self.index.last, strict=True)):
-            for worker in them:
-                for change in changelog.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
-                    worker.apply(change.deltas)
-                    worker.finish(change.finished)
-        return workers
+        for told in move.told():
+            worker = workers.stages[told.stage][told.worker]
+            worker.apply({name: Delta(states, whole=True) for name, states in told.states.items()})
+            worker.finish(told.finished)
+        return move, workers
 
     def _wait_for_snapshot(self) -> None:
         """Wait for the snapshot being written: its job reads the entries of the current generation."""
@@ -370,15 +394,3 @@ def _unconfirmed(reports: Iterable[StageReport]) -> Iterator[tuple[str, Exceptio
     for it in reports:
         for error in map(loaded_error, it.unconfirmed):
             yield error.operator if isinstance(error, OperatorError) else "", error
-
-
-def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
-    """Write all state of a worker as the first changelog entry of its generation."""
-    states = worker.states()
-    deltas, finished = worker.delta(whole=True), worker.take_finished(whole=True)
-    if finished or any(map(len, states.values())):
-        entry = ChangelogEntry(tick, NEVER, deltas, whole=True, finished=finished)
-        written = pack_entry(entry)
-        changelog.write(stage, worker.worker_id, written)
-        keys = {name: len(states[name]) for name in deltas}
-        index.add(stage, worker.worker_id, tick, written.size, keys, whole=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.tick_pacing import PaceOptions
-from malflow.snapshot.persistence import job_of
+from malflow.snapshot.persistence import RestoreOptions, job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,11 @@ class SparkOptions(RunOptions):
                 f"latency={latency!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "
                 "for longer; omit trigger, or make it as short"
             )
+
+    @property
+    def restore_options(self) -> RestoreOptions:
+        """The options for restoring state, which stays in the store."""
+        return replace(super().restore_options, in_store=True)
 
     @property
     def query_name(self) -> str:

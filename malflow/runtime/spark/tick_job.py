@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
 from malflow.runtime.spark.anchors import Anchors
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.shuffle import Row, read_frames
+from malflow.runtime.spark.shuffle_files import remove_shuffles
 from malflow.runtime.spark.stage_task import StageTask
 
 if TYPE_CHECKING:
@@ -69,14 +68,7 @@ class TickJobs:
             sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
             return [*read_frames(sent.collect())]
         finally:
-            self._remove(shuffles)
-
-    def _remove(self, shuffles: Iterable[int]) -> None:
-        """Remove the files of exchanges; Spark would do so once Java collects garbage, so hardly ever."""
-        with suppress(Exception):  # then Spark does so later
-            cleaner = self._context._jsc.sc().cleaner()  # noqa: SLF001 - PySpark does not expose it
-            for shuffle in shuffles:
-                cleaner.get().doCleanupShuffle(shuffle, False)
+            remove_shuffles(self._context, shuffles)
 
     def close(self) -> None:
         """Release what the jobs hold in Spark."""

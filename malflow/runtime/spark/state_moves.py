@@ -1,0 +1,289 @@
+"""The driver's side of moving states to a new generation of workers: by Spark jobs, so that it never holds them.
+
+The states of keys are shuffled by new worker. A first job fetches only what is for the driver; a second one writes the
+new workers' first changelog entries. Spark keeps the shuffled pieces in between, so each state is read once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from malflow.engine.migration import migrations
+from malflow.engine.plan import Program
+from malflow.engine.rescale import key_routes
+from malflow.engine.state_specs import States, stages_of_keys
+from malflow.engine.worker import Worker
+from malflow.engine.workers import Workers
+from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
+from malflow.runtime.spark.changelog import NEVER
+from malflow.runtime.spark.settings import Settings
+from malflow.runtime.spark.shuffle_files import remove_shuffles, shuffle_of
+from malflow.runtime.spark.spark_errors import spark_message
+from malflow.runtime.spark.state_tasks import (
+    Base,
+    ReadChangelog,
+    ReadFiles,
+    RouteSections,
+    Routing,
+    Told,
+    WriteBases,
+    routed,
+)
+from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
+from malflow.runtime.transport.sink_proxies import with_sink_proxies
+from malflow.snapshot.persistence import RestoredState
+from malflow.snapshot.stored_states import with_hint
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["StateMove", "StateMoves"]
+
+T = TypeVar("T")
+
+_READERS = 4
+"""Tasks that read states, at most, for each slot of the cluster."""
+
+
+class StateMoves:
+    """Moves the states of a run to generations of its workers.
+
+    Args:
+        context: runs the jobs.
+        settings: the settings of the run.
+        program: the program.
+
+    Attributes:
+        stages: the stage of each state with keys; the driver never holds these states.
+    """
+
+    def __init__(self, context: SparkContext, settings: Settings, program: Program) -> None:
+        self.stages = stages_of_keys(program)
+        self._context: Any = context
+        self._settings = settings
+        self._program = program
+
+    def of_snapshot(self, restored: RestoredState, parallelism: int) -> StateMove:
+        """Return the move of the states of a snapshot to a number of workers.
+
+        Raises:
+            SnapshotError: if the program can't continue from them.
+            OperatorError: if user code fails; only if the states are in this process already.
+        """
+        before, stored = restored.parallelism, restored.stored
+        held = self.stages.keys() & restored.keys
+        routes = key_routes(self._program, held, before, parallelism, restored.placements)
+        routing = Routing(parallelism, routes, migrations(self._program, restored.versions))
+        if stored is None:
+            pieces = [piece for worker in range(before) for piece in routed(routing, worker, _of(restored, worker))]
+            return self._move(parallelism, self._spread(pieces))
+        place, sent = self._settings.scratch, self._pickled(routing)
+        sections = self._spread(range(stored.files)).mapPartitions(ReadFiles(place, stored, before))
+        by_old = sections.partitionBy(before + 1, _same)
+        move = self._move(parallelism, by_old.mapPartitions(RouteSections(place, stored, sent, parallelism)), by_old)
+        move.check = stored.check
+        return move
+
+    def small_states(self, restored: RestoredState, told: Iterable[Told]) -> dict[str, dict[int, States]]:
+        """Return the states of a snapshot by name and worker, with no keys of those that have keys.
+
+        Args:
+            restored: the snapshot.
+            told: what the tasks that read it told.
+        """
+        states: dict[str, dict[int, States]] = {
+            name: {0: {}} if count and name in self.stages else {} for name, count in restored.keys.items()
+        }
+        for it in told:
+            for name, held in it.states.items():
+                states[name][it.worker] = held
+        return states
+
+    def of_changelog(self, generation: int, last: Sequence[Sequence[int]], parallelism: int) -> StateMove:
+        """Return the move of the states of a generation to a number of workers.
+
+        Args:
+            generation: the number of the generation.
+            last: the tick of the last changelog entry of each stage and worker.
+            parallelism: the number of workers; all keys stay if it is unchanged.
+
+        Raises:
+            SnapshotError: naming an operator whose keys have no owner.
+        """
+        before = len(last[0])
+        stays = before == parallelism
+        routes = dict.fromkeys(self.stages) if stays else key_routes(self._program, self.stages, before, parallelism)
+        ticks = [(stage, worker, tick) for stage, them in enumerate(last) for worker, tick in enumerate(them)]
+        routing = self._pickled(Routing(parallelism, routes))
+        task = ReadChangelog(self._settings.scratch, generation, routing, parallelism)
+        return self._move(parallelism, self._spread([it for it in ticks if it[2] != NEVER]).mapPartitions(task))
+
+    def write(self, move: StateMove | None, workers: Workers, generation: int, tick: int) -> list[Base]:
+        """Write the first changelog entries of a generation.
+
+        Args:
+            move: the states with keys; None if there are none.
+            workers: hold all other states.
+            generation: the generation.
+            tick: the tick of the entries.
+
+        Raises:
+            MalflowError: if that fails.
+        """
+        others = [self._others(it) for it in zip(*workers.stages, strict=True)]
+        task = WriteBases(self._settings.scratch, generation, tick, self.stages)
+        if move is None:
+            return [base for worker, it in enumerate(others) for base in task(worker, (), it)]
+        return move.write(task, others)
+
+    def _others(self, stages: Iterable[Worker]) -> bytes:
+        """Pickle the states of a worker that have no keys, and the finished parts of its sources, by stage."""
+        others = []
+        for worker in stages:
+            deltas = {name: it for name, it in worker.delta(whole=True).items() if name not in self.stages}
+            others.append((deltas, worker.take_finished(whole=True)))
+        return pickle.dumps(others, 5)
+
+    def _move(self, parallelism: int, pieces: Any, *shuffled: Any) -> StateMove:
+        return StateMove(self._context, self._settings.options.query_name, parallelism, pieces, shuffled)
+
+    def _spread(self, items: Sequence[T]) -> Any:
+        most = _READERS * self._context.defaultParallelism
+        return self._context.parallelize(items, max(1, min(len(items), most)))
+
+    def _pickled(self, routing: Routing) -> bytes:
+        try:
+            return dumps_by_value(routing)
+        except Exception:
+            dumps_program(with_sink_proxies(self._program), ON_SPARK)  # raises an error that names the operator
+            raise
+
+
+class StateMove:
+    """The move of states to one generation of workers; `told` comes first, then `write`.
+
+    Args:
+        context: runs the jobs.
+        name: the name of the run, for Spark's pages.
+        parallelism: the number of new workers.
+        pieces: Spark's RDD of pieces by new worker.
+        shuffled: the RDDs before it that were shuffled.
+
+    Attributes:
+        check: checks the number of keys of each state and worker.
+    """
+
+    def __init__(self, context: Any, name: str, parallelism: int, pieces: Any, shuffled: Sequence[Any]) -> None:
+        self.check: Callable[[dict[str, dict[int, int]]], object] = bool
+        self._context = context
+        self._name = name
+        self._parallelism = parallelism
+        self._pieces = pieces.partitionBy(parallelism + 1, _same)
+        self._shuffled = [*shuffled, self._pieces]
+
+    def told(self) -> list[Told]:
+        """Read all states, and return what is for the driver.
+
+        Raises:
+            MalflowError: if that fails.
+        """
+        try:
+            return self._told()
+        except SnapshotCorrupt as error:
+            raise with_hint(error) from error
+
+    def _told(self) -> list[Told]:
+        with self._described("reading states"):
+            found = self._context.runJob(self._pieces, _contents, [self._parallelism])
+        told: list[Told] = []
+        for piece in found:
+            content = pickle.loads(piece)  # noqa: S301 - of this run
+            if isinstance(content, bytes):
+                raise loaded_error(content)
+            told.append(content)
+        counts: dict[str, dict[int, int]] = {}
+        for it in told:
+            for name, count in it.counts.items():
+                counts.setdefault(name, {})[it.worker] = count
+        self.check(counts)
+        return told
+
+    def write(self, task: WriteBases, others: Sequence[bytes]) -> list[Base]:
+        """Write the first changelog entries of the new workers.
+
+        Args:
+            task: writes those of a worker.
+            others: the states without keys, for each worker.
+
+        Raises:
+            MalflowError: if that fails.
+        """
+        sent = self._context.broadcast(others)
+        try:
+            with self._described("moving states"):
+                written = self._pieces.mapPartitionsWithIndex(_Written(task, sent))
+                done = self._context.runJob(written, list, [*range(self._parallelism)])
+        finally:
+            with suppress(Exception):  # Java may be gone
+                sent.destroy()
+            self._remove()
+        bases: list[Base] = []
+        for content in done:
+            if isinstance(content, bytes):
+                raise loaded_error(content)
+            bases.append(Base(*content))
+        return bases
+
+    def _remove(self) -> None:
+        with suppress(Exception):  # then Spark does so later
+            parents = [it._jrdd.rdd().dependencies().head().rdd().toJavaRDD() for it in self._shuffled]  # noqa: SLF001
+            remove_shuffles(self._context, [shuffle_of(parent) for parent in parents])
+
+    @contextmanager
+    def _described(self, deed: str) -> Iterator[None]:
+        """Describe jobs on Spark's pages, and convert their errors.
+
+        Raises:
+            RunFailed: if a job fails.
+        """
+        self._context.setJobDescription(f"malflow {self._name}, {deed}")
+        try:
+            yield
+        except Exception as error:
+            raise RunFailed(f"Spark could not move the states: {spark_message(error)}") from error
+        finally:
+            with suppress(Exception):  # Java may be gone
+                self._context.setJobDescription(None)
+
+
+class _Written:
+    """Writes the entries of a partition's worker; yields them, or the error as bytes."""
+
+    def __init__(self, task: WriteBases, others: Any) -> None:
+        self._task = task
+        self._others = others
+
+    def __call__(self, worker: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[Any]:
+        try:
+            bases = self._task(worker, sent, self._others.value[worker])
+        except MalflowError as error:
+            yield dumps_error(error)
+            return
+        yield from map(tuple, bases)
+
+
+def _of(restored: RestoredState, worker: int) -> dict[str, Any]:
+    return {name: them[worker] for name, them in restored.states.items() if worker in them}
+
+
+def _contents(pieces: Iterable[tuple[int, bytes]]) -> list[bytes]:
+    return [content for _, content in pieces]
+
+
+def _same(target: int) -> int:
+    return target
