@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,13 @@ import pytest
 
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept_states
+from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
-TEXTS = {"first.txt": "to be or not to be\n", "second.txt": "that is the question\nnot to be\n"}
+SHORT = "to be or not to be\n"
+LONG = "".join(f"to be {number} of {number % 1_000}\n" for number in range(60_000))
+"""A text that takes some ticks."""
 
 
 def commands_under(heading: str) -> str:
@@ -40,67 +41,86 @@ def free_port() -> int:
     return port
 
 
-@contextmanager
-def standalone(folder: Path) -> Iterator[dict[str, str]]:
-    """Run the master and a worker as the README starts them; return the environment for the rest of its commands."""
-    master, worker, submit = commands_under("Standalone").splitlines()
-    assert submit.startswith("spark-submit ")
-    port = str(free_port())
-    environment = {
-        **users_environment(folder),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "MASTER": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder / "work"),
-        "SPARK_WORKER_CORES": "2",
-        "SPARK_WORKER_MEMORY": "1g",
-        "TMPDIR": str(folder),
-    }
-    processes = []
-    try:
-        with (folder / "cluster.log").open("ab") as log:
-            for command, ui in ((master, "--webui-port 0 &"), (worker, "--webui-port 0 &")):
-                text = command.replace("7077", port).replace("&", ui).rstrip("&")
-                processes.append(
-                    subprocess.Popen(
-                        ["/bin/sh", "-c", f"exec {text}"],
-                        stdout=log,
-                        stderr=log,
-                        env=environment,
-                        cwd=folder,
-                        start_new_session=True,
-                    )
-                )
-        deadline = time.monotonic() + SECONDS
-        while b"Successfully registered with master" not in (folder / "cluster.log").read_bytes():
-            assert time.monotonic() < deadline, (folder / "cluster.log").read_text()[-3000:]
-            time.sleep(0.1)
-        yield {**environment, "PORT": port}
-    finally:
-        for process in processes:
+class Standalone:
+    """The master and workers of one core, as the README starts them.
+
+    Args:
+        folder: for their files, and the input.
+
+    Attributes:
+        environment: for the rest of the README's commands.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **users_environment(folder),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "MASTER": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(folder / "work"),
+            "SPARK_WORKER_CORES": "1",
+            "SPARK_WORKER_MEMORY": "1g",
+            "TMPDIR": str(folder),
+        }
+        with (folder / "conf" / "spark-defaults.conf").open("a", encoding="utf-8") as settings:
+            settings.write("spark.shuffle.io.maxRetries 1\nspark.shuffle.io.retryWait 50ms\n")
+        self._port = str(free_port())
+        self._log = folder / "cluster.log"
+        self._commands = commands_under("Standalone").splitlines()
+        self._master = self._start(self._commands[0])
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def _start(self, command: str) -> subprocess.Popen[bytes]:
+        text = command.replace("7077", self._port).replace("&", "--webui-port 0")
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {text}"],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def start_worker(self) -> None:
+        """Start a worker, and wait until the master knows it."""
+        self._workers.append(self._start(self._commands[1]))
+        wait_until(lambda: self._log.read_bytes().count(b"Successfully registered with master") == len(self._workers))
+
+    def kill_worker(self) -> None:
+        """Kill the first worker and its executors."""
+        os.killpg(self._workers[0].pid, signal.SIGKILL)
+
+    def submit(self) -> subprocess.Popen[str]:
+        """Submit the example as the README says, with places of the test's."""
+        command = self._commands[-1].replace("7077", self._port)
+        for here, there in (("/shared", str(self.folder)), (" word_count.py", f" {FOLDER / 'word_count.py'}")):
+            assert here in command
+            command = command.replace(here, there)
+        with (self.folder / "errors.log").open("ab") as errors:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=self.environment,
+                cwd=self.folder,
+            )
+
+    def output(self, run: subprocess.Popen[str]) -> list[str]:
+        """Return what a submitted program prints until it ends."""
+        out, _ = run.communicate(timeout=SECONDS)
+        assert run.returncode == 0, (self.folder / "errors.log").read_text()[-3000:]
+        return [line.removeprefix("{ ").partition(", timestamp")[0] for line in out.splitlines()]
+
+    def close(self) -> None:
+        """End all of it."""
+        for process in (*self._workers, self._master):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(SECONDS)
-
-
-def submitted(folder: Path, environment: dict[str, str]) -> list[str]:
-    """Submit the example as the README says, with places of the test's; return what it prints."""
-    command = commands_under("Standalone").splitlines()[-1].replace("7077", environment["PORT"])
-    for here, there in (("/shared", str(folder)), (" word_count.py", f" {FOLDER / 'word_count.py'}")):
-        assert here in command
-        command = command.replace(here, there)
-    run = subprocess.run(
-        ["/bin/sh", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=folder,
-        timeout=SECONDS,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return [line.removeprefix("{ ").partition(", timestamp")[0] for line in run.stdout.splitlines()]
 
 
 def counted(words: list[str], so_far: Counter[str]) -> list[str]:
@@ -120,10 +140,19 @@ def test_a_cluster_counts_words_and_goes_on_when_there_are_more(tmp_path: Path) 
         [sys.executable, *shlex.split(make_zip)[1:]], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}
     )
     counts: Counter[str] = Counter()
-    with standalone(tmp_path) as environment:
-        for name, text in TEXTS.items():
-            (tmp_path / name).write_text(text, encoding="utf-8")
-            assert sorted(submitted(tmp_path, environment)) == counted(text.split(), counts)
+    with closing(Standalone(tmp_path)) as cluster:
+        cluster.start_worker()
+        (tmp_path / "first.txt").write_text(SHORT, encoding="utf-8")
+        assert sorted(cluster.output(cluster.submit())) == counted(SHORT.split(), counts)
+        cluster.start_worker()
+        (tmp_path / "second.txt").write_text(LONG, encoding="utf-8")
+        counts.update(LONG.split())
+        run = cluster.submit()
+        assert run.stdout is not None
+        assert run.stdout.readline()
+        cluster.kill_worker()
+        cluster.start_worker()
+        assert cluster.output(run)
     assert kept_states(FsspecBackend(str(tmp_path / "state"), job="word-count"), "count") == counts
 
 
