@@ -1,7 +1,8 @@
 """Measure what grows with the number of workers: routes of keys, the driver's work in a tick on Spark, ticks, restores.
 
 pip install 'malflow[spark]'
-python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places,restores] [--workers 1000] [--keys 10000000]
+python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places,restores,losses] [--workers 1000]
+    [--keys 10000000] [--executors 10] [--ticks 15]
 
 Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole
 ticks on Spark, with two processors; of places on a cluster of four executors on this machine.
@@ -36,10 +37,11 @@ _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
-    parser.add_argument("--only", default="routes,driver,ticks,places,restores", help="sections")
+    parser.add_argument("--only", default="routes,driver,ticks,places,restores,losses", help="sections")
     parser.add_argument("--workers", type=int, default=1_000, help="the highest number of workers")
     parser.add_argument("--ticks", type=int, default=15, help="the ticks of a driver without Spark")
     parser.add_argument("--keys", type=int, default=10_000_000, help="the keys of a snapshot that is restored")
+    parser.add_argument("--executors", type=int, default=10, help="the executors of a cluster that loses one")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -57,10 +59,13 @@ def main() -> None:
         _print_places(options.rounds)
     if "restores" in only:
         _print_restores(options.rounds, options.keys)
+    if "losses" in only:
+        _print_losses(options.rounds, options.executors)
 
 
 def _measured(what: str, *how: Any) -> dict[str, float]:
     from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
+    from scale_parts.losses import measure_loss  # noqa: PLC0415 - as above
     from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
     from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
 
@@ -71,6 +76,8 @@ def _measured(what: str, *how: Any) -> dict[str, float]:
             return {"ms": measure_tick(*how)}
         case "query":
             return {"ms": measure_query(*how)}
+        case "loss":
+            return measure_loss(*how)
         case "restore":
             return measure_restore(*how)
         case _:
@@ -174,6 +181,20 @@ def _print_restores(rounds: int, keys: int) -> None:
                 shutil.rmtree(copy)
     rows = [[on, *(f"{median(it[name] for it in found):,.1f}" for name in ("s", "MB"))] for on, found in runs.items()]
     print_table(["", "until the first tick has ended, s", "memory of the driver, MB"], rows)
+
+
+def _print_losses(rounds: int, executors: int) -> None:
+    print(f"\none of {executors} executors of one core is killed, {2 * executors} workers, a million keys, medians")
+    found = [_child("loss", executors, 2 * executors, 1_000_000) for _ in range(rounds)]
+    middle = {name: median(it[name] for it in found) for name in found[0]}
+    row = [
+        f"{middle['held'] / 1e6:.1f}",
+        f"{middle['read'] / 1e6:.1f}",
+        f"{middle['ratio']:.2f}",
+        f"{middle['moves']:.1f}",
+    ]
+    names = ["beside the executor's share", "workers that moved, beside its own"]
+    print_table(["state in the scratch folder, MB", "read by others, MB", *names], [row])
 
 
 def _child(*how: str | int) -> dict[str, float]:

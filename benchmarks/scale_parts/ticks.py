@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import threading
 import time
@@ -17,7 +19,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
 
-__all__ = ["measure_places", "measure_query", "measure_tick"]
+__all__ = ["measure_places", "measure_query", "measure_tick", "small_cluster"]
 
 _WORKERS = 2
 _WARM_UP = 12
@@ -27,6 +29,7 @@ _CLUSTER = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.executor.memory": "700m",
+    "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -91,8 +94,8 @@ def measure_query(stages: int) -> float:
     return times.took
 
 
-def measure_places(executors: int, workers: int) -> dict[str, float]:
-    """Run on executors of one core each; return the share of tasks that stay, and the copies of a state."""
+def small_cluster(executors: int) -> Any:
+    """Return a session with executors of one core each, as processes of this machine, all of which have started."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
     builder: Any = SparkSession.builder.master(f"local-cluster[{executors},1,700]")
@@ -102,6 +105,12 @@ def measure_places(executors: int, workers: int) -> dict[str, float]:
     session.sparkContext.setLogLevel("OFF")
     while session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() <= executors:  # noqa: SLF001
         time.sleep(0.1)
+    return session
+
+
+def measure_places(executors: int, workers: int) -> dict[str, float]:
+    """Run on executors of one core each; return the share of tasks that stay, and the copies of a state."""
+    session = small_cluster(executors)
     stages, times = 3, _Times()
     with tempfile.TemporaryDirectory() as scratch:
         handle = SparkRuntime(

@@ -224,7 +224,7 @@ def _told(rows: list[Row]) -> list[Any]:
     told: list[Any] = []
     for row in rows:
         if row.kind == RowKind.REPORT:
-            told.append((row._replace(blob=b""), replace(pickle.loads(row.blob), process="", copies=0)))
+            told.append((row._replace(blob=b""), replace(pickle.loads(row.blob), process="", copies=0, read=0)))
         else:
             told.append(row)
     return told

@@ -105,6 +105,7 @@ def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(cluster: Driv
     wait_until(lambda: cluster.ask("registered")["executors"] == 2)
     end = cluster.run(folder=str(tmp_path))
     assert (end["error"], end["restarts"], end["moves"], end["copies"]) == (None, 0, 0, 1.0)
+    assert end["read"] == 0, "the state was empty at the start"
     assert_exact(tmp_path)
     folder = tmp_path / "killed"
     folder.mkdir()
@@ -115,6 +116,7 @@ def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(cluster: Driv
     assert (end["error"], end["restarts"], end["copies"]) == (None, 0, 1.0)
     stages, workers = 2, Options.parallelism
     assert 0 < end["moves"] <= 3 * stages * workers, "away from the lost executor, and then to the one in its place"
+    assert end["read"] > 0, "by those that took over"
     assert_exact(folder, LONG)
 
 

@@ -150,11 +150,13 @@ class Changelog:
 
     Attributes:
         generation: the number of the generation.
+        read_bytes: the bytes of the entries that `read` and `find` have read.
     """
 
     def __init__(self, place: ScratchFolder, generation: int) -> None:
         self._place = place
         self.generation = generation
+        self.read_bytes = 0
         self._shown = redacted(place.url, secrets_in(place.options, place.url))
         self._is_private = is_private(place.url)
         self._key = place.key
@@ -235,6 +237,7 @@ class Changelog:
         if raw is None:
             return None
         end = _LENGTH + int.from_bytes(raw[:_LENGTH], "big")
+        self.read_bytes += end - _LENGTH
         return _loaded(lz4.frame.decompress(raw[_LENGTH:end]), held)
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:

@@ -93,6 +93,14 @@ class SparkHandle(RunHandle):
         """
         return self._attempt.places.moved
 
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes of the scratch folder were read by processes that needed the state of a worker.
+
+        At the start that is all state; then only that of workers which move. Counted as `moves`.
+        """
+        return self._attempt.places.read
+
     def _run(self) -> None:
         error: BaseException | None = None
         try:

@@ -260,6 +260,7 @@ class StageReport:
         unconfirmed: pickled errors of readers that could not confirm a position.
         process: the name of the Python process.
         copies: the number of workers' stages that it holds.
+        read: the bytes of changelog entries that it read to have the worker's state.
     """
 
     tick: int
@@ -277,6 +278,7 @@ class StageReport:
     unconfirmed: Sequence[_Pickled] = ()
     process: str = ""
     copies: int = 0
+    read: int = 0
 
     @property
     def worker(self) -> int:

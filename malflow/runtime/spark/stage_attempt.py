@@ -57,6 +57,7 @@ class StageAttempt:
         self._may_come = False
         self._times: Mapping[int, OperatorTime] = {}
         self._unconfirmed: Sequence[bytes] = ()
+        self._read = 0
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
         """Run the stage, append its changes to the changelog, and yield its output rows."""
@@ -95,7 +96,9 @@ class StageAttempt:
         for channel, sender in [*blobs]:
             arrived[channel, sender] = chunks = chunks_of(blobs.pop((channel, sender)))
             self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
+        before = self._changelog.read_bytes
         live = CurrentWorker(self._spec, self._loaded, self._stage, self._worker, self._command).take()
+        self._read = self._changelog.read_bytes - before
         try:
             return self._do(live, arrived)
         except BaseException as error:
@@ -224,6 +227,7 @@ class StageAttempt:
             unconfirmed=self._unconfirmed,
             process=process_name(),
             copies=1 + held_of(self._spec.scratch.run),
+            read=self._read,
         )
 
     def _change(self, live: LiveWorker) -> ChangelogEntry:

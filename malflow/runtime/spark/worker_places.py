@@ -44,10 +44,12 @@ class WorkerPlaces:
 
     Attributes:
         moved: how many times a stage of a worker ran on another executor than in the tick before.
+        read: the bytes of changelog entries that processes have read to have the state of their workers.
     """
 
     def __init__(self) -> None:
         self.moved = 0
+        self.read = 0
         self._at: dict[tuple[int, int], Move] = {}
         self._moves: dict[tuple[int, int], Move] = {}
         self._copies: dict[str, tuple[int, int]] = {}
@@ -58,6 +60,7 @@ class WorkerPlaces:
         self._tick = tick
         for report in reports:
             self._copies[report.process] = tick, report.copies
+            self.read += report.read
             place, executor = (report.stage, report.worker), executor_of(report.process)
             before = self._at.get(place)
             if before is None or before.executor != executor:

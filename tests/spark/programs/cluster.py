@@ -90,7 +90,7 @@ class Program:
     def progress(self) -> dict[str, Any]:
         """Return the progress of the run."""
         progress = self.handle.progress
-        places = {"copies": self.handle.copies, "moves": self.handle.moves}
+        places = {"copies": self.handle.copies, "moves": self.handle.moves, "read": self.handle.read_bytes}
         return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts, **places}
 
     def registered(self) -> dict[str, Any]:
