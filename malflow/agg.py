@@ -107,19 +107,32 @@ def count(predicate: Any = None) -> Any:
 @overload
 def sum() -> Aggregator[Any, Any, Any]: ...
 @overload
+def sum(*, of: type[int]) -> Aggregator[Any, Any, int]: ...
+@overload
+def sum(field: Callable[[V], int], *, of: type[int]) -> Aggregator[V, Any, int]: ...
+@overload
+def sum(field: str, *, of: type[int]) -> Aggregator[Any, Any, int]: ...
+@overload
 def sum(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def sum(field: str) -> Aggregator[Any, Any, Any]: ...
-def sum(field: Any = None) -> Any:
+def sum(field: Any = None, *, of: Any = None) -> Any:
     """Add up a field: numbers, timedeltas, or any other type with ``+`` except text. State: the sum.
 
     Floats are added one by one, in order of arrival; the error is at most n * 1.1e-16 times the sum of magnitudes. See
     `fsum` for an exact sum.
 
+    Args:
+        field: the field.
+        of: ``int`` if all values are integers, or truth values, which count as 0 or 1; any other value is then an
+            error. Windows may add such sums up before records are sent to the worker of their key.
+
     >>> aggregate(agg.sum(len), ["a", "bcd"])
     4
+    >>> aggregate(agg.sum("amount", of=int), [{"amount": 2}, {"amount": 3}])
+    5
     """
-    return Sum(checked_field("agg.sum", field))
+    return Sum(checked_field("agg.sum", field), _checked_type("agg.sum", of))
 
 
 @overload
@@ -159,18 +172,32 @@ def max(field: Any = None) -> Any:
 @overload
 def mean() -> Aggregator[Any, Any, Any]: ...
 @overload
-def mean(field: Callable[[V], int]) -> Aggregator[V, Any, float]: ...
+def mean(*, of: type[int]) -> Aggregator[Any, Any, float]: ...
+@overload
+def mean(field: Callable[[V], int], *, of: type[int] | None = None) -> Aggregator[V, Any, float]: ...
+@overload
+def mean(field: str, *, of: type[int]) -> Aggregator[Any, Any, float]: ...
 @overload
 def mean(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def mean(field: str) -> Aggregator[Any, Any, Any]: ...
-def mean(field: Any = None) -> Any:
+def mean(field: Any = None, *, of: Any = None) -> Any:
     """Return the arithmetic mean of a field, with the precision of `sum`. State: a count and a sum.
+
+    Args:
+        field: the field.
+        of: ``int`` if all values are integers, as for `sum`.
 
     >>> aggregate(agg.mean("amount"), [{"amount": 2}, {"amount": 3}])
     2.5
     """
-    return Mean(checked_field("agg.mean", field))
+    return Mean(checked_field("agg.mean", field), _checked_type("agg.mean", of))
+
+
+def _checked_type(function: str, of: Any) -> type[int] | None:
+    if of is not None and of is not int:
+        raise GraphError(f"{function} takes of=int, or no 'of'; got {short_repr(of)}", location=location())
+    return None if of is None else int
 
 
 @overload

@@ -23,6 +23,11 @@ class Aggregator(Generic[V_contra, A, R_co]):
     Windows that overlap or merge, such as sliding windows and sessions, need ``merge``. It must be associative, and
     ``merge(create(), a)`` equal to ``a``.
 
+    Attributes:
+        exact: whether merging an accumulator of consecutive records equals adding these records, in value and type. If
+            so, windows may add records up before they are sent to the worker of their key. Sums of floats are not
+            exact, since they depend on the order of additions.
+
     In the examples, ``aggregate(aggregator, values)`` adds the values, at the timestamps 0, 1, 2, ..., and returns the
     result.
 
@@ -38,6 +43,8 @@ class Aggregator(Generic[V_contra, A, R_co]):
     >>> aggregate(Longest(), ["to", "be", "or", "not"])
     3
     """
+
+    exact = False
 
     def create(self) -> A:
         """Return an empty accumulator."""

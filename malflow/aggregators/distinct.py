@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from operator import or_
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -31,7 +32,8 @@ class CountDistinct(Slotted[V, set[Any], int]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the set of values."""
         first, step, join = "{{{x}}}", "{a}.add({x})", "{a} | {b}"
-        return (Slot(set, add_to_set, or_, self.field, needs_equality=True, first=first, step=step, join=join),)
+        slot = Slot(set, add_to_set, or_, self.field, needs_equality=True, first=first, step=step, join=join)
+        return (replace(slot, exact=Exact(Holds.HASHABLE)),)
 
     def combine(self, *states: Any) -> int:
         """Return the size of the set."""
@@ -50,7 +52,7 @@ class EstimateDistinct(Slotted[V, list[int], int]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the least hashes, in ascending order."""
-        return (Slot(list, _add_hash, _least_of_both, self.field, "x"),)
+        return (Slot(list, _add_hash, _least_of_both, self.field, "x", exact=Exact(Holds.HASHABLE)),)
 
     def combine(self, *states: Any) -> int:
         """Return the estimated number of hashes, assuming that the kept ones are spread evenly."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -14,6 +15,8 @@ __all__ = ["First", "Last"]
 
 V = TypeVar("V")
 N = TypeVar("N")
+
+_EXACT = Exact(ordered=True, timed=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,7 +29,7 @@ class First(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the earliest timestamp, with the field."""
         step = "if {t} < {a}[0]: {to} = ({t}, {x})"
-        return (Slot(nothing, _add_earlier, _earlier, self.field, first="({t}, {x})", step=step),)
+        return (Slot(nothing, _add_earlier, _earlier, self.field, first="({t}, {x})", step=step, exact=_EXACT),)
 
     def combine(self, *states: Any) -> Any:
         """Return the field."""
@@ -47,7 +50,7 @@ class Last(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the latest timestamp, with the field."""
         step = "if {t} >= {a}[0]: {to} = ({t}, {x})"
-        return (Slot(nothing, _add_later, _later, self.field, first="({t}, {x})", step=step),)
+        return (Slot(nothing, _add_later, _later, self.field, first="({t}, {x})", step=step, exact=_EXACT),)
 
     def combine(self, *states: Any) -> Any:
         """Return the field."""

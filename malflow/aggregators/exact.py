@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -26,7 +27,8 @@ class ExactSum(Slotted[V, int, float]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the sum in units of ``2 ** -1074``, an integer: after Kulisch's exact accumulator."""
-        return (Slot(int, _add, add, self.field, "x", needs_value=True, needs_number=True, join="{a} + {b}"),)
+        slot = Slot(int, _add, add, self.field, "x", needs_value=True, needs_number=True, join="{a} + {b}")
+        return (replace(slot, exact=Exact(Holds.NUMBERS)),)
 
     def combine(self, *states: Any) -> float:
         """Return the nearest float."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -15,6 +16,8 @@ __all__ = ["Max", "MaxBy", "Min", "MinBy"]
 
 V = TypeVar("V")
 N = TypeVar("N")
+
+_EXACT = Exact(Holds.COMPARABLE, ordered=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +30,8 @@ class Min(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the least."""
         step, join = "if {x} < {a}: {to} = {x}", "{b} if {b} < {a} else {a}"
-        return (Slot(nothing, _add_less, _less, self.field, needs_value=True, first="{x}", step=step, join=join),)
+        slot = Slot(nothing, _add_less, _less, self.field, needs_value=True, first="{x}", step=step, join=join)
+        return (replace(slot, exact=_EXACT),)
 
     def combine(self, *states: Any) -> Any:
         """Return the least."""
@@ -48,7 +52,8 @@ class Max(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the greatest."""
         step, join = "if {x} > {a}: {to} = {x}", "{b} if {b} > {a} else {a}"
-        return (Slot(nothing, _add_greater, _greater, self.field, needs_value=True, first="{x}", step=step, join=join),)
+        slot = Slot(nothing, _add_greater, _greater, self.field, needs_value=True, first="{x}", step=step, join=join)
+        return (replace(slot, exact=_EXACT),)
 
     def combine(self, *states: Any) -> Any:
         """Return the greatest."""
@@ -118,7 +123,8 @@ class MaxBy(Slotted[V, Any, V]):
 def _value_of_extreme(sign: str, adder: Callable[..., Any], merger: Callable[[Any, Any], Any], field: Field) -> Slot:
     """Return the slot of a value whose field is extreme; of equal ones the earliest is kept."""
     step = f"if {{x}} {sign} {{a}}[0] or ({{x}} == {{a}}[0] and {{t}} < {{a}}[1]): {{to}} = ({{x}}, {{t}}, v)"
-    return Slot(nothing, adder, merger, field, "xtv", needs_value=True, first="({x}, {t}, v)", step=step)
+    slot = Slot(nothing, adder, merger, field, "xtv", needs_value=True, first="({x}, {t}, v)", step=step)
+    return replace(slot, exact=_EXACT._replace(timed=True))
 
 
 def _add_value_of_least(held: Any, x: Any, timestamp: Any, value: Any) -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "read_of_message",
     "refuse_nan",
     "refuse_none",
+    "refuse_not_integer",
     "refuse_other",
     "source_of_field",
     "whole_number",
@@ -159,6 +160,19 @@ def refuse_other(field: Field, x: Any) -> None:
         refuse_none(field)
     if isinstance(x, TEXTS):
         raise TypeError(f"{_subject(field)} {short_repr(x)}, which is text and not a number; {TEXT_CURE}")
+
+
+def refuse_not_integer(field: Field, x: Any) -> None:
+    """Reject a value other than an integer or a truth value.
+
+    Raises:
+        TypeError: if it is another.
+    """
+    if x.__class__ is not int and x.__class__ is not bool:
+        raise TypeError(
+            f"{_subject(field)} {short_repr(x)}, of type {type(x).__name__}, where of=int promises integers; convert "
+            "it by .map() first, or leave of=int out"
+        )
 
 
 def refuse_nan(field: Field) -> None:

@@ -10,7 +10,15 @@ from types import CodeType, MethodType
 from typing import Any, Literal
 
 from malflow.aggregators.explain import explain
-from malflow.aggregators.fields import Field, exact, refuse_nan, refuse_none, refuse_other, source_of_field
+from malflow.aggregators.fields import (
+    Field,
+    exact,
+    refuse_nan,
+    refuse_none,
+    refuse_not_integer,
+    refuse_other,
+    source_of_field,
+)
 from malflow.aggregators.slots import Slot, Slotted, unique
 
 __all__ = ["Source"]
@@ -42,6 +50,7 @@ class Source:
             "refuse_none": refuse_none,
             "refuse_nan": refuse_nan,
             "refuse_other": refuse_other,
+            "refuse_not_integer": refuse_not_integer,
             "exact": exact,
         }
         self._columns = self._numbered_columns()
@@ -68,9 +77,18 @@ class Source:
     def fields(self) -> list[str] | None:
         """The distinct fields that are read; None unless all of them are given by name."""
         read = [slot.column for slot in self.slots if slot.reads("x")]
-        if any(slot.reads("v") for slot in self.slots) or not all(isinstance(column, str) for column in read):
-            return None
-        return [column for column in dict.fromkeys(read) if isinstance(column, str)]
+        return None if self.reads_values or not all(isinstance(column, str) for column in read) else self.columns
+
+    @property
+    def columns(self) -> list[str]:
+        """The distinct fields that are given by name and read, in the order in which loops over columns take them."""
+        read = dict.fromkeys([slot.column for slot in self.slots if slot.reads("x")])
+        return [column for column in read if isinstance(column, str)]
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether a slot keeps whole values, which loops over columns take as the last column."""
+        return any(slot.reads("v") for slot in self.slots)
 
     def compile(self, kind: Kind) -> dict[str, Callable[..., Any]]:
         """Return the functions of a kernel by name; `add` and `each` are for values of one kind."""
@@ -82,7 +100,8 @@ class Source:
         return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 
     def _loop(self, kind: Kind, *, each: bool) -> str:
-        names = [self._columns[field][0] for field in self.fields or ()] if kind == "columns" else []
+        names = [self._columns[field][0] for field in self.columns] if kind == "columns" else []
+        names += ["v"] if names and self.reads_values else []
         value = names[0] if len(names) == 1 else f"({', '.join(names)})" if names else "v"
         is_timed = any(slot.reads("t") for slot in self.slots)  # avoids creating objects for unread timestamps
         record, columns = (f"{value}, t", "values, timestamps") if is_timed else (value, "values")
@@ -113,6 +132,10 @@ class Source:
                 lines.append(f"{name} = {self.bind('read', column)}(v)")
             if self.refuses_nan and self._needs_value(column, equality=True):
                 lines.append(f"if {name} != {name}: refuse_nan({self.bind('field', column)})")
+            if any(slot.needs_integer for slot in self.slots if _key_of(slot.column) == _key_of(column)):
+                lines.append(
+                    f"if {name}.__class__ is not int: refuse_not_integer({self.bind('field', column)}, {name})"
+                )
         return lines
 
     def _update(self, *, each: bool) -> list[str]:

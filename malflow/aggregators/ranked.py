@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import insort_left, insort_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -13,6 +14,8 @@ from malflow.aggregators.slots import Slot, Slotted
 __all__ = ["Largest", "Smallest"]
 
 V = TypeVar("V")
+
+_EXACT = Exact(Holds.COMPARABLE, ordered=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +27,8 @@ class Largest(Slotted[V, list[Any], tuple[Any, ...]]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the greatest in ascending order; of equal ones the first to arrive is the last."""
-        return (Slot(list, self.keep, self.merge_kept, self.field, "x", needs_value=True, needs_equality=True),)
+        slot = Slot(list, self.keep, self.merge_kept, self.field, "x", needs_value=True, needs_equality=True)
+        return (replace(slot, exact=_EXACT),)
 
     def combine(self, *states: Any) -> tuple[Any, ...]:
         """Return the greatest, in descending order."""
@@ -56,7 +60,8 @@ class Smallest(Slotted[V, list[Any], tuple[Any, ...]]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the least in ascending order; of equal ones the first to arrive is the first."""
-        return (Slot(list, self.keep, self.merge_kept, self.field, "x", needs_value=True, needs_equality=True),)
+        slot = Slot(list, self.keep, self.merge_kept, self.field, "x", needs_value=True, needs_equality=True)
+        return (replace(slot, exact=_EXACT),)
 
     def combine(self, *states: Any) -> tuple[Any, ...]:
         """Return the least, in ascending order."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.exactness import Exact
 from malflow.aggregators.labels import label
 from malflow.aggregators.slots import Layout, Slot, Slotted, slotted, unique
 
@@ -25,6 +26,10 @@ class Several(Slotted[V, Any, R]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the slots of all parts, each once."""
         return unique(slot for part in self.parts for slot in slotted(part).slots)
+
+    def exactness(self) -> list[Exact | None]:
+        """Return when merging equals adding, for each slot of each part."""
+        return [it for part in self.parts for it in slotted(part).exactness()]
 
     def combine(self, *states: Any) -> Any:
         """Return the tuple of results."""

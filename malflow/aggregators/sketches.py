@@ -10,6 +10,7 @@ from math import ceil, inf, log
 from sys import float_info
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call, label
 from malflow.aggregators.slots import Slot, Slotted
@@ -37,7 +38,8 @@ class _Sketch(Slotted[V, Buckets, R]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the buckets."""
-        return (Slot(dict, _add, _merge, self.field, "x", needs_value=True, needs_number=True),)
+        exact = Exact(Holds.NUMBERS)
+        return (Slot(dict, _add, _merge, self.field, "x", needs_value=True, needs_number=True, exact=exact),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,7 +87,8 @@ class ExactQuantiles(Slotted[V, dict[Any, int], tuple[Any, ...]]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the count of each number."""
-        return (Slot(dict, _count, merged_counts, self.field, "x", needs_value=True, needs_number=True),)
+        exact = Exact(Holds.NUMBERS, ordered=True)  # of equal numbers, such as 1 and 1.0, the first is kept
+        return (Slot(dict, _count, merged_counts, self.field, "x", needs_value=True, needs_number=True, exact=exact),)
 
     def combine(self, *states: Any) -> tuple[Any, ...]:
         """Return the number at the rank of each fraction."""

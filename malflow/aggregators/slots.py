@@ -10,7 +10,8 @@ from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.fields import Field, read, refuse_none, refuse_other
+from malflow.aggregators.exactness import Exact
+from malflow.aggregators.fields import Field, read, refuse_none, refuse_not_integer, refuse_other
 
 __all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
 
@@ -38,9 +39,11 @@ class Slot:
         needs_value: whether ``x`` must not be None.
         needs_number: whether ``x`` must not be text or bytes; with `needs_value`.
         needs_equality: whether ``x`` must not be NaN, which is checked with ``debug=True`` only.
+        needs_integer: whether ``x`` must be an integer or a truth value.
         first: a template: the expression of the state after one record.
         step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
         join: a template: the expression that merges ``{a}`` and ``{b}``, neither of them empty.
+        exact: when merging equals adding, in value and type; None for never.
     """
 
     create: Callable[[], Any]
@@ -51,9 +54,11 @@ class Slot:
     needs_value: bool = False
     needs_number: bool = False
     needs_equality: bool = False
+    needs_integer: bool = False
     first: str = ""
     step: str = ""
     join: str = ""
+    exact: Exact | None = None
 
     def reads(self, letter: str) -> bool:
         """Whether the generated loop reads ``x``, ``t`` or ``v`` for this slot."""
@@ -73,6 +78,8 @@ class Slot:
             refuse_none(self.column)
         if self.needs_number:
             refuse_other(self.column, x)
+        if self.needs_integer:
+            refuse_not_integer(self.column, x)
         facts = {"x": x, "t": timestamp, "v": value}
         return self.add(state, *[facts[letter] for letter in self.takes])
 
@@ -132,6 +139,10 @@ class Slotted(Aggregator[V, A, R]):
         """Whether accumulators can be merged."""
         return all(slot.merge is not None for slot in self.slots)
 
+    def exactness(self) -> list[Exact | None]:
+        """Return when merging equals adding, for each slot; None for never."""
+        return [slot.exact for slot in self.slots]
+
     def result_source(self, layout: Layout) -> str:
         """Return the expression of the result in generated code."""
         places = [layout.place(slot) for slot in self.slots]
@@ -161,7 +172,8 @@ class Called(Slotted[V, A, R]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return one slot for the whole accumulator."""
         it = self.aggregator
-        return (Slot(it.create, it.add, it.merge if it.can_merge else None),)
+        exact = Exact(ordered=True) if it.exact and it.can_merge else None
+        return (Slot(it.create, it.add, it.merge if it.can_merge else None, exact=exact),)
 
     def combine(self, *states: Any) -> R:
         """Return the aggregator's result."""

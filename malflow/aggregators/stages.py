@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.exactness import Exact
 from malflow.aggregators.slots import Layout, Slot, Slotted, duplicate, packed, slotted
 
 __all__ = ["Merged", "Partial"]
@@ -24,6 +25,10 @@ class Partial(Slotted[V, A, A]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the slots of the aggregator."""
         return slotted(self.whole).slots
+
+    def exactness(self) -> list[Exact | None]:
+        """Return when merging equals adding: only in order, since accumulators may tell which value came first."""
+        return [None if it is None else it._replace(ordered=True) for it in slotted(self.whole).exactness()]
 
     def combine(self, *states: Any) -> Any:
         """Return a copy of the accumulator."""

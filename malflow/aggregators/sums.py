@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import add
 from typing import Any, TypeVar
 
+from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
@@ -42,11 +43,12 @@ class Sum(Slotted[V, Any, N]):
     """See `malflow.agg.sum`."""
 
     field: Field = None
+    of: type[int] | None = None
     outcome = "{0}"
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the sum."""
-        return (summed(self.field),)
+        return (summed(self.field, of=self.of),)
 
     def combine(self, *states: Any) -> Any:
         """Return the sum."""
@@ -54,7 +56,7 @@ class Sum(Slotted[V, Any, N]):
         return total
 
     def __repr__(self) -> str:
-        return call("agg.sum", self.field)
+        return call("agg.sum", self.field, of=self.of)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,11 +64,12 @@ class Mean(Slotted[V, Any, Any]):
     """See `malflow.agg.mean`."""
 
     field: Field = None
+    of: type[int] | None = None
     outcome = "{1} / {0}"
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the count and the sum."""
-        return (COUNTED, summed(self.field))
+        return (COUNTED, summed(self.field, of=self.of))
 
     def combine(self, *states: Any) -> Any:
         """Return the mean."""
@@ -74,7 +77,7 @@ class Mean(Slotted[V, Any, Any]):
         return total / count if count else None
 
     def __repr__(self) -> str:
-        return call("agg.mean", self.field)
+        return call("agg.mean", self.field, of=self.of)
 
 
 def _increment(count: int, _x: Any, _timestamp: Any) -> int:
@@ -100,6 +103,10 @@ def either(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
     return merge(one, other)
 
 
+def _plus_integer(total: Any, x: Any, timestamp: Any) -> Any:
+    return _plus(total, x, timestamp)
+
+
 def _merged_sums(one: Any, other: Any) -> Any:
     return either(add, one, other)
 
@@ -109,17 +116,21 @@ def as_number(x: Any) -> Any:
     return int(x) if isinstance(x, bool) else x
 
 
-COUNTED = Slot(int, _increment, add, first="1", step="{to} = {a} + 1", join="{a} + {b}")
+COUNTED = Slot(int, _increment, add, first="1", step="{to} = {a} + 1", join="{a} + {b}", exact=Exact())
 
 
 def _counted_if(predicate: Field) -> Slot:
     first, step = "1 if {x} else 0", "if {x}: {to} = {a} + 1"
-    return Slot(int, _increment_if, add, predicate, first=first, step=step, join="{a} + {b}")
+    return Slot(int, _increment_if, add, predicate, first=first, step=step, join="{a} + {b}", exact=Exact())
 
 
-def summed(field: Field) -> Slot:
-    """Return the slot of a sum. ``{a} += {x}`` would change a list that is summed."""
+def summed(field: Field, *, of: type[int] | None = None) -> Slot:
+    """Return the slot of a sum, which is exact if all terms are integers.
+
+    ``{a} += {x}`` would change a list that is summed.
+    """
     first = "{x} if {x} is not True and {x} is not False else int({x})"
     step = "{to} = {a} + {x}"
     slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
-    return replace(slot, join="{a} + {b}")
+    slot = replace(slot, join="{a} + {b}")
+    return slot if of is None else replace(slot, add=_plus_integer, needs_integer=True, exact=Exact(Holds.INTEGERS))
