@@ -13,6 +13,7 @@ from malflow.errors import GraphError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
+from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
@@ -120,6 +121,7 @@ class StatefulNode(NodeFacts):
         counts: the counters and gauges that its operator has.
         reads: the fields of the values that it reads, if it neither reads nor emits anything else of them; otherwise
             None.
+        local: makes the aggregation of records on their way to it, which must have the same result; None without one.
     """
 
     name: str
@@ -136,6 +138,7 @@ class StatefulNode(NodeFacts):
     outputs: int = 1
     counts: Counts = NO_COUNTS
     reads: tuple[str, ...] | None = None
+    local: Callable[[], LocalAggregate] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Partial(Slotted[V, A, A]):
         return slotted(self.whole).slots
 
     def exactness(self) -> list[Exact | None]:
-        """Return when merging equals adding: only in order, since accumulators may tell which value came first."""
-        return [None if it is None else it._replace(ordered=True) for it in slotted(self.whole).exactness()]
+        """Return that merging never equals adding: an accumulator may show the order of merges, as a set does."""
+        return [None]
 
     def combine(self, *states: Any) -> Any:
         """Return a copy of the accumulator."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
@@ -19,7 +19,8 @@ from malflow.graph import (
     Vertex,
 )
 from malflow.operators.contract import Counts
-from malflow.partitioners import Partitioner
+from malflow.operators.windows.local_aggregate import LocalAggregate
+from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import is_resumable
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
@@ -50,6 +51,7 @@ class Channel:
         partitioner: chooses the worker of each record; None if records stay on their worker.
         name: its operator, for errors.
         fields: the fields of the values that the next stage reads, if it reads nothing else of them; None otherwise.
+        local: makes the aggregation of records before they are sent; None if their only reader has none.
     """
 
     number: int
@@ -59,6 +61,7 @@ class Channel:
     partitioner: Partitioner | None
     name: str
     fields: tuple[str, ...] | None = None
+    local: Callable[[], LocalAggregate] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,7 @@ def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel,
             _partitioner(vertices[target].node),
             vertices[target].node.name,
             _fields_read(vertices, target),
+            _local_of(vertices, target),
         )
         for number, (port, target, edge) in enumerate(edges)
     )
@@ -247,6 +251,17 @@ def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...]
             return None
         fields |= dict.fromkeys(node.reads)
     return tuple(fields) if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
+
+
+def _local_of(vertices: tuple[Vertex, ...], exchange: int) -> Callable[[], LocalAggregate] | None:
+    """Return a function that makes the aggregation of an exchange's records, if it may precede the exchange.
+
+    The order of records must be that of their senders: by epochs downstream, records without epochs are taken in turn.
+    """
+    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
+    if len(readers) != 1 or not isinstance(readers[0], StatefulNode) or _is_timed(vertices, exchange):
+        return None
+    return readers[0].local if _partitioner(vertices[exchange].node) is rendezvous_select else None
 
 
 def _partitioner(node: Node) -> Partitioner | None:

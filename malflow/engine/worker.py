@@ -116,6 +116,11 @@ class Worker:
             for channel in self.stage.outputs
             if channel.partitioner is not None
         }
+        self._locals = {
+            channel.number: channel.local()
+            for channel in self.stage.outputs
+            if channel.local is not None and parallelism > 1 and not debug
+        }
         self._outputs: Outputs = {}
         self.largest = 1
         self.counts: dict[str, int] = {}
@@ -188,14 +193,15 @@ class Worker:
         """
         return all(active.operator.takes_pieces for active in self._active.values())
 
-    def run(self, inputs: Inputs, tick: Tick = _NO_TICK) -> Outputs:
+    def run(self, inputs: Inputs, tick: Tick = _NO_TICK, *, ends: bool = True) -> Outputs:
         """Process one tick: poll the sources once, and pass all records through the stage.
 
         Args:
             inputs: the batches from the workers of earlier stages.
             tick: the tick. In the final tick, the sources emit only the epoch `MAX`; no deltas follow it.
+            ends: whether the tick ends with it; otherwise `drain` follows the tick's last run.
         """
-        self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
+        self._outputs = self._no_outputs()
         for source in self.sources:
             source.final, source.pauses = tick.final, not tick.polls
         self._time.note_ended(tick.ended, final=tick.final)
@@ -216,12 +222,28 @@ class Worker:
                 self.counts[active.operator.context.operator_name] = taken
         self._count()
         self.largest = largest
-        return self._outputs
+        return self.drain() if ends else self._take_outputs()
+
+    def drain(self) -> Outputs:
+        """Return the output of the tick that `run` has not returned: what was aggregated before it is sent."""
+        for channel, local in self._locals.items():
+            for batch in local.end_tick():
+                self._route(channel, batch)
+        return self._take_outputs()
+
+    def _take_outputs(self) -> Outputs:
+        outputs, self._outputs = self._outputs, self._no_outputs()
+        return outputs
+
+    def _no_outputs(self) -> Outputs:
+        return {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
 
     def _count(self) -> None:
         """Record the tick's counts of sources, and of operators that have counters and gauges."""
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
+        for local in self._locals.values():
+            self.counts[local.operator] = self.counts.get(local.operator, 0) + local.take_saved()
         for generator in self._generators.values():
             if (lateness := generator.take_lateness()) is not None:
                 self.lateness[generator.context.operator_name] = lateness
@@ -335,6 +357,14 @@ class Worker:
 
     def send(self, channel: int, batch: Batch) -> None:
         """Put a batch on an output channel."""
+        local = self._locals.get(channel)
+        if local is None:
+            self._route(channel, batch)
+            return
+        for passing in local.take(batch):
+            self._route(channel, passing)
+
+    def _route(self, channel: int, batch: Batch) -> None:
         router = self._routers.get(channel)
         if router is None:
             self._outputs[channel][self.worker_id].append(batch)

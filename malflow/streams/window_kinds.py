@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
+from malflow.aggregators.column_loop import is_exact
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
+from malflow.event_time.panes import CalendarPanes, RegularPanes
 from malflow.graph import UnionNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.frontiers import INPUTS
@@ -16,6 +18,7 @@ from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
 from malflow.operators.windows.counting import CountAggregate
 from malflow.operators.windows.early import EARLY
+from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.operators.windows.session import SessionAggregate
 from malflow.operators.windows.sliding import SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
@@ -63,6 +66,9 @@ def add_window(
         migrate = _migration_of(kind, migrate)
     logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
     hidden = [(REACHED, StateKind.EPOCHS)]
+    local = None if late is not None or options.early or options.until else _local_of(name, windows, kernel)
+    if local is not None:
+        logic = partial(logic, merges=True)
     if options.early is not None:
         logic = partial(logic, early=options.early)
         hidden.append((EARLY, StateKind.WINDOW))
@@ -82,6 +88,7 @@ def add_window(
         panes=windows.definition,
         outputs=1 if late is None else 3,
         reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
+        local=local,
     )
 
 
@@ -185,6 +192,13 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
             )
         case _:
             assert_never(windows)
+
+
+def _local_of(name: str, windows: Windows, kernel: Kernel) -> Callable[[], LocalAggregate] | None:
+    """Return a function that makes the aggregation before records are sent; None if it would not be exact."""
+    if not isinstance(windows, TimeWindows) or not isinstance(windows.panes, RegularPanes | CalendarPanes):
+        return None
+    return partial(LocalAggregate, name, windows, kernel.aggregators) if is_exact(kernel.aggregators) else None
 
 
 def check_merge(name: str, kernel: Kernel, windows: str) -> None:

@@ -63,8 +63,6 @@ EXACT = [
     agg.largest(3),
     agg.tuple_(agg.count(), agg.min()),
     agg.into(dict, n=agg.count(), first=agg.first()),
-    agg.partial(agg.count_distinct()),
-    agg.partial(agg.tuple_(agg.max(), agg.exact_quantiles(None, 0.5))),
     Longest(),
 ]
 NEVER = [
@@ -79,7 +77,7 @@ NEVER = [
     agg.collect_set(),
     agg.fold(int, lambda acc, value: acc + value, int.__add__),
     agg.tuple_(agg.count(), agg.sum()),
-    agg.partial(agg.sum()),
+    agg.partial(agg.count_distinct()),
     agg.merged(agg.count()),
     Inexact(),
 ]
@@ -113,11 +111,6 @@ def merged(aggregator: Any, runs: list[list[tuple[int, Any]]]) -> Any:
     return acc
 
 
-def seen(result: Any) -> str:
-    """Return a text that tells value and type; sets have no order."""
-    return repr(sorted(map(repr, result)) if isinstance(result, set) else result)
-
-
 @pytest.mark.parametrize("aggregator", EXACT, ids=repr)
 @given(runs=RUNS, data=st.data())
 def test_merging_runs_of_records_equals_adding_them(aggregator: Any, runs: Any, data: Any) -> None:
@@ -126,14 +119,14 @@ def test_merging_runs_of_records_equals_adding_them(aggregator: Any, runs: Any, 
     if not fit:
         return
     records = [record for run in fit for record in run]
-    expected = seen(aggregator.result(added(aggregator, records)))
-    assert seen(aggregator.result(merged(aggregator, fit))) == expected
+    expected = repr(aggregator.result(added(aggregator, records)))
+    assert repr(aggregator.result(merged(aggregator, fit))) == expected
     if any(it.ordered for it in facts):
         return
     by_sender: dict[int, list[tuple[int, Any]]] = {}
     for record in records:
         by_sender.setdefault(data.draw(st.integers(0, 2)), []).append(record)
-    assert seen(aggregator.result(merged(aggregator, [*by_sender.values()]))) == expected
+    assert repr(aggregator.result(merged(aggregator, [*by_sender.values()]))) == expected
 
 
 @pytest.mark.parametrize("aggregator", NEVER, ids=repr)

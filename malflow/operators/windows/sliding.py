@@ -38,6 +38,7 @@ class SlidingAggregate(WindowAggregate):
         early: the distance between early results of a window, each of which merges all its panes; None for no early
             results.
         late: whether it also receives late records; they are added to those of their windows that are open.
+        merges: whether other workers may send accumulators in place of records.
     """
 
     kept = "panes of windows"
@@ -50,8 +51,9 @@ class SlidingAggregate(WindowAggregate):
         *,
         early: Any = None,
         late: bool = False,
+        merges: bool = False,
     ) -> None:
-        super().__init__(context, windows, aggregators, early=early, late=late)
+        super().__init__(context, windows, aggregators, early=early, late=late, merges=merges)
         self._blocks = _Blocks(windows.span, self.merge)
         self._next: int | None = None  # the first pane that is not closed; None: unknown
 

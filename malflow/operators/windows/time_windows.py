@@ -14,6 +14,7 @@ from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.key_checks import admission_of
 from malflow.operators.result_columns import Results
+from malflow.operators.windows.accumulated import has_accumulated, merge_into, runs_of
 from malflow.operators.windows.early import EARLY, EarlyResults
 from malflow.operators.windows.kept_windows import KeptWindows
 from malflow.operators.windows.paned_operator import PanedOperator
@@ -33,6 +34,7 @@ class WindowAggregate(PanedOperator):
         early: the distance between early results of a window; None for no early results.
         late: whether it also receives late records.
         until: how long closed windows are kept, so that late records revise their results.
+        merges: whether other workers may send accumulators in place of records: see `local_aggregate`.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class WindowAggregate(PanedOperator):
         early: Any = None,
         late: bool = False,
         until: Any = None,
+        merges: bool = False,
     ) -> None:
         super().__init__(context, windows.panes, late=late)
         self._until = until or None
@@ -55,9 +58,24 @@ class WindowAggregate(PanedOperator):
         self._windows = windows
         self._kernel = compile_kernel(aggregators, debug=context.debug)
         self._admit = admission_of(context)
+        self._merges = merges and len(context.workers) > 1 and not context.debug
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane."""
+        if not self._merges or not has_accumulated(run.values):
+            self._add_records(number, run)
+            return
+        for are_accumulated, part in runs_of(run):
+            if not are_accumulated:
+                self._add_records(number, part)
+                continue
+            try:
+                merge_into(self.state.pane(number), part, self._kernel.merge, self._admit)
+            except Exception as error:
+                raise self._unmerged_part(error, self.state.pane(number), part) from error
+            self.state.touch(number, part.key_column())
+
+    def _add_records(self, number: int, run: Batch) -> None:
         states = self.state.pane(number)
         records, rest = self._kernel.begin(run.values)
         try:
@@ -181,6 +199,17 @@ class WindowAggregate(PanedOperator):
         for key in [key for key in other if key in one]:
             try:
                 self._kernel.merge(one[key], other[key])
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
+                return self.error(own, about=f"merging accumulators of key {short_repr(key)}")
+        return self.error(error)
+
+    def _unmerged_part(self, error: Exception, states: Mapping[Any, Any], part: Batch) -> Exception:
+        """Return the error of the first key that is not admitted, or whose accumulator can't be merged."""
+        for key, value in zip(part.key_column(), part.values, strict=True):
+            try:
+                if key not in states and self._admit is not None:
+                    self._admit(key)
+                self._kernel.merge(states.get(key, value.acc), value.acc)
             except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
                 return self.error(own, about=f"merging accumulators of key {short_repr(key)}")
         return self.error(error)

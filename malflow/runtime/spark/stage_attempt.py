@@ -114,6 +114,7 @@ class StageAttempt:
             self._poll(live, outgoing)
         else:
             self._process(worker, arrived, outgoing)
+        outgoing.add(worker.drain())
         worker.flush()
         output, report = self._append_changes(live, outgoing)
         if output is None:
@@ -171,7 +172,7 @@ class StageAttempt:
         return inputs
 
     def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords, limit: int = BATCH_SIZE) -> None:
-        outputs = worker.run(inputs, replace(self._tick, limit=limit))
+        outputs = worker.run(inputs, replace(self._tick, limit=limit), ends=False)
         self._counts.update(worker.counts)
         merge_lateness(self._lateness, worker.lateness)
         outgoing.add(outputs)
