@@ -1,10 +1,10 @@
 """Measure what grows with the number of workers: routes of keys, the driver's work in a tick on Spark, ticks, restores.
 
 pip install 'malflow[spark]'
-python benchmarks/scale.py [--rounds 5] [--only routes,driver,ticks,places,restores,losses] [--workers 1000]
+python benchmarks/scale.py [--rounds 5] [--only routes,driver,partial,...] [--workers 1000]
     [--keys 10000000] [--executors 10] [--ticks 15]
 
-Each measurement of a driver is a process of its own: of its work alone with made-up reports, without Spark; of whole
+Each of the other measurements is a process of its own: of its work alone with made-up reports, without Spark; of whole
 ticks on Spark, with two processors; of places on a cluster of four executors on this machine.
 """
 
@@ -33,11 +33,23 @@ _FEW = 2_000
 
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
+_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial"]
+
+_PARTIAL = [
+    ("1,000 keys, 2 workers", 1_000, 2, 0),
+    ("90 % on one of 1,000 keys, 4 workers", 1_000, 4, 1),
+    ("100,000 keys, 2 workers", 100_000, 2, 0),
+]
+"""Name, keys, workers, and whether nine records in ten have one key."""
+
+_POLLS = 20
+"""Polls of a tick of 8,192 records for each worker."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
-    parser.add_argument("--only", default="routes,driver,ticks,places,restores,losses", help="sections")
+    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
     parser.add_argument("--workers", type=int, default=1_000, help="the highest number of workers")
     parser.add_argument("--ticks", type=int, default=15, help="the ticks of a driver without Spark")
     parser.add_argument("--keys", type=int, default=10_000_000, help="the keys of a snapshot that is restored")
@@ -61,12 +73,15 @@ def main() -> None:
         _print_restores(options.rounds, options.keys)
     if "losses" in only:
         _print_losses(options.rounds, options.executors)
+    if "partial" in only:
+        _print_partial(options.rounds)
 
 
 def _measured(what: str, *how: Any) -> dict[str, float]:
     from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
     from scale_parts.losses import measure_loss  # noqa: PLC0415 - as above
     from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
+    from scale_parts.partial import measure_rate, measure_work  # noqa: PLC0415 - as above
     from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
 
     match what:
@@ -80,6 +95,12 @@ def _measured(what: str, *how: Any) -> dict[str, float]:
             return measure_loss(*how)
         case "restore":
             return measure_restore(*how)
+        case "rate":
+            keys, workers, skewed, before = how
+            return {"rate": measure_rate(keys, workers, skewed=bool(skewed), before=bool(before))}
+        case "work":
+            keys, workers, skewed, before, polls = how
+            return measure_work(keys, workers, skewed=bool(skewed), before=bool(before), polls=polls)
         case _:
             return measure_places(*how)
 
@@ -195,6 +216,20 @@ def _print_losses(rounds: int, executors: int) -> None:
     ]
     names = ["beside the executor's share", "workers that moved, beside its own"]
     print_table(["state in the scratch folder, MB", "read by others, MB", *names], [row])
+
+
+def _print_partial(rounds: int) -> None:
+    print("\nsums of ints in windows, aggregated before the exchange / not, medians of the ratios; in turn")
+    rows = []
+    for name, keys, workers, skewed in _PARTIAL:
+        works = [[_child("work", keys, workers, skewed, before, _POLLS) for before in (1, 0)] for _ in range(rounds)]
+        rates = [[_child("rate", keys, workers, skewed, before)["rate"] for before in (1, 0)] for _ in range(rounds)]
+        ratios = [
+            *([one[it] / other[it] for one, other in works] for it in ("bytes", "ns", "longest")),
+            [one / other for one, other in rates],
+        ]
+        rows.append([name, *(f"{median(it):.3f}" for it in ratios)])
+    print_table(["", "bytes", "processor time", "with a core for each worker", "records/s on Spark"], rows)
 
 
 def _child(*how: str | int) -> dict[str, float]:

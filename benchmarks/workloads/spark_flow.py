@@ -20,9 +20,13 @@ from workloads.measured import Measured, cpu_seconds, scattered
 
 __all__ = [
     "FEWEST_TICKS",
+    "Forget",
+    "Numbers",
+    "NumbersPartition",
     "add",
     "from_start_to_start",
     "key_of",
+    "measure_dataflow",
     "measure_sum",
     "measure_trickle",
     "measure_windows",
@@ -123,15 +127,15 @@ def measure_sum(
     session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
 ) -> Measured:
     """Run a running sum with a snapshot each second, and measure a window of whole ticks."""
-    return _measure(_running_sum(keys, workers), session, keys, workers, warm_up, seconds, trigger=trigger)
+    return measure_dataflow(_running_sum(keys, workers), session, keys, workers, warm_up, seconds, trigger=trigger)
 
 
 def measure_windows(session: Any, keys: int, workers: int, warm_up: float, seconds: float) -> Measured:
     """Run sums in windows with a snapshot each second, and measure a window of whole ticks."""
-    return _measure(_window_sums(keys, workers), session, keys, workers, warm_up, seconds)
+    return measure_dataflow(_window_sums(keys, workers), session, keys, workers, warm_up, seconds)
 
 
-def _measure(
+def measure_dataflow(
     build: Any, session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
 ) -> Measured:
     """Run a dataflow, and count the records of its operator 'sum'.

@@ -149,8 +149,9 @@ class LocalAggregate:
         return saved
 
     def _hold(self, batch: Batch) -> None:
-        """Let records pass as they are, after all that came before."""
-        self._worth.note(len(batch), len(batch))
+        """Hold records as they are, after all that came before."""
+        if self._reached is not None:
+            self._worth.note(len(batch), len(batch))
         self._held.append(batch)
         self._count += len(batch)
         self._open.clear()
