@@ -80,8 +80,8 @@ def main() -> None:
 def _measured(what: str, *how: Any) -> dict[str, float]:
     from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
     from scale_parts.losses import measure_loss  # noqa: PLC0415 - as above
-    from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
     from scale_parts.partial import measure_rate, measure_work  # noqa: PLC0415 - as above
+    from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
     from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
 
     match what:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hot_keys import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 
 __all__ = ["Report", "held_in"]
@@ -34,6 +35,7 @@ class Report:
             without input.
         times: the progress of each operator in event time, by vertex, before the tick, if requested.
         held: the open results of operators, if requested.
+        hot: the busiest worker and key of each exchange for which records were sampled.
     """
 
     worker: int
@@ -50,6 +52,7 @@ class Report:
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     held: Mapping[str, Waiting] = field(default_factory=dict)
+    hot: Mapping[str, HotSample] = field(default_factory=dict)
 
 
 def held_in(reports: Iterable[Report]) -> dict[str, Waiting]:

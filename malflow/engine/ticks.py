@@ -23,6 +23,7 @@ from malflow.engine.reports import Report
 from malflow.event_time.tick import Tick
 from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hot_keys import HotSample
 
 __all__ = ["Ticks"]
 
@@ -45,6 +46,7 @@ class Ticks:
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         lags: the lag of each part whose reader reports it.
+        hot: the last sample of the keys that each worker has sent through each exchange, by its name.
         unfinished: the sources with unfinished parts, and those with discovery.
     """
 
@@ -56,6 +58,7 @@ class Ticks:
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}
+        self.hot: dict[str, dict[int, HotSample]] = {}
         self.unfinished: tuple[str, ...] = ()
         self._pacing = PollPacing(first_limit)
         self._program = program
@@ -84,6 +87,7 @@ class Ticks:
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
         self._lags_by_place.clear()
+        self.hot = {}
 
     def start(self, live: Iterable[Place] | None) -> None:
         """Record where there are unfinished parts, before the first tick of the workers.
@@ -153,6 +157,8 @@ class Ticks:
                 gauges.update(it.gauges)
             if it.lateness:
                 merge_lateness(self.lateness, it.lateness)
+            for name, sample in it.hot.items():
+                self.hot.setdefault(name, {})[it.worker] = sample
         self.gauges, self.polled = gauges, polled
         polls, sizes = [it.largest_poll for it in reports], [it.largest for it in reports]
         self._pacing.note(max(polls, default=0), max(sizes, default=1), seconds)

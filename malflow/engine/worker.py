@@ -257,6 +257,9 @@ class Worker:
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
+        if self._routers:
+            hot = {self._channels[number].name: router.hot.take() for number, router in self._routers.items()}
+            report.hot = {name: it for name, it in hot.items() if it is not None}
         if not self.sources:
             return report
         report.polled = sum(source.polled for source in self.sources)

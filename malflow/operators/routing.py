@@ -13,6 +13,7 @@ from malflow.errors import error_text
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
+from malflow.operators.hot_keys import HotKeys
 from malflow.partitioners import (
     PLAIN_TYPES,
     STABLE_KEYS_MET,
@@ -141,6 +142,9 @@ class Router:
         workers: the workers.
         exchange: an object shared by all senders of the exchange in a run, which therefore share routes.
         fields: the fields of values to send; None to send whole values.
+
+    Attributes:
+        hot: the busiest keys.
     """
 
     def __init__(
@@ -157,12 +161,15 @@ class Router:
         self._fields = fields
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
         self._routes = _routes_of(exchange, partitioner, workers)
+        self.hot = HotKeys(len(workers))
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
         """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
         chosen = self._chosen(batch)
+        if batch.keys is not None:
+            self.hot.note(batch.keys, chosen)
         if self._fields is not None:
             batch = batch.with_values(only_fields(batch.values, self._fields))
         if len(self._workers) <= _FEW:

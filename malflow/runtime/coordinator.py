@@ -20,6 +20,7 @@ from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRe
 from malflow.operators.waiting import Waiting
 from malflow.runtime.answers import Request, abandon, fail
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
+from malflow.runtime.hot_keys import HotKeyWatch
 from malflow.runtime.options import RunOptions
 from malflow.runtime.pauses import Pauses
 from malflow.runtime.progress import Progress, progress_of
@@ -95,6 +96,7 @@ class Coordinator:
         self._restarts = restarts
         self._discovery = Discovery(program, host.listed)
         self._explainer = TimeExplainer(program, host, self.ticks, requests)
+        self._hot = HotKeyWatch(program, host)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new)
         self._taken = TakenRequests(requests)
         self._tick = Tick()
@@ -195,6 +197,7 @@ class Coordinator:
         if ticks.polled:
             self._sinks.note_records()
         self._explainer.note_late()
+        self._hot.note(ticks)
         if tick.explains:
             self._explainer.read(reports)
         self._requests.listeners.notify(TickFinished(ticks.number, self._host.parallelism, ticks.polled, seconds))

@@ -12,6 +12,7 @@ from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
+from malflow.runtime.hot_keys import HotKey, hot_keys
 
 __all__ = [
     "Progress",
@@ -48,6 +49,8 @@ class Progress:
         unfinished: the sources that have not emitted their last record, for which the run waits.
         counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
             gauges as they are now. The numbers in `late` and `patterns` are among them.
+        hot: the busiest worker and the busiest key of each operator that gets records by key, estimated from a sample
+            of recent records; by the name of the operator, or of the `key_distribute` if several read its records.
     """
 
     tick: int
@@ -63,6 +66,7 @@ class Progress:
     lag: dict[str, int | None] = field(default_factory=dict)
     lag_by_part: dict[str, dict[Any, int | None]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    hot: dict[str, HotKey] = field(default_factory=dict)
 
 
 def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: int | None, restarts: int) -> Progress:
@@ -91,6 +95,7 @@ def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: i
         lag=lag_of(ticks.lags),
         lag_by_part=lags_of(ticks.lags),
         counts=own,
+        hot=hot_keys(program, ticks.hot),
     )
 
 

@@ -275,7 +275,7 @@ def test_a_tick_sends_one_accumulator_for_each_key_and_window() -> None:
     assert rows_sent(sums(range(4_000)), parallelism=1)[1:5] == [1_000, 1_000, 1_000, 0]
 
 
-def test_where_it_does_not_pay_records_are_sent_and_it_is_tried_again() -> None:
+def test_records_are_sent_where_it_does_not_pay_until_the_next_try() -> None:
     def build(provider: StreamProvider) -> None:
         keyed = timed_stream(provider, range(100_000)).key_distribute("key", lambda msg: msg.value // 2)
         keyed.window(tumbling(100_000)).aggregate("sums", agg.count()).sink("sink", VecSink())

@@ -1,0 +1,88 @@
+"""Keys that have most of the records are named."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import SingleThreadRuntime, StreamProvider, agg
+from malflow.operators.hot_keys import HotKeys
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+from malflow.windows import tumbling
+
+Read = Callable[[Any], Any]
+
+
+def run(read: Read, keys: list[str], parallelism: int = 4) -> SingleThreadRuntime:
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("keys", SingleIteratorSource(keys))
+        timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=1)
+        read(timed.key_distribute("key", lambda msg: msg.value)).sink("sink", VecSink())
+
+    runtime = SingleThreadRuntime(build, parallelism=parallelism)
+    runtime.execute()
+    return runtime
+
+
+def bars(keyed: Any) -> Any:
+    return keyed.window(tumbling(1_000)).aggregate("bars", agg.variance(len))
+
+
+def running(keyed: Any) -> Any:
+    return keyed.aggregate("running", agg.count())
+
+
+SKEWED = [key for number in range(40_000) for key in ("AAPL", f"other {number}", "AAPL", "AAPL")]
+EVEN = [f"key {number % 997}" for number in range(80_000)]
+
+
+def test_the_busiest_key_and_its_worker_are_in_the_progress() -> None:
+    hot = run(bars, SKEWED).progress.hot
+    assert set(hot) == {"bars"}
+    assert hot["bars"].key == "'AAPL'"
+    assert 0.7 < hot["bars"].key_share < 0.8 < hot["bars"].worker_share < 0.9
+
+
+@pytest.mark.parametrize(("read", "cure"), [(bars, "agg.fsum and"), (running, "key by more than that, such as")])
+def test_one_warning_names_worker_operator_key_and_cure(
+    read: Read, cure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "malflow"):
+        hot = run(read, SKEWED).progress.hot
+    (name,) = hot
+    (message,) = [it.getMessage() for it in caplog.records if "takes" in it.getMessage()]
+    assert message.startswith(f"worker {hot[name].worker} of '{name}' takes 8")
+    assert "of the records: key 'AAPL' 7" in message
+    assert cure in message
+
+
+@pytest.mark.parametrize(("keys", "parallelism"), [(EVEN, 4), (SKEWED, 1), (SKEWED[:2_000], 4)])
+def test_nothing_is_told_of_even_keys_one_worker_or_few_records(
+    keys: list[str], parallelism: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "malflow"):
+        run(bars, keys, parallelism)
+    assert not [it for it in caplog.records if "takes" in it.getMessage()]
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(1, 100))
+def test_counts_are_as_close_as_space_saving_promises(keys: list[int], step: int) -> None:
+    sampled = HotKeys(2)
+    spread = [key for key in keys for _ in range(61)]  # so that each key is sampled once
+    for start in range(0, len(spread), step):
+        part = spread[start : start + step]
+        sampled.note(part, [key % 2 for key in part])
+    found = sampled.take()
+    assert found is not None
+    exact, of_workers = Counter(map(str, keys)), Counter(key % 2 for key in keys)
+    assert found.records == len(keys)
+    assert found.of_worker == of_workers[found.worker] == max(of_workers.values())
+    assert max(exact.values()) <= found.of_key <= exact[found.key] + len(keys) / 32
+    assert sampled.take() is None, "nothing new"
