@@ -48,6 +48,7 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
+from malflow.runtime.hot_keys import HotKey
 from malflow.runtime.progress import Progress
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.run_handle import RunHandle
@@ -68,6 +69,7 @@ __all__ = [
     "ExpireMap",
     "FencedError",
     "GraphError",
+    "HotKey",
     "KeyedStream",
     "MalflowError",
     "MissingDependency",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from workloads.spark_flow import Forget, Numbers, NumbersPartition, key_of, measure_dataflow
@@ -13,6 +14,7 @@ from malflow import StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.plan import compile_graph
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
+from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.runtime.spark.spark_session import make_session, stop_session
 from malflow.runtime.transport.chunks import Chunk, ChunkBuffer
 from malflow.sinks import StatelessSink
@@ -57,8 +59,13 @@ def measure_work(keys: int, workers: int, *, skewed: bool, before: bool, polls: 
         longest, which is the time if each worker has a core of its own.
     """
     graph = Graph()
-    _sums(keys, workers, skewed=skewed, before=before)(StreamProvider(graph))
+    _sums(keys, workers, skewed=skewed, before=True)(StreamProvider(graph))
     run = DrivenRun(compile_graph(graph), parallelism=workers)
+    for worker in () if before else run.stages[0]:
+        worker._locals.clear()  # noqa: SLF001 - there is no option that others could use
+    for operator in () if before else chain.from_iterable(it.operators for it in run.stages[1]):
+        if isinstance(operator, WindowAggregate):
+            operator._merges = False  # noqa: SLF001 - as above
     run.open()
     found: Counter[str] = Counter()
     with run:

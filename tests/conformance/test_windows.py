@@ -45,6 +45,28 @@ def test_tumbling_windows(any_parallelism: Any) -> None:
     assert all(it.timestamp == it.value.end - 1 for it in results)
 
 
+def test_windows_of_ints_with_many_records_of_few_keys(any_parallelism: Any) -> None:
+    """Records are added up before they are sent, where there are several workers; nobody can see it."""
+    parts = {part: [Timed((n * n + part) % 5, n // 3) for n in range(3_000)] for part in range(3)}
+    sink: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource(parts))
+        timed = numbers.event_time("times", lambda msg: msg.timestamp, out_of_orderness=50, every=20)
+        windows = timed.key_distribute("odd", lambda msg: msg.value % 2).window(tumbling(100))
+        windows.aggregate("sums", agg.count(), agg.sum(of=int), agg.max(), agg.mean(of=int)).sink("sink", sink)
+
+    run = any_parallelism(build)
+    run.execute()
+    found = {(it.key, it.value.start): it.value.value for it in sink}
+    held: dict[tuple[int, int], list[int]] = {}
+    for it in (it for script in parts.values() for it in script):
+        held.setdefault((it.value % 2, it.timestamp // 100 * 100), []).append(it.value)
+    assert found == {place: (len(them), sum(them), max(them), sum(them) / len(them)) for place, them in held.items()}
+    assert len(found) == len(sink)
+    assert run.progress.records["sums"] == 9_000
+
+
 def test_sliding_windows(any_parallelism: Any) -> None:
     def build(stream: Any) -> Any:
         return stamped(stream).window(sliding(12, 4)).aggregate("counts", agg.count())

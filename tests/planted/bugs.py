@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
+from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
@@ -736,5 +737,6 @@ BUGS: list[Bug] = [
     *PATTERN_BUGS,
     *PROCESS_BUGS,
     *EXCHANGE_BUGS,
+    *PARTIAL_BUGS,
     *SPARK_BUGS,
 ]

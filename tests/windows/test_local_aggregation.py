@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from malflow import DataMessage, OperatorError, SingleThreadRuntime, StreamProvider, agg
 from malflow.agg import Aggregator
 from malflow.engine.plan import Channel, Program, Stage
+from malflow.operators.windows.accumulated import Accumulated
 from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.operators.windows.worth import Worth
+from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing.driven_run import DrivenRun
@@ -197,6 +199,35 @@ def test_nothing_shows_whether_records_were_aggregated_before(
     assert mixed == off
 
 
+def same_with_and_without(script: Mapping[str, Sequence[Any]], aggregators: Sequence[Any], bound: int) -> int:
+    """Compare all that can be seen, and return how many records fewer are sent."""
+    found, sent = [], []
+    for change in (without, lambda it: it):
+        program, sink = built(script, tumbling(100), aggregators, bound, 20)
+        found.append(seen(change(program), sink, [80], 2))
+        sent.append(sum(rows_sent(change(built(script, tumbling(100), aggregators, bound, 20)[0]), limit=80)))
+    assert found[0] == found[1]
+    return sent[0] - sent[1]
+
+
+def test_records_of_senders_keep_their_order_across_epochs() -> None:
+    script = {part: [Timed({"key": "x", "n": (part, at)}, at) for at in range(400)] for part in PARTS}
+    assert same_with_and_without(script, [Joined()], 1) > 800
+
+
+def test_accumulators_end_where_records_are_sent_as_they_are() -> None:
+    def batch(*numbers: Any) -> Batch:
+        return Batch(["x"] * len(numbers), [{"n": it} for it in numbers], [5] * len(numbers))
+
+    local = LocalAggregate("windows", tumbling(100), [Joined(), agg.max("n")])
+    assert local.take(Batch(None, (), (), [(0, 1)])) == ()
+    for part in (batch(1, 2), batch(3), batch(float("nan"), 4), batch(5, 6)):
+        assert local.take(part) == ()
+    sent = [it for part in local.end_tick() for it in part.values]
+    assert sent == [Accumulated(([["1", "2", "3"], 3],)), sent[1], {"n": 4}, Accumulated(([["5", "6"], 6],))]
+    assert local.end_tick() == []
+
+
 @pytest.mark.parametrize("aggregator", FLOATS, ids=repr)
 def test_sums_of_floats_are_never_aggregated_before(aggregator: Any) -> None:
     program, _ = built({"a": []}, tumbling(3), [agg.count(), aggregator], 1, None)
@@ -288,14 +319,18 @@ def test_records_are_sent_where_it_does_not_pay_until_the_next_try() -> None:
     assert gaps[:2] == [16, 32]
 
 
-def test_it_is_worth_while_with_four_records_an_accumulator() -> None:
+def test_it_is_worth_while_with_enough_records_an_accumulator() -> None:
     worth = Worth()
     worth.note(8_191, 8_191)
     assert worth.is_given, "it is not known yet"
-    worth.note(24_577, 1)
-    assert worth.is_given
-    worth.note(100, 100)
-    assert not worth.is_given
+    worth.note(1, 0)
+    assert not worth.is_given, "there are too many keys"
+    for accumulators, pays in ((1_000, True), (1_001, False)):
+        worth = Worth()
+        worth.note(12_000, accumulators)
+        assert worth.is_given
+        worth.end_tick()
+        assert worth.is_given == pays
 
 
 @pytest.mark.parametrize("kind", [agg.sum, agg.mean])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from malflow.records.batch import Batch
 from malflow.records.rows import Rows
@@ -13,10 +13,10 @@ from malflow.records.rows import Rows
 __all__ = ["Accumulated", "has_accumulated", "merge_into", "runs_of"]
 
 
-class Accumulated(NamedTuple):
-    """In a column of values: an accumulator of several records of one key and pane."""
+class Accumulated(tuple[Any]):
+    """In a column of values: an accumulator of several records of one key and pane, the only item."""
 
-    acc: Any
+    __slots__ = ()
 
 
 def has_accumulated(values: Sequence[Any]) -> bool:
@@ -47,8 +47,8 @@ def merge_into(
     """
     for key, value in zip(run.key_column(), run.values, strict=True):
         if key in states:
-            states[key] = merge(states[key], value.acc)
+            states[key] = merge(states[key], value[0])
         else:
             if admit is not None:
                 admit(key)
-            states[key] = value.acc
+            states[key] = value[0]

@@ -81,7 +81,7 @@ class _Held:
 
     def batch(self) -> Batch:
         """Return them as they are now."""
-        values = [Accumulated(accs[key]) for key, accs in zip(self.keys, self._panes, strict=True)]
+        values = [Accumulated((accs[key],)) for key, accs in zip(self.keys, self._panes, strict=True)]
         return Batch(self.keys, values, self.timestamps, self.epochs)
 
 

@@ -209,7 +209,7 @@ class WindowAggregate(PanedOperator):
             try:
                 if key not in states and self._admit is not None:
                     self._admit(key)
-                self._kernel.merge(states.get(key, value.acc), value.acc)
+                self._kernel.merge(states.get(key, value[0]), value[0])
             except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
                 return self.error(own, about=f"merging accumulators of key {short_repr(key)}")
         return self.error(error)

@@ -1,0 +1,95 @@
+"""The planted bugs of partial aggregation: results that differ in their last bits, or in their order."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["PARTIAL_BUGS"]
+
+_LOCAL = "tests/windows/test_local_aggregation.py"
+_UNSEEN = f"{_LOCAL}::test_nothing_shows_whether_records_were_aggregated_before"
+_EXACT = "tests/aggregators/test_exactness.py"
+_HOT = "tests/runtime/test_hot_keys.py"
+
+PARTIAL_BUGS = [
+    Bug(
+        "sums of floats are aggregated before they are sent",
+        "they are nearly the same",
+        "aggregators/sums.py",
+        "    return slot if of is None else replace(",
+        "    return replace(slot, exact=Exact(Holds.NUMBERS)) if of is None else replace(",
+        (_EXACT, f"{_LOCAL}::test_sums_of_floats_are_never_aggregated_before"),
+    ),
+    Bug(
+        "NaN is a number like others",
+        "all floats have a type of their own, and an order",
+        "aggregators/exactness.py",
+        "return float not in kinds or _is_finite(column)",
+        "return True",
+        (_EXACT,),
+    ),
+    Bug(
+        "the accumulators of senders are merged in another order",
+        "merging looks symmetric",
+        "operators/windows/accumulated.py",
+        "merge(states[key], value[0])",
+        "merge(value[0], states[key])",
+        (_UNSEEN,),
+    ),
+    Bug(
+        "accumulators are sent after the epoch that closes their pane",
+        "epochs are sent at once, and accumulators at the end of the tick",
+        "operators/windows/local_aggregate.py",
+        "base + bisect_left(places, position), epoch",
+        "base, epoch",
+        (_UNSEEN,),
+    ),
+    Bug(
+        "accumulators have records on both sides of an epoch, although order matters",
+        "only epochs that close a pane were thought of",
+        "operators/windows/local_aggregate.py",
+        "if panes is None or self._loop.ordered or epoch is MAX",
+        "if panes is None or epoch is MAX",
+        (f"{_LOCAL}::test_records_of_senders_keep_their_order_across_epochs",),
+    ),
+    Bug(
+        "an accumulator goes on after records that were sent as they are",
+        "its place is before theirs",
+        "operators/windows/local_aggregate.py",
+        "        self._open.clear()\n        if batch.epochs",
+        "        if batch.epochs",
+        (f"{_LOCAL}::test_accumulators_end_where_records_are_sent_as_they_are",),
+    ),
+    Bug(
+        "accumulators are counted in place of records",
+        "a row is a record",
+        "engine/worker.py",
+        " + local.take_saved()",
+        "",
+        (_UNSEEN,),
+    ),
+    Bug(
+        "the sender holds accumulators at the end of a tick",
+        "a snapshot lacks them",
+        "engine/worker.py",
+        "        return self.drain() if ends else self._take_outputs()\n",
+        "        return self._take_outputs()\n",
+        (_UNSEEN,),
+    ),
+    Bug(
+        "another reader of an exchange gets accumulators",
+        "one reader can merge them",
+        "engine/plan.py",
+        "    if len(readers) != 1 or ",
+        "    if ",
+        (f"{_LOCAL}::test_whoever_sees_single_records_gets_them",),
+    ),
+    Bug(
+        "a sample misses records with a period",
+        "one in 64 is enough",
+        "operators/hot_keys.py",
+        "_ONE_IN = 61",
+        "_ONE_IN = 64",
+        (_HOT,),
+    ),
+]
