@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from malflow.engine.plan import Program
 from malflow.engine.ticks import Ticks
 from malflow.graph import ExchangeNode, Node, StatefulNode
-from malflow.operators.hot_keys import HotSample
+from malflow.operators.hot_keys import ENOUGH, HotSample
 from malflow.runtime.host import Host
 from malflow.states.kinds import StateKind
 
 __all__ = ["HotKey", "HotKeyWatch", "hot_keys"]
 
 _log = logging.getLogger("malflow.runtime")
-
-_ENOUGH = 64
-"""The number of sampled records that tell something: one in 61 of all."""
 
 _LOOKS = 16
 """The number of ticks between two looks."""
@@ -59,7 +56,7 @@ def hot_keys(program: Program, samples: Mapping[str, Mapping[int, HotSample]]) -
 
 def _merged(samples: list[HotSample]) -> HotKey | None:
     total = sum(it.records for it in samples)
-    if total < _ENOUGH:
+    if total < ENOUGH:
         return None
     workers: Counter[int] = Counter()
     keys: Counter[str] = Counter()
