@@ -97,7 +97,7 @@ def _measured(what: str, *how: Any) -> dict[str, float]:
             return measure_restore(*how)
         case "rate":
             keys, workers, skewed, before = how
-            return {"rate": measure_rate(keys, workers, skewed=bool(skewed), before=bool(before))}
+            return measure_rate(keys, workers, skewed=bool(skewed), before=bool(before))
         case "work":
             keys, workers, skewed, before, polls = how
             return measure_work(keys, workers, skewed=bool(skewed), before=bool(before), polls=polls)
@@ -223,13 +223,13 @@ def _print_partial(rounds: int) -> None:
     rows = []
     for name, keys, workers, skewed in _PARTIAL:
         works = [[_child("work", keys, workers, skewed, before, _POLLS) for before in (1, 0)] for _ in range(rounds)]
-        rates = [[_child("rate", keys, workers, skewed, before)["rate"] for before in (1, 0)] for _ in range(rounds)]
+        rates = [[_child("rate", keys, workers, skewed, before) for before in (1, 0)] for _ in range(rounds)]
         ratios = [
             *([one[it] / other[it] for one, other in works] for it in ("bytes", "ns", "longest")),
-            [one / other for one, other in rates],
+            *([one[it] / other[it] for one, other in rates] for it in ("cpu", "rate")),
         ]
         rows.append([name, *(f"{median(it):.3f}" for it in ratios)])
-    print_table(["", "bytes", "processor time", "with a core for each worker", "records/s on Spark"], rows)
+    print_table(["", "bytes", "processor time", "with a core for each worker", "on Spark", "records/s there"], rows)
 
 
 def _child(*how: str | int) -> dict[str, float]:

@@ -41,14 +41,14 @@ class Skewed(Numbers):
         return made
 
 
-def measure_rate(keys: int, workers: int, *, skewed: bool, before: bool) -> float:
-    """Return the records a second of sums in windows, whose integers are promised or not."""
+def measure_rate(keys: int, workers: int, *, skewed: bool, before: bool) -> dict[str, float]:
+    """Return the records a second of sums in windows, whose integers are promised or not, and the processor time."""
     session, _ = make_session()
     found = measure_dataflow(
         _sums(keys, workers, skewed=skewed, before=before), session, keys, workers, _WARM_UP, _SECONDS
     )
     stop_session(session)
-    return found.rate
+    return {"rate": found.rate, "cpu": 1e9 * found.cpu / found.records}
 
 
 def measure_work(keys: int, workers: int, *, skewed: bool, before: bool, polls: int) -> dict[str, float]:
