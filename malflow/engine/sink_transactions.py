@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
@@ -13,9 +14,57 @@ from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, check_transactional
 from malflow.store.failpoint import failpoint
 
-__all__ = ["SinkTransactions", "check_deliveries", "check_owners"]
+__all__ = ["Cut", "SinkTransactions", "StoredPieces", "check_deliveries", "check_owners"]
 
 _MOST_PENDING = 4
+
+
+class StoredPieces(Protocol):
+    """The pieces of distributed sinks that workers have encoded and stored, and that no durable snapshot covers."""
+
+    def has(self, sink: str) -> bool:
+        """Whether there are pieces of a sink."""
+
+    def seal(self, transactions: Mapping[str, int]) -> Mapping[str, Sequence[Any]]:
+        """Write the pieces of some sinks, and return what their writers' `seal` returned.
+
+        Args:
+            transactions: the number of the transaction of each sink.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+
+    def drop(self, sink: str) -> None:
+        """Drop the pieces of a sink."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """A transaction of a distributed sink that ends with a snapshot, whose job seals it.
+
+    Attributes:
+        sink: the name of the sink.
+        transaction: its number.
+        before: the position without the transaction.
+        sealed: the results of `seal` of its shares; None until they are known.
+    """
+
+    sink: str
+    transaction: int
+    before: tuple[Any, ...]
+    sealed: Sequence[Any] | None = None
+
+    @property
+    def position(self) -> tuple[Any, ...]:
+        """The position with the transaction, once it is sealed."""
+        owner, _, pending, has_ended = self.before
+        return (owner, self.transaction, (*pending, (self.transaction, self.handle)), has_ended)
+
+    @property
+    def handle(self) -> tuple[int, Sequence[Any]]:
+        """The handle of the transaction, once it is sealed."""
+        return self.transaction, tuple(self.sealed or ())
 
 
 class SinkTransactions:
@@ -24,6 +73,7 @@ class SinkTransactions:
     Args:
         name: the sink's name.
         impl: the sink.
+        pieces: the stored pieces of the sink, if its records are not in this process.
 
     Attributes:
         name: the sink's name.
@@ -32,7 +82,7 @@ class SinkTransactions:
         has_ended: whether that transaction has the output at the end of the input.
     """
 
-    def __init__(self, name: str, impl: Any) -> None:
+    def __init__(self, name: str, impl: Any, pieces: StoredPieces | None = None) -> None:
         self.owner = name
         self.last = 0
         self.has_ended = False
@@ -40,11 +90,13 @@ class SinkTransactions:
         self._impl = impl
         self._pending: list[tuple[int, Any]] = []
         self._most = getattr(impl, "max_pending", _MOST_PENDING)
+        self._pieces = pieces
+        self._lost = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the number of uncommitted transactions has reached the sink's limit."""
-        return len(self._pending) >= self._most
+        return len(self._pending) + self._lost >= self._most
 
     @property
     def has_begun(self) -> bool:
@@ -95,10 +147,31 @@ class SinkTransactions:
         Raises:
             OperatorError: if the sink fails.
         """
+        cut = self.cut()
+        if cut is not None and self._pieces is not None:
+            cut.sealed = self._pieces.seal({self.name: cut.transaction})[self.name]
+            self.add(cut)
+            self._pieces.drop(self.name)
+            return
         handle = self._call("prepare", self.last + 1)
         if handle is not None:
             self.last += 1
             self._pending.append((self.last, handle))
+
+    def cut(self) -> Cut | None:
+        """End the transaction of a distributed sink with a snapshot, if it has pieces; `add` or `note_lost` follows."""
+        if self._pieces is None or not self._pieces.has(self.name):
+            return None
+        return Cut(self.name, self.last + 1, self.position)
+
+    def add(self, cut: Cut) -> None:
+        """Add a transaction that is sealed, and in a durable snapshot."""
+        self.last, self._lost = cut.transaction, 0
+        self._pending.append((self.last, cut.handle))
+
+    def note_lost(self) -> None:
+        """Record that the snapshot that a transaction ended with has failed: its pieces belong to the next one."""
+        self._lost += 1
 
     def commit(self, position: tuple[Any, ...]) -> None:
         """Commit the transactions in a position of a durable snapshot.
@@ -122,6 +195,8 @@ class SinkTransactions:
             FencedError: if another run has taken over the output.
             OperatorError: if the sink fails.
         """
+        if self._pieces is not None:
+            self._pieces.drop(self.name)
         self._call("abort", [handle for _, handle in self._pending])
 
     def end(self) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from malflow.engine.sink_transactions import SinkTransactions, check_owners
+from malflow.engine.sink_transactions import Cut, SinkTransactions, StoredPieces, check_owners
 from malflow.engine.state_specs import OldStates
 from malflow.graph import SinkNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.sink import open_sink
 from malflow.sinks.contract import StatelessSink
+from malflow.sinks.distributed import is_distributed
 from malflow.states.keyed import Delta, StateDelta
 from malflow.store.failpoint import failpoint
 
-__all__ = ["RunSinks"]
+__all__ = ["RunSinks", "delta_of"]
 
 _POSITION = "position"
 """The only key in the state of a resumable or transactional stateless sink, on worker 0."""
@@ -31,19 +32,22 @@ class RunSinks:
 
     Args:
         nodes: the sinks; stateful ones, whose state belongs to the workers, are ignored.
+        pieces: the stored pieces of distributed sinks, if the workers write them; by default this process does.
 
     Attributes:
         writers: the operator of each sink, in the order of `nodes`.
-        captured: the position of each sink in the last snapshot taken; replaced by the next, never mutated.
+        captured: the position of each sink in the last snapshot taken, or a `Cut`; replaced by the next, never mutated.
     """
 
-    def __init__(self, nodes: Iterable[SinkNode]) -> None:
+    def __init__(self, nodes: Iterable[SinkNode], pieces: StoredPieces | None = None) -> None:
         stateless = [node for node in nodes if isinstance(node.sink, StatelessSink)]
         self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in stateless]
         self.captured: Mapping[str, Any] = {}
         self._resumable = {it.context.operator_name: it for it in self.writers if it.is_resumable}
         self._transactions = {
-            it.name: SinkTransactions(it.name, it.sink.impl) for it in stateless if it.is_transactional
+            it.name: SinkTransactions(it.name, it.sink.impl, pieces if is_distributed(it.sink.impl) else None)
+            for it in stateless
+            if it.is_transactional
         }
 
     @property
@@ -91,7 +95,7 @@ class RunSinks:
         return bool(self._changed(self._positions()))
 
     def deltas(self, *, whole: bool = False) -> list[StateDelta]:
-        """End the transactions, and return the positions that have changed since the last snapshot.
+        """End the transactions, and return the positions that have changed since the last snapshot, but no `cuts`.
 
         Args:
             whole: whether to return all positions.
@@ -104,6 +108,11 @@ class RunSinks:
         self.captured = positions
         return _deltas_of(changed)
 
+    @property
+    def cuts(self) -> list[Cut]:
+        """The transactions in the last snapshot taken that its job seals."""
+        return [it for it in self.captured.values() if isinstance(it, Cut)]
+
     def transaction_deltas(self) -> list[StateDelta]:
         """Return the transactions that have changed since the last snapshot, as an amendment to it."""
         changed = self._changed(self._prepared)
@@ -112,16 +121,20 @@ class RunSinks:
 
     def note_lost(self) -> None:
         """Record that the last snapshot failed, so that the next one has all positions."""
+        for cut in self.cuts:
+            self._transactions[cut.sink].note_lost()
         self.captured = {}
 
     def _positions(self) -> dict[str, Any]:
         """Return the positions of the resumable sinks, and end the transactions of the others."""
         found = {name: writer.position() for name, writer in self._resumable.items()}
-        for it in self._transactions.values():
-            failpoint("before-prepare")
-            it.prepare()
-            failpoint("prepared")
-        return _known(found | self._prepared)
+        cuts = {name: cut for name, it in self._transactions.items() if (cut := it.cut()) is not None}
+        for name, it in self._transactions.items():
+            if name not in cuts:
+                failpoint("before-prepare")
+                it.prepare()
+                failpoint("prepared")
+        return _known(found | self._prepared | cuts)
 
     @property
     def _prepared(self) -> dict[str, Any]:
@@ -178,7 +191,12 @@ class RunSinks:
         """
         for name, it in self._transactions.items():
             if name in positions:
-                it.commit(positions[name])
+                position = positions[name]
+                if isinstance(position, Cut):
+                    it.add(position)
+                    position = position.position
+                    self.captured = {**self.captured, name: position}
+                it.commit(position)
 
     def note_records(self) -> None:
         """Record that the run has read records, so that the output at its end is new."""
@@ -208,4 +226,10 @@ def _position_in(states: OldStates, sink: str) -> Any:
 
 
 def _deltas_of(positions: Mapping[str, Any]) -> list[StateDelta]:
-    return [StateDelta(0, name, Delta({_POSITION: it}, whole=True), 1) for name, it in positions.items()]
+    ended = ((name, it) for name, it in positions.items() if not isinstance(it, Cut))
+    return [delta_of(name, it) for name, it in ended]
+
+
+def delta_of(sink: str, position: Any) -> StateDelta:
+    """Return the position of a sink as a change of state."""
+    return StateDelta(0, sink, Delta({_POSITION: position}, whole=True), 1)

@@ -14,6 +14,7 @@ from malflow.sinks.contract import (
     StatelessSink,
     StatelessSinkImpl,
 )
+from malflow.sinks.distributed import DistributedSinkImpl, Share, ShareWriter
 from malflow.sinks.stdout import StdOutSink
 from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl
 from malflow.sinks.vec import VecSink
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from malflow.connectors.files.text_sink import TextFileSink
 
 __all__ = [
+    "DistributedSinkImpl",
     "JsonLinesSink",
     "ResumableSinkImpl",
+    "Share",
+    "ShareWriter",
     "SinkOwner",
     "StatefulSink",
     "StatefulSinkImpl",

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -52,6 +53,7 @@ class Plan:
         asks: whether somebody asks for a snapshot.
         writes: whether snapshots that are under way get done.
         down: whether the tasks that write snapshots fail.
+        doubled: whether the tasks that write snapshots are done twice; the second answer counts.
         rescale: the number of workers somebody asks for.
         crash: whether the driver dies after the tick.
     """
@@ -62,6 +64,7 @@ class Plan:
     asks: bool = False
     writes: bool = True
     down: bool = False
+    doubled: bool = False
     rescale: int | None = None
     crash: bool = False
 
@@ -113,6 +116,7 @@ class Cluster:
                 return
             finally:
                 self.later.drop()
+            self.plan = Plan()
             started = _restarted(started)
 
     @property
@@ -128,7 +132,9 @@ class Cluster:
         """Return a job of tasks."""
         self.slices.append(slices)
         them = list(items)
-        return _Tasks([them[at::slices] for at in range(slices)], down=self.plan.down)
+        cuts = [len(them) * at // slices for at in range(slices + 1)]
+        parts = [them[start:stop] for start, stop in pairwise(cuts)]
+        return _Tasks(parts, down=self.plan.down, doubled=self.plan.doubled)
 
     def runJob(self, tasks: _Tasks, work: Callable[[Any], Any], partitions: list[int]) -> list[Any]:  # noqa: N802
         """Compute some partitions."""
@@ -236,8 +242,11 @@ class _Tasks:
 
     partitions: list[list[Any]]
     down: bool = False
+    doubled: bool = False
 
     def map(self, work: Callable[[Any], Any]) -> _Tasks:
+        for item in chain.from_iterable(self.partitions) if self.doubled else ():
+            work(item)
         return _Tasks([[work(item) for item in items] for items in self.partitions], self.down)
 
     def mapPartitions(self, work: Callable[[Any], Any]) -> _Tasks:  # noqa: N802 - as Spark names it

@@ -32,6 +32,8 @@ class JsonLinesSink(LineSink[K, V, T]):
         retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
         on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
             transaction, for example since the folder was restored from a backup or deleted.
+        on_workers: for a folder, whether the workers write the files, on Spark, so that all machines must reach it;
+            True by default. If False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.

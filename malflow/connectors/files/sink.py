@@ -24,8 +24,11 @@ __all__ = ["LineSink", "UnwritableValue"]
 
 
 _SHOWN = 80
-_CONTRACTS = ("snapshot", "restore", "target", "delivery", "fence", "prepare", "commit", "abort")
-"""The methods of sinks that return to a position, or that commit transactions."""
+_CONTRACTS = (
+    *("snapshot", "restore", "target", "delivery", "fence", "prepare", "commit", "abort"),
+    *("open_writer", "on_workers", "share_bytes"),
+)
+"""The methods of sinks that return to a position, or that commit transactions, perhaps on workers."""
 
 
 class UnwritableValue(MalflowError, ValueError):
@@ -60,7 +63,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
     restore: Callable[[Any], None]
     _suffix: ClassVar[str]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         path: str | os.PathLike[str],
         *,
@@ -71,6 +74,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         storage_options: Mapping[str, Any] | None = None,
         retry_for: timedelta | None = None,
         on_data_loss: OnDataLoss | None = None,
+        on_workers: bool | None = None,
     ) -> None:
         me = type(self).__name__
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -90,9 +94,16 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
                 storage_options=storage_options,
                 retry_for=timedelta(minutes=1) if retry_for is None else retry_for,
                 on_data_loss="fail" if on_data_loss is None else on_data_loss,
+                on_workers=True if on_workers is None else on_workers,
             )
         else:
-            self._refuse(suffix=suffix, delivery=delivery, retry_for=retry_for, on_data_loss=on_data_loss)
+            self._refuse(
+                suffix=suffix,
+                delivery=delivery,
+                retry_for=retry_for,
+                on_data_loss=on_data_loss,
+                on_workers=on_workers,
+            )
             self._output = OneFile(me, self._path, append=append, storage_options=storage_options)
         self._formatter = checked_formatter(self, formatter)
         for name in _CONTRACTS:
@@ -114,6 +125,16 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
             self._write_down(lines, keys, values, timestamps)
         finally:  # also write the records before an exception
             self._output.write(b"".join(lines))
+
+    def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> bytes:
+        """Return the lines of a batch of records.
+
+        Raises:
+            UnwritableValue: if a value cannot be written.
+        """
+        lines: list[bytes] = []
+        self._write_down(lines, keys, values, timestamps)
+        return b"".join(lines)
 
     def flush(self) -> None:
         """Make the written records visible, if they go to one local file."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import Delivery
 
 __all__ = ["StagedLines"]
@@ -23,8 +24,8 @@ __all__ = ["StagedLines"]
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 
 
-class StagedLines(StagedFiles):
-    """The files of a sink that writes lines, compressed according to their suffix.
+class StagedLines(StagedFiles[Any, Any, Any]):
+    """The files of a sink that writes lines, compressed according to their suffix; a piece is some lines.
 
     Args:
         asked_by: the name of the sink's class, for errors.
@@ -33,7 +34,7 @@ class StagedLines(StagedFiles):
         delivery: as in `StagedFiles`.
         storage_options: options for the file system.
         retry_for: how long the run waits for an unreachable object store.
-        on_data_loss: as in `StagedFiles`.
+        on_data_loss, on_workers: as in `StagedFiles`.
 
     Raises:
         GraphError: if an argument is not valid, or the file system does not write files as a whole.
@@ -49,6 +50,7 @@ class StagedLines(StagedFiles):
         storage_options: Mapping[str, Any] | None,
         retry_for: timedelta,
         on_data_loss: OnDataLoss,
+        on_workers: bool,
     ) -> None:
         if not isinstance(suffix, str) or not _SUFFIX.fullmatch(suffix):
             raise GraphError(f"{asked_by} suffix must be an extension such as '.jsonl.gz'; got {short_repr(suffix)}")
@@ -60,44 +62,55 @@ class StagedLines(StagedFiles):
             storage_options=storage_options,
             retry_for=retry_for,
             on_data_loss=on_data_loss,
+            on_workers=on_workers,
         )
         self._compression = get_compression(suffix, "infer")
-        self._file: StagedFile | None = None
-        self._stream: Any = None
 
     def write(self, data: bytes) -> None:
         """Append data to the file of the transaction."""
-        if not data:
-            return
-        with self._named():
-            if self._stream is None:
-                self._file = self._new_file()
-                self._stream = compr[self._compression](self._file, mode="wb") if self._compression else self._file
-            self._stream.write(data)
+        if data:
+            self.write_piece(data)
 
     def flush(self) -> None:
         """Do nothing: records become visible with a snapshot."""
 
-    def _finished(self) -> Staged | None:
-        file = self._file
-        if file is None:
-            return None
+    def encode(self, keys: Sequence[Any], values: Sequence[bytes], timestamps: Sequence[Any]) -> bytes:
+        """Return lines as a piece."""
+        return b"".join(values)
+
+    def open_writer(self, share: Share) -> _LinesWriter:
+        """Return the writer of the file of a share."""
         with self._named():
-            if self._stream is not file:
+            return _LinesWriter(self._new_file(share), self._compression, self._named)
+
+
+class _LinesWriter:
+    """Writes lines to a file.
+
+    Args:
+        file: the file.
+        compression: its compression, or None.
+        named: names the folder in errors.
+    """
+
+    def __init__(
+        self, file: StagedFile, compression: str | None, named: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._file = file
+        self._stream = compr[compression](file, mode="wb") if compression else file
+        self._named = named
+
+    def write(self, data: bytes) -> None:
+        with self._named():
+            self._stream.write(data)
+
+    def seal(self) -> Staged:
+        with self._named():
+            if self._stream is not self._file:
                 self._stream.close()
-            staged = file.seal()
-        self._file = self._stream = None
-        return staged
+            return self._file.seal()
 
-    def _drop(self) -> None:
-        file, stream = self._file, self._stream
-        self._file = self._stream = None
-        if file is not None:
-            with suppress(OSError, ValueError, MalflowError):  # the file is deleted anyway
-                if stream is not None:
-                    stream.close()
-            file.discard()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the file that is open in this process."""
-        return {**super().__getstate__(), "_file": None, "_stream": None}
+    def discard(self) -> None:
+        with suppress(OSError, ValueError, MalflowError):  # the file is deleted anyway
+            self._stream.close()
+        self._file.discard()

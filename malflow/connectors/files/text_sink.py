@@ -51,6 +51,8 @@ class TextFileSink(LineSink[K, V, T]):
         retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
         on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
             transaction, for example since the folder was restored from a backup or deleted.
+        on_workers: for a folder, whether the workers write the files, on Spark, so that all machines must reach it;
+            True by default. If False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -80,6 +82,7 @@ class TextFileSink(LineSink[K, V, T]):
         storage_options: Mapping[str, Any] | None = None,
         retry_for: timedelta | None = None,
         on_data_loss: OnDataLoss | None = None,
+        on_workers: bool | None = None,
     ) -> None:
         super().__init__(
             path,
@@ -90,6 +93,7 @@ class TextFileSink(LineSink[K, V, T]):
             storage_options=storage_options,
             retry_for=retry_for,
             on_data_loss=on_data_loss,
+            on_workers=on_workers,
         )
         self._encoding = encoding
         try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -17,15 +17,15 @@ from malflow.connectors.options import require_count, require_mapping
 from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
-from malflow.connectors.staging.sink import Handle, StagedFiles
+from malflow.connectors.staging.sink import StagedFiles
 from malflow.errors import GraphError, MalflowError, short_repr
-from malflow.message import DataMessage
+from malflow.sinks.distributed import Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, SinkOwner
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.type_parameters import K, T, V
 
-__all__ = ["Handle", "ParquetSink"]
+__all__ = ["ParquetSink"]
 
 
 _SCHEMA = "schema.arrow"
@@ -34,8 +34,11 @@ _FAILURES: Final = (pa.ArrowException, OSError, MalflowError, ValueError)
 _OURS = frozenset({"where", "schema", "filesystem"})
 
 
-class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
+class ParquetSink(StagedFiles[K, V, T]):
     """Write records to Parquet files in a folder: a file for each snapshot interval that had records.
+
+    On Spark the workers write the files: one for each 16 MiB or so of records in an interval, at most one for each
+    worker. Each becomes visible as a whole, and those of an interval one after the other.
 
     A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Files are named
     ``part-<sink>-<run>-<number>-<random>.parquet``, so that they sort in the order in which they were written.
@@ -58,6 +61,9 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
         retry_for: how long the run waits for an unreachable object store.
         on_data_loss: ``"fail"`` or ``"continue"`` if the ledger lacks a committed transaction, at the start or during
             the run, for example since the folder was restored from a backup or deleted.
+        on_workers: whether the workers write, on Spark, so that all machines must reach the folder; if False, the
+            driver does. A schema is then inferred from the first records of one worker; pass `schema` if those may
+            lack a field or differ.
 
     Raises:
         GraphError: if an argument is not valid, or the folder is neither local nor on an object store.
@@ -80,6 +86,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
         storage_options: Mapping[str, Any] | None = None,
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
+        on_workers: bool = True,
     ) -> None:
         super().__init__(
             "ParquetSink",
@@ -89,6 +96,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             storage_options=storage_options,
             retry_for=retry_for,
             on_data_loss=on_data_loss,
+            on_workers=on_workers,
         )
         self._settings = _checked_settings(settings)
         self._schema = None if schema is None else _checked_schema(schema)
@@ -96,10 +104,6 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
         self._formatter = checked_formatter("ParquetSink", formatter)
         self._most = row_group_rows
         self._reset()
-
-    def sink(self, msg: DataMessage[K, V, T]) -> None:
-        """Write one record."""
-        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write a batch of records.
@@ -113,7 +117,22 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             if len(self._rows) >= self._most:
                 self._convert()
         elif rows:
-            self._add(self._columns.make(rows))
+            self.write_piece(self._columns.make(rows))
+
+    def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> pa.RecordBatch:
+        """Return a batch of records as columns; of several workers that infer a schema, the first one's counts.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        rows = formatted(self._formatter, keys, values, timestamps)
+        if self._columns.schema is None:
+            self._agree(rows)
+        return self._columns.make(rows)
+
+    def open_writer(self, share: Share) -> _ParquetWriter:
+        """Return the writer of the file of a share."""
+        return _ParquetWriter(lambda: self._new_file(share), self._settings, self._most, self._named)
 
     def fence(self, owner: SinkOwner) -> int:
         """Take over the folder; return the last transaction whose commit has begun.
@@ -128,60 +147,42 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
             self._columns.schema = self._kept_schema(self._store)
         return begun
 
+    def prepare(self, transaction: int, /) -> Shares | None:
+        """Complete the file of a transaction: durable, but not visible. Return None if there were no records."""
+        self._convert()
+        return super().prepare(transaction)
+
     def _reset(self) -> None:
         self._columns = Columns(self._shown, self._schema, stored_type)
         self._rows: list[Any] = []
-        self._batches: list[pa.RecordBatch] = []
-        self._buffered = 0
-        self._file: StagedFile | None = None
-        self._writer: pq.ParquetWriter | None = None
 
     def _convert(self) -> None:
         """Infer the schema of the first rows, and keep it for later runs."""
         rows, self._rows = self._rows, []
         if rows:
-            self._add(self._columns.make(rows))
+            self.write_piece(self._columns.make(rows))
             if self._columns.schema is not None:
                 self._keep_schema(self._columns.schema)
 
-    def _add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._buffered += batch.num_rows
-        if self._buffered >= self._most:
-            self._write()
-
-    def _write(self) -> None:
-        """Write the buffered rows, as row groups."""
-        if not self._batches:
+    def _agree(self, rows: Sequence[Any]) -> None:
+        """Find the schema that another worker has inferred, or infer it from rows and keep it for the others."""
+        if self._owner is None:
             return
-        table, self._batches, self._buffered = pa.Table.from_batches(self._batches), [], 0
-        with self._named():
-            if self._writer is None:
-                self._file = self._new_file()
-                self._writer = pq.ParquetWriter(self._file, self._columns.schema, **self._settings)
-            self._writer.write_table(table, row_group_size=self._most)
+        store = self._opened_store(self._owner)
+        kept = self._kept_schema(store)
+        if kept is None:
+            self._columns.make(rows)
+            inferred, self._columns.schema = self._columns.schema, None
+            if inferred is not None:
+                with suppress(KeyExists):
+                    self._retry.of(partial(store.put_new, _SCHEMA, inferred.serialize().to_pybytes()))
+            kept = self._kept_schema(store)
+        self._columns.schema = kept
 
-    def _finished(self) -> Staged | None:
-        """Complete the open file; return None if there were no records."""
-        self._convert()
-        self._write()
-        writer, file = self._writer, self._file
-        if writer is None or file is None:
-            return None
-        with self._named():
-            writer.close()
-            staged = file.seal()
-        self._writer = self._file = None
-        return staged
-
-    def _drop(self) -> None:
+    def _discard(self) -> None:
         """Drop everything that is not prepared."""
-        file, writer = self._file, self._writer
-        self._rows, self._batches, self._buffered, self._file, self._writer = [], [], 0, None, None
-        if file is not None and writer is not None:
-            with suppress(*_FAILURES):  # the file is deleted anyway
-                writer.close()
-            file.discard()
+        self._rows = []
+        super()._discard()
 
     def _kept_schema(self, store: Store) -> pa.Schema | None:
         try:
@@ -200,8 +201,67 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
                 self._retry.of(partial(self._store.put_new, _SCHEMA, schema.serialize().to_pybytes()))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the file that is open in this process."""
-        return {**super().__getstate__(), "_file": None, "_writer": None}
+        """Leave out the records that are not written."""
+        return {**super().__getstate__(), "_rows": []}
+
+
+class _ParquetWriter:
+    """Writes record batches to a Parquet file, which is created with the first row group.
+
+    Args:
+        create: creates the file.
+        settings: arguments of `pyarrow.parquet.ParquetWriter`.
+        most: the maximum number of rows in a row group.
+        named: names the folder in errors.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[], StagedFile],
+        settings: Mapping[str, Any],
+        most: int,
+        named: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._create = create
+        self._settings = settings
+        self._most = most
+        self._named = named
+        self._batches: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._file: StagedFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._buffered += batch.num_rows
+        if self._buffered >= self._most:
+            self._write()
+
+    def seal(self) -> Staged | None:
+        self._write()
+        writer, file = self._writer, self._file
+        if writer is None or file is None:
+            return None
+        with self._named():
+            writer.close()
+            return file.seal()
+
+    def discard(self) -> None:
+        if self._file is not None and self._writer is not None:
+            with suppress(*_FAILURES):  # the file is deleted anyway
+                self._writer.close()
+            self._file.discard()
+
+    def _write(self) -> None:
+        """Write the buffered rows, as row groups."""
+        if not self._batches:
+            return
+        table, self._batches, self._buffered = pa.Table.from_batches(self._batches), [], 0
+        with self._named():
+            if self._writer is None:
+                self._file = self._create()
+                self._writer = pq.ParquetWriter(self._file, table.schema, **self._settings)
+            self._writer.write_table(table, row_group_size=self._most)
 
 
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -56,13 +56,13 @@ class CopiedPlace(Place):
                     raise SinkFileError(source, LOST % final) from None
         self.drop(name)
 
-    def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
+    def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
+        """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""
         kept = {name for (name,) in keep}
         with suppress(FileNotFoundError):
             for path in self.ask(self._staged, partial(self._filesystem.ls, detail=False), self._staged):
                 name = path.rpartition("/")[2].removesuffix(".part")
-                if name.startswith(prefix) and name not in kept:
+                if name.startswith(prefix) and name not in kept and is_obsolete(name):
                     self.drop(name)
 
     def staged_path(self, name: str) -> str:

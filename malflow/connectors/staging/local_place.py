@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,12 @@ class LocalPlace(Place):
         _sync_folder(self._folder)
         _sync_folder(self._staged)
 
-    def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
+    def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
+        """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""
         kept = {f"{staged[0]}.part" for staged in keep}
         if self._staged.is_dir():
             for path in self._staged.iterdir():
-                if path.name.startswith(prefix) and path.name not in kept:
+                if path.name.startswith(prefix) and path.name not in kept and is_obsolete(path.name):
                     path.unlink(missing_ok=True)
 
 

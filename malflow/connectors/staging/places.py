@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 __all__ = ["HIDDEN", "LOST", "Place", "Staged", "StagedFile"]
@@ -54,5 +54,5 @@ class Place(ABC):
         """
 
     @abstractmethod
-    def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
+    def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
+        """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""

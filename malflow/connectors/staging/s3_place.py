@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -57,11 +57,11 @@ class S3Place(Place):
             if not self._exists(name):
                 raise SinkFileError(f"{name} (upload {upload})", LOST % name) from None
 
-    def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
-        """Delete the staged files whose names begin with a prefix, except those in `keep`."""
+    def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
+        """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""
         kept = {staged[1] for staged in keep}
         for name, upload in self._uploads(prefix):
-            if upload not in kept:
+            if upload not in kept and is_obsolete(name):
                 self.drop(name, upload)
 
     def ask(self, method: str, name: str, **arguments: Any) -> Any:

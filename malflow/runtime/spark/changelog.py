@@ -131,11 +131,13 @@ class StoredOutput(NamedTuple):
         rows: the last rows, stored in the entry itself.
         pieces: the names of the objects with the earlier rows.
         counts: the numbers of records received and sent: a `malflow.runtime.spark.record_counts.RecordCounts`.
+        sinks: for each object with pieces of a distributed sink, the number of the sink, the name and the bytes.
     """
 
     rows: Sequence[Any] = ()
     pieces: Sequence[str] = ()
     counts: Any = None
+    sinks: Sequence[tuple[int, str, int]] = ()
 
 
 class Changelog:
@@ -201,8 +203,19 @@ class Changelog:
         self._put(name, *parts)
         return name
 
+    def write_sink_pieces(self, stage: int, worker: int, tick: int, data: bytes) -> str:
+        """Write the pieces of a distributed sink like `write_piece`, but not as part of the generation.
+
+        Raises:
+            StoreError: if they can't be written.
+        """
+        place = f"{self.generation}-{tick:012d}-{stage}-{worker}-{secrets.token_hex(8)}"
+        name = f"{RUNS}{self._place.run}/sinks/{place}"
+        self._put(name, data)
+        return name
+
     def read_piece(self, name: str) -> bytes:
-        """Return the content that `write_piece` wrote, in one piece.
+        """Return the content that `write_piece` or `write_sink_pieces` wrote, in one piece.
 
         Raises:
             RunFailed: if it is missing or damaged.

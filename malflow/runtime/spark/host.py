@@ -38,6 +38,7 @@ from malflow.runtime.spark.protocol import (
 from malflow.runtime.spark.record_counts import check_counts
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
+from malflow.runtime.spark.sink_pieces import SinkPieces
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.state_moves import StateMove, StateMoves
 from malflow.runtime.spark.state_tasks import Base
@@ -66,6 +67,7 @@ class SparkHost:
         sinks: the sinks on the driver.
         requests: the requests to the run, and its listeners.
         number: the number of the run.
+        pieces: the pieces of distributed sinks; by default their records are delivered to this process.
 
     Attributes:
         parallelism: the number of workers.
@@ -85,7 +87,10 @@ class SparkHost:
         sinks: RunSinks,
         requests: RunRequests,
         number: int,
+        pieces: SinkPieces | None = None,
     ) -> None:
+        self._encodes = pieces is not None
+        self._sink_pieces = pieces or SinkPieces(program, context, settings.scratch)
         self._program = program
         self._context = context
         self._settings = settings
@@ -165,9 +170,8 @@ class SparkHost:
         self._forget()
         base = self.index.covers(since)
         ours = sinks(base)
-        capture = ChangelogCapture(
-            self._program, self._context, self._settings.scratch, self._generation, self.index, self._sinks
-        )
+        where = self._settings.scratch, self._generation
+        capture = ChangelogCapture(self._program, self._context, *where, self.index, self._sinks, self._sink_pieces)
         made = capture.write(session, tick, since, ours, base=base, alone=alone)
         self._written = tick, made
         return made
@@ -183,6 +187,7 @@ class SparkHost:
         if self._written is not None and snapshot is not None:
             self._durable = tick
             self._kept = tick if tick > self._changed else min(tick, self._changed - 1)
+            self._sink_pieces.forget(tick)
         self._written = None
         return ()
 
@@ -212,6 +217,7 @@ class SparkHost:
         """Close the changelog; the attempt releases the processes."""
         del error
         self._changelog.close()
+        self._sink_pieces.close()
 
     # What a query needs
 
@@ -270,6 +276,7 @@ class SparkHost:
         self.processes.update({it.process: command.tick for it in reports})
         self.places.note(command.tick, reports)
         self._pieces = [name for it in reports for name in it.pieces]
+        self._sink_pieces.note(self._generation, reports)
         for name, error in _unconfirmed(reports):
             self._requests.listeners.notify(ConfirmationFailed(command.tick, name, error))
         if not command.final:
@@ -362,7 +369,8 @@ class SparkHost:
 
     def _payload(self, workers: Workers) -> bytes:
         """Pickle the program with the parts of its sources, including those that appeared after the first start."""
-        return dumps_program(with_sink_proxies(self._program), ON_SPARK, workers.parts, workers.discovered)
+        program = with_sink_proxies(self._program, encodes=self._encodes)
+        return dumps_program(program, ON_SPARK, workers.parts, workers.discovered)
 
     def _held(self, parallelism: int) -> tuple[StateMove, Workers]:
         """Begin to move the states after the last tick to new workers.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from malflow.engine.worker import Outputs, Worker
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer
-from malflow.runtime.transport.sink_proxies import SinkProxy, collected
+from malflow.runtime.transport.sink_proxies import PieceSink, SinkProxy, collected, encoded_pieces
 
 __all__ = ["OutgoingRecords"]
 
@@ -30,14 +31,15 @@ class OutgoingRecords:
             channel.number: [ShuffleBuffer(channel.name, debug=debug) for _ in range(parallelism)]
             for channel in worker.stage.outputs
         }
-        for _ in collected(worker.sinks):
+        for _ in (*collected(worker.sinks), *encoded_pieces(worker.sinks)):
             pass
 
     @property
     def bytes(self) -> float:
         """The approximate size of the records that are packed by now."""
         size = sum(buffer.bytes for by_target in self._buffers.values() for buffer in by_target)
-        return size + sum(sink.resource.bytes for sink in self._worker.sinks if isinstance(sink.resource, SinkProxy))
+        proxies = (sink.resource for sink in self._worker.sinks)
+        return size + sum(it.bytes for it in proxies if isinstance(it, SinkProxy | PieceSink))
 
     def add(self, outputs: Outputs) -> None:
         """Add the output of the worker's operators."""
@@ -61,3 +63,7 @@ class OutgoingRecords:
             buffer = ShuffleBuffer(name)
             buffer.add(batches)
             yield from (Row(sender, RowKind.SINK, number, sender, blob) for blob in buffer.blobs())
+
+    def pieces(self) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the pieces for distributed sinks, with the number of the sink."""
+        return encoded_pieces(self._worker.sinks)

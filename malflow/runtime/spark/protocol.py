@@ -257,6 +257,8 @@ class StageReport:
         noted: whether it wrote an entry without changes, dropped after the tick, for the output of a repeated task.
         size: the size of the records that it sent.
         pieces: the names of the pieces of output in the scratch folder, dropped after the tick.
+        sinks: the pieces of distributed sinks there, dropped once a snapshot is durable: the number of the sink, the
+            name and the bytes of each object.
         unconfirmed: pickled errors of readers that could not confirm a position.
         process: the name of the Python process.
         copies: the number of workers' stages that it holds.
@@ -275,6 +277,7 @@ class StageReport:
     noted: bool = False
     size: int = 0
     pieces: Sequence[str] = ()
+    sinks: Sequence[tuple[int, str, int]] = ()
     unconfirmed: Sequence[_Pickled] = ()
     process: str = ""
     copies: int = 0

@@ -24,6 +24,7 @@ from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row
+from malflow.runtime.spark.sink_pieces import SinkPieces
 from malflow.runtime.spark.worker_places import WorkerPlaces
 from malflow.runtime.starting import RestartGuard
 from malflow.runtime.transport.sink_proxies import driver_sinks
@@ -77,7 +78,8 @@ class RunAttempt:
         self._settings = settings
         self._requests = requests
         self._sweep = sweep
-        self._sinks = RunSinks(driver_sinks(program))
+        self._pieces = SinkPieces(program, session.sparkContext, settings.scratch)
+        self._sinks = RunSinks(driver_sinks(program), self._pieces)
         self._number = REGISTRY.begin()
         self._parallelism = parallelism
         self._guard = guard
@@ -161,6 +163,7 @@ class RunAttempt:
             self._sinks,
             self._requests,
             self._number,
+            self._pieces,
         )
         self._coordinator = coordinator = Coordinator(
             self._program,

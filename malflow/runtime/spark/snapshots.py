@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
-from malflow.engine.sinks import RunSinks
+from malflow.engine.sink_transactions import Cut
+from malflow.engine.sinks import RunSinks, delta_of
 from malflow.engine.state_specs import kept_versions, states_of
-from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.quiet_process import end_quietly
+from malflow.runtime.spark.seal_task import SealTask, StoredShare
+from malflow.runtime.spark.sink_pieces import SinkPieces, by_sink
 from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, summed
-from malflow.runtime.spark.spark_errors import spark_message
-from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.spark.spark_tasks import results, task_count
+from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import pack
+from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
-from malflow.snapshot.persistence import Session
+from malflow.snapshot.persistence import Session, StateNotSerializable
 from malflow.snapshot.sections import Written, encoded, write_file
 from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
+from malflow.store.failpoint import failpoint
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 __all__ = ["ChangelogCapture"]
-
-T = TypeVar("T")
 
 
 class ChangelogCapture:
@@ -43,6 +44,7 @@ class ChangelogCapture:
         generation: the generation of the entries.
         index: the index of the changelog.
         sinks: the driver's sinks.
+        pieces: the pieces of distributed sinks.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ChangelogCapture:
         generation: int,
         index: ChangelogIndex,
         sinks: RunSinks,
+        pieces: SinkPieces,
     ) -> None:
         self._specs = states_of(program)
         self._versions = kept_versions(program)
@@ -61,6 +64,7 @@ class ChangelogCapture:
         self._generation = generation
         self._index = index
         self._sinks = sinks
+        self._pieces = pieces
 
     def write(
         self, session: Session, tick: int, since: int, ours: Sequence[StateDelta], *, base: bool, alone: bool
@@ -71,28 +75,34 @@ class ChangelogCapture:
             session: the session to commit them with.
             tick: the number of the last tick.
             since: the tick of the last snapshot.
-            ours: the positions of the driver's sinks.
+            ours: the positions of the driver's sinks, without those of distributed ones that the job writes.
             base: whether the changes include all state.
             alone: whether the job may use all slots, since no tick runs at the same time.
 
         Raises:
             StateNotSerializable: if a position can't be encoded.
         """
+        cuts = self._sinks.cuts
         if not isinstance(session, SnapshotSession):
-            return self._pass_on(session, tick, since, ours)
+            return self._pass_on(session, tick, since, [*ours, *self._sealed_here(cuts)])
         spans, versions, place = self._index.since(since), self._versions, self._place
-        sections, findings = encoded(session.codec, session.compression, versions, ours)
+        codec, compression = session.codec, session.compression
+        sections, findings = encoded(codec, compression, versions, ours)
         generation, context = self._generation, self._context
+        shares = self._pieces.shares({cut.sink: cut.transaction for cut in cuts})
+        seal = self._pieces.task if shares else None
 
         def write(writer: DataWriter) -> Written:
-            task = SnapshotTask(place, generation, spans, versions, writer, session.codec, session.compression, base)
-            entries, found = _written(context, task, sorted(spans), alone=alone)
-            files = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
-            return [*entries, *files], [*found, *findings]
+            task = SnapshotTask(place, generation, spans, versions, writer, codec, compression, base)
+            entries, found, sealed = _written(context, _Work(task, seal), sorted(spans), shares, alone=alone)
+            failpoint("sealed")
+            positions, more = _positions(codec, compression, versions, cuts, by_sink(shares, sealed))
+            files = [write_file(writer, it, codec, compression, base=base) for it in pack([*sections, *positions])]
+            return [*entries, *files], [*found, *findings, *more]
 
         def merge(writer: DataWriter, files: Sequence[FileEntry]) -> list[FileEntry] | None:
-            task = MergeTask(writer, files, session.codec, session.compression)
-            merged: list[list[FileEntry] | None] = _results(context, task, [0], 1)
+            task = MergeTask(writer, files, codec, compression)
+            merged: list[list[FileEntry] | None] = results(context, task, [0], 1)
             return merged[0]
 
         keys = {name: count for name, count in self._index.total_keys.items() if name in versions}
@@ -110,50 +120,69 @@ class ChangelogCapture:
         ]
         return session.commit(tick, self._index.workers, self._specs, [*deltas, *ours])
 
+    def _sealed_here(self, cuts: Iterable[Cut]) -> list[StateDelta]:
+        """Seal transactions in a job of their own, and return the positions with them."""
+        sealed = self._pieces.seal({cut.sink: cut.transaction for cut in cuts})
+        for cut in cuts:
+            cut.sealed = sealed[cut.sink]
+        return [delta_of(cut.sink, cut.position) for cut in cuts]
 
-def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], *, alone: bool) -> Written:
-    """Write the data files of workers in a Spark job.
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Spark task of a snapshot's job: writes the data files of a worker, or a share of a sink's transaction."""
+
+    snapshot: SnapshotTask
+    seal: SealTask | None
+
+    def __call__(self, item: int | StoredShare) -> Any:
+        if isinstance(item, StoredShare):
+            return None if self.seal is None else self.seal(item)
+        return self.snapshot(item)
+
+
+def _written(
+    context: SparkContext, task: _Work, workers: Sequence[int], shares: Sequence[StoredShare], *, alone: bool
+) -> tuple[list[FileEntry], list[Finding], Sequence[Any]]:
+    """Write the data files of workers, and shares of transactions, in a Spark job.
 
     Args:
         context: runs the job.
-        task: the task to run for each worker.
+        task: the task to run for each worker, and each share.
         workers: the workers.
+        shares: the shares.
         alone: whether the job may use all slots; otherwise half of them are reserved for ticks.
+
+    Returns:
+        The files, the classes in them, and the result of `seal` for each share.
     """
-    if not workers:
-        return [], []
-    tasks = len(workers) if alone else min(len(workers), max(1, context.defaultParallelism // 2))
+    items: list[int | StoredShare] = [*workers, *shares]
+    if not items:
+        return [], [], ()
+    done = results(context, task, items, task_count(context, len(items), alone=alone))
     entries: list[FileEntry] = []
     findings: list[Finding] = []
-    for files, found in _results(context, task, workers, tasks):
+    for files, found in done[: len(workers)]:
         entries += files
         findings += found
-    return entries, findings
+    return entries, findings, done[len(workers) :]
 
 
-def _results(context: SparkContext, task: Callable[[int], T], items: Sequence[int], tasks: int) -> list[T]:
-    """Call a task for each item in a Spark job, and return the results.
+def _positions(
+    codec: Codec,
+    compression: str,
+    versions: Mapping[str, int],
+    cuts: Iterable[Cut],
+    sealed: Mapping[str, Sequence[Any]],
+) -> tuple[list[Section], list[Finding]]:
+    """Serialise the positions of distributed sinks, with the transactions that the job has sealed.
 
     Raises:
-        MalflowError: the first error that a task raised.
-        RunFailed: if the job failed.
+        OperatorError: if a result of `seal` can't be serialised.
     """
+    for cut in cuts:
+        cut.sealed = sealed[cut.sink]
     try:
-        done = context.parallelize(items, tasks).map(_reported(task)).collect()
-    except Exception as error:
-        raise RunFailed(f"Spark could not write a snapshot: {spark_message(error)}") from error
-    failure = next((failure for _, failure in done if failure is not None), None)
-    if failure is not None:
-        raise loaded_error(failure)
-    return [result for result, _ in done]
-
-
-def _reported(task: Callable[[int], T]) -> Callable[[int], tuple[Any, bytes | None]]:
-    def write(item: int) -> tuple[Any, bytes | None]:
-        end_quietly()
-        try:
-            return task(item), None
-        except MalflowError as error:
-            return None, dumps_error(error)
-
-    return write
+        return encoded(codec, compression, versions, [delta_of(cut.sink, cut.position) for cut in cuts])
+    except StateNotSerializable as error:
+        raise error.as_operator_error() from error.__cause__

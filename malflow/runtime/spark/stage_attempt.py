@@ -194,15 +194,20 @@ class StageAttempt:
             report = replace(report, bytes=written.size, whole=change.whole, merged=merged, keys=keys)
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
         output.add(outgoing.rows())
+        for sink, pieces in outgoing.pieces():
+            output.add_pieces(sink, pieces)
         counts_of_records = RecordCounts(self._taken, outgoing.sent)
         # without an entry, another attempt has the same result, or its report shows that it has not
-        is_noted = bool(report.bytes is not None or report.report.polled or output.rows or self._may_come)
+        is_noted = bool(
+            report.bytes is not None or report.report.polled or output.rows or output.sinks or self._may_come
+        )
         report = replace(
             report,
             noted=is_noted and report.bytes is None,
             sent=summed(counts_of_records.sent_by(self._worker)),
-            size=sum(len(row.blob) for row in output.rows),
+            size=sum(len(row.blob) for row in output.rows) + sum(size for _, _, size in output.sinks),
             pieces=output.pieces,
+            sinks=output.sinks,
         )
         numbers = self._counts | live.worker.gauges
         counts = [numbers.get(name, 0) for name in names_of_counts(self._program)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+import lz4.frame
 
 from malflow.runtime.spark.changelog import Changelog, PackedEntry, StoredOutput
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row
 
-__all__ = ["OutputLog", "read_output"]
+__all__ = ["OutputLog", "read_output", "read_pieces"]
 
 _PIECE = 4 << 20
 """Bytes of output that are stored together."""
@@ -29,11 +32,13 @@ class OutputLog:
     Attributes:
         rows: the rows.
         pieces: the names of the objects in which the rows are stored, except for the last ones.
+        sinks: the objects with the pieces of distributed sinks: the number of the sink, name and bytes of each.
     """
 
     def __init__(self, changelog: Changelog, stage: int, worker: int, tick: int) -> None:
         self.rows: list[Row] = []
         self.pieces: list[str] = []
+        self.sinks: list[tuple[int, str, int]] = []
         self._changelog = changelog
         self._name = stage, worker, tick
         self._waiting: list[Row] = []
@@ -54,6 +59,15 @@ class OutputLog:
         if self._bytes > _SMALL:
             self._write()
 
+    def add_pieces(self, sink: int, pieces: list[Any]) -> None:
+        """Store the pieces of a distributed sink, which the next snapshot writes.
+
+        Raises:
+            StoreError: if they can't be written.
+        """
+        data = lz4.frame.compress(pickle.dumps(pieces, 5), store_size=True)
+        self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))
+
     def end(self, entry: PackedEntry, report: Row, counts: RecordCounts) -> bool:
         """Write the changelog entry, with the report as the last row; return whether it is the first one.
 
@@ -67,12 +81,15 @@ class OutputLog:
         """
         self.rows.append(report)
         stage, worker, tick = self._name
-        output = StoredOutput([*self._waiting, report], self.pieces, counts)
+        output = StoredOutput([*self._waiting, report], self.pieces, counts, self.sinks)
         if self._changelog.write(stage, worker, entry, output):
             return True
         first = self._changelog.output(stage, worker, tick)
-        if first is None or first.pieces != self.pieces:  # otherwise it was this attempt, whose answer was lost
-            self._changelog.discard((), self.pieces)
+        if first is None or (first.pieces, first.sinks) != (
+            self.pieces,
+            self.sinks,
+        ):  # otherwise it was this attempt, whose answer was lost
+            self._changelog.discard((), (*self.pieces, *(name for _, name, _ in self.sinks)))
         return False
 
     def _write(self) -> None:
@@ -93,6 +110,16 @@ def read_output(changelog: Changelog, output: StoredOutput) -> Iterator[Row]:
     for name in output.pieces:
         yield from _rows_of(changelog.read_piece(name))
     yield from output.rows
+
+
+def read_pieces(changelog: Changelog, name: str) -> list[Any]:
+    """Return the pieces of a distributed sink that `OutputLog.add_pieces` stored.
+
+    Raises:
+        RunFailed: if they are missing or damaged.
+    """
+    pieces: list[Any] = pickle.loads(lz4.frame.decompress(changelog.read_piece(name)))  # noqa: S301 - of this run
+    return pieces
 
 
 def _rows_of(piece: bytes) -> Iterator[Row]:

@@ -1,4 +1,7 @@
-"""Sinks on the driver, the process that started the run: workers collect their records, and the driver writes them."""
+"""Sinks on the driver, the process that started the run: workers collect their records, and the driver writes them.
+
+The records of a distributed sink are encoded on the workers instead, as pieces that the runtime stores.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,24 @@ from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
 from malflow.operators.hosting.sink import SinkWriter
-from malflow.records.batch import Batch
+from malflow.records.batch import Batch, concat
 from malflow.runtime.transport.chunks import Chunk, estimated_bytes
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
+from malflow.sinks.distributed import is_distributed
 
-__all__ = ["SinkProxy", "check_sinks", "collected", "deliver", "driver_sinks", "with_sink_proxies"]
+__all__ = [
+    "PieceSink",
+    "SinkProxy",
+    "check_sinks",
+    "collected",
+    "deliver",
+    "driver_sinks",
+    "encoded_pieces",
+    "with_sink_proxies",
+]
+
+_PIECE_RECORDS = 4_096
+"""The minimum number of records of a piece, except for the last one of a tick."""
 
 
 class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
@@ -48,16 +64,73 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
         return batches
 
 
+class PieceSink(StatelessSinkImpl[Any, Any, Any]):
+    """Encodes the records of a distributed sink into pieces.
+
+    Args:
+        number: the index of the sink among the driver's sinks.
+        impl: the sink.
+
+    Attributes:
+        bytes: the approximate size of the records that `take` has not returned.
+    """
+
+    def __init__(self, number: int, impl: Any) -> None:
+        self.number = number
+        self.bytes = 0.0
+        self._impl = impl
+        self._batches: list[Batch] = []
+        self._waiting = 0
+        self._pieces: list[Any] = []
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        """Encode one message."""
+        self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
+
+    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Encode columns of messages, together with those that follow if they are few."""
+        self._batches.append(Batch(keys, values, timestamps))
+        self.bytes += estimated_bytes(values)
+        self._waiting += len(values)
+        if self._waiting >= _PIECE_RECORDS:
+            self._encode()
+
+    def flush(self) -> None:
+        """Encode the rest of the records."""
+        if self._waiting:
+            self._encode()
+
+    def take(self) -> list[Any]:
+        """Return and clear the pieces, and drop records that are not encoded."""
+        pieces, self._pieces, self._batches, self._waiting, self.bytes = self._pieces, [], [], 0, 0.0
+        return pieces
+
+    def _encode(self) -> None:
+        batches, self._batches, self._waiting = self._batches, [], 0
+        together = concat(batches)
+        self._pieces.append(self._impl.encode(together.keys, together.values, together.timestamps))
+
+
 def driver_sinks(program: Program) -> list[SinkNode]:
     """Return the sinks of a program that run on the driver."""
     return [node for node in program.sinks if node.is_on_driver]
 
 
-def with_sink_proxies(program: Program) -> Program:
-    """Return the program with each driver sink replaced by a `SinkProxy`."""
+def with_sink_proxies(program: Program, *, encodes: bool = False) -> Program:
+    """Return the program with each driver sink replaced by a `SinkProxy`.
+
+    Args:
+        program: the program.
+        encodes: whether distributed sinks are replaced by a `PieceSink` instead.
+    """
     numbers = {id(node): number for number, node in enumerate(driver_sinks(program))}
+
+    def proxy(node: SinkNode) -> StatelessSinkImpl[Any, Any, Any]:
+        impl = node.sink.impl
+        return PieceSink(numbers[id(node)], impl) if encodes and is_distributed(impl) else SinkProxy(numbers[id(node)])
+
     vertices = tuple(
-        replace(vertex, node=replace(vertex.node, sink=StatelessSink(SinkProxy(numbers[id(vertex.node)]))))
+        replace(vertex, node=replace(vertex.node, sink=StatelessSink(proxy(vertex.node))))
         if isinstance(vertex.node, SinkNode) and id(vertex.node) in numbers
         else vertex
         for vertex in program.vertices
@@ -70,6 +143,13 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
     for sink in sinks:
         if isinstance(sink.resource, SinkProxy) and (batches := sink.resource.take()):
             yield sink.resource.number, sink.context.operator_name, batches
+
+
+def encoded_pieces(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, list[Any]]]:
+    """Take the pieces that a worker encoded for distributed sinks, with the index of the sink."""
+    for sink in sinks:
+        if isinstance(sink.resource, PieceSink) and (pieces := sink.resource.take()):
+            yield sink.resource.number, pieces
 
 
 def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) -> None:

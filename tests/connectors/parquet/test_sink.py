@@ -153,8 +153,8 @@ def test_commit_that_was_interrupted(output: Output) -> None:
     claimed = sink._claimed()
     assert claimed.ledger is not None
     claimed.ledger.begin(3)
-    claimed.place.publish(handles[0][1])
-    claimed.place.publish(handles[1][1])
+    claimed.place.publish(*handles[0][1])
+    claimed.place.publish(*handles[1][1])
     heir: ParquetSink[Any, Any, Any] = ParquetSink(output.folder, storage_options=output.options)
     assert heir.fence(SinkOwner("job", "out", 2)) == 3
     heir.commit(handles)
@@ -180,7 +180,7 @@ def test_run_that_was_replaced_while_it_slept(output: Output, asleep_before: str
     if asleep_before in ("publish", "finish"):
         claimed.ledger.begin(1)
     if asleep_before == "finish":
-        claimed.place.publish(handle[1])
+        claimed.place.publish(*handle[1])
     heir = output.run(2)
     if handle is not None:
         heir.commit([handle])
@@ -198,7 +198,7 @@ def test_run_that_was_replaced_while_it_slept(output: Output, asleep_before: str
     if asleep_before == "publish":
         with pytest.raises(FencedError, match=r"has taken over"):
             claimed.ledger.finish()
-        claimed.place.publish(handle[1])
+        claimed.place.publish(*handle[1])
     with pytest.raises(FencedError, match=r"another run \(claim 2\) has taken over"):
         zombie.commit([(9, handle[1])])
     zombie.close()

@@ -68,8 +68,8 @@ def test_failure_that_names_the_object_and_no_secret() -> None:
 
 def test_staged_objects_that_are_swept() -> None:
     place, filesystem, folder = placed()
-    place.sweep("a", [])
+    place.sweep("a", [], lambda _: True)
     kept = [place.create(name).seal() for name in ("a1", "a2", "b")][1]
     place.create("a3").discard()
-    place.sweep("a", [kept])
+    place.sweep("a", [kept], lambda _: True)
     assert filesystem.find(folder) == [place.staged_path("a2"), place.staged_path("b")]

@@ -1,0 +1,142 @@
+"""The pieces of distributed sinks in the scratch folder, as the driver sees them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from malflow.engine.plan import Program
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.protocol import StageReport
+from malflow.runtime.spark.seal_task import SealTask, StoredShare
+from malflow.runtime.spark.spark_tasks import results
+from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.sink_proxies import driver_sinks
+from malflow.sinks.distributed import is_distributed
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["SinkPieces"]
+
+
+class _Stored(NamedTuple):
+    """An object with pieces.
+
+    Attributes:
+        generation, tick, worker: identify, with the sink, the attempt that wrote it.
+        name, bytes: its name and size.
+    """
+
+    generation: int
+    tick: int
+    worker: int
+    name: str
+    bytes: int
+
+
+class SinkPieces:
+    """The pieces of a run's distributed sinks that no durable snapshot covers.
+
+    Tasks store them, and their names are in the reports of a tick. The snapshot's job writes them, share by share; a
+    share has the pieces of some workers of one generation, in the order of ticks.
+
+    Args:
+        program: the program.
+        context: runs the jobs.
+        place: the place of the pieces.
+    """
+
+    def __init__(self, program: Program, context: SparkContext, place: ScratchFolder) -> None:
+        nodes = driver_sinks(program)
+        self._names = [node.name for node in nodes]
+        self._impls: dict[str, Any] = {node.name: node.sink.impl for node in nodes if is_distributed(node.sink.impl)}
+        self._context = context
+        self._place = place
+        self._stored: dict[str, list[_Stored]] = {}
+        self._task: SealTask | None = None
+        self._changelog: Changelog | None = None
+
+    def note(self, generation: int, reports: Iterable[StageReport]) -> None:
+        """Add the pieces in the reports of a tick."""
+        for report in sorted(reports, key=lambda it: it.worker):
+            for sink, name, size in report.sinks:
+                stored = _Stored(generation, report.tick, report.worker, name, size)
+                self._stored.setdefault(self._names[sink], []).append(stored)
+
+    def has(self, sink: str) -> bool:
+        """Whether there are pieces of a sink."""
+        return bool(self._stored.get(sink))
+
+    def seal(self, transactions: Mapping[str, int]) -> dict[str, Sequence[Any]]:
+        """Write the pieces of some sinks in a job; return the results of `seal`, by sink, without None.
+
+        Raises:
+            OperatorError: if a sink fails.
+            RunFailed: if the job fails.
+        """
+        shares = self.shares(transactions)
+        return by_sink(shares, results(self._context, self.task, shares, len(shares)) if shares else ())
+
+    @property
+    def task(self) -> SealTask:
+        """The task that writes a share. The sinks are pickled at the first call, once they are fenced."""
+        if self._task is None:
+            self._task = SealTask(self._place, dumps_by_value(self._impls))
+        return self._task
+
+    def shares(self, transactions: Mapping[str, int]) -> list[StoredShare]:
+        """Divide the pieces of transactions into shares; those of a worker of one generation are in one."""
+        shares = []
+        for sink, transaction in transactions.items():
+            groups = self._groups(sink)
+            for number, objects in enumerate(groups):
+                shares.append(StoredShare(sink, transaction, number, len(groups), objects))
+        return shares
+
+    def drop(self, sink: str) -> None:
+        """Drop the pieces of a sink."""
+        self._discard(self._stored.pop(sink, ()))
+
+    def forget(self, tick: int) -> None:
+        """Remove the pieces up to a tick, which a durable snapshot covers."""
+        for sink, stored in self._stored.items():
+            self._discard(it for it in stored if it.tick <= tick)
+            self._stored[sink] = [it for it in stored if it.tick > tick]
+
+    def _groups(self, sink: str) -> list[list[str]]:
+        """Return the objects of each share, the earlier generations first, and in each the workers with most bytes."""
+        stored, most = self._stored.get(sink, []), self._impls[sink].share_bytes
+        groups: list[list[str]] = []
+        for generation in sorted({it.generation for it in stored}):
+            mine = [it for it in stored if it.generation == generation]
+            sizes: Counter[int] = Counter()
+            for it in mine:
+                sizes[it.worker] += it.bytes
+            count = min(len(sizes), max(1, -(-sizes.total() // most)))
+            filled = [0] * count
+            share_of = {}
+            for worker, size in sizes.most_common():
+                share_of[worker] = least = filled.index(min(filled))
+                filled[least] += size
+            groups += [[it.name for it in mine if share_of[it.worker] == share] for share in range(count)]
+        return groups
+
+    def _discard(self, stored: Iterable[_Stored]) -> None:
+        if names := [it.name for it in stored]:
+            self._changelog = self._changelog or Changelog(self._place, 0)
+            self._changelog.discard((), names)
+
+    def close(self) -> None:
+        """Cancel pending removals; what remains is removed with the folder."""
+        if self._changelog is not None:
+            self._changelog.close()
+
+
+def by_sink(shares: Sequence[StoredShare], sealed: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """Group the results of `seal` by sink, in the order of shares; every share must have one."""
+    found: dict[str, list[Any]] = {}
+    for share, result in zip(shares, sealed, strict=True):
+        found.setdefault(share.sink, []).extend([] if result is None else [result])
+    return dict(found)
