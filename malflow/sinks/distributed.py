@@ -80,7 +80,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
     """
 
     on_workers: bool = True
-    share_bytes: int = 16 << 20
+    share_bytes: int = 4 << 20
     _writer: ShareWriter | None = None
     _next = 1
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from malflow.diagnostics import short_repr
 from malflow.errors import GraphError, error_text
+from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.testing.likeness import likeness
 
 __all__ = ["Laws", "in_a_thread"]
@@ -63,15 +64,24 @@ class Laws:
 
     def pickled(self, law: str, thing: Any, what: str) -> Any:
         """Unpickle a copy of an object in another process and return it; check that it holds no secret."""
-        try:
-            data = pickle.dumps(thing, 5)
-            loaded = pickle.loads(data)  # noqa: S301 - just written
-        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
-            self.broken(law, f"{what} can't be pickled: {type(error).__name__}: {error_text(error)}")
+        loaded, data = self._again(law, thing, what)
         if likeness(loaded) != likeness(thing):
             self.broken(law, f"{what} changes when it is pickled: {short_repr(thing)} became {short_repr(loaded)}")
         self.hide(f"{what}, pickled,", data.decode("latin-1"))
         return loaded
+
+    def copied(self, law: str, thing: Any, what: str) -> Any:
+        """Return a copy of an object by pickle, with functions and classes by value, as another process has it."""
+        return self._again(law, thing, what, dumps_by_value)[0]
+
+    def _again(
+        self, law: str, thing: Any, what: str, dumps: Callable[[Any], bytes] = pickle.dumps
+    ) -> tuple[Any, bytes]:
+        try:
+            data = dumps(thing)
+            return pickle.loads(data), data  # noqa: S301 - just written
+        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+            self.broken(law, f"{what} can't be pickled: {type(error).__name__}: {error_text(error)}")
 
     def hide(self, what: str, text: str) -> None:
         """Check that a text shows no secret."""

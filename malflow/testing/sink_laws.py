@@ -25,6 +25,7 @@ from malflow.testing.crash import Crash
 from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.likeness import likeness
 from malflow.testing.scripted import PAUSE, ScriptedSource
+from malflow.testing.share_laws import SHARE_LAWS, check_shares
 
 __all__ = ["SINK_LAWS", "assert_sink"]
 
@@ -47,6 +48,7 @@ SINK_LAWS: Final = (
     "frozen",
     "crashes",
     "secrets",
+    *SHARE_LAWS,
 )
 
 _EACH_TICK = timedelta(microseconds=1)
@@ -101,6 +103,15 @@ def assert_sink(
     - ``crashes``: a job that crashes before and after each call writes each value once; no transaction is ever visible
       in part.
     - ``secrets``: none of `secrets` is in a handle or in the ``repr`` of a sink.
+
+    For a `malflow.sinks.DistributedSinkImpl` also:
+
+    - ``pieces``: the object can be pickled after `fence`, and a piece as well; `encode` makes nothing visible.
+    - ``shares``: a transaction of several shares, written by copies of the object, is visible once.
+    - ``repeated``: of a share that was sealed twice, only the one in the handle becomes visible; `abort` keeps shares
+      in its argument, and drops the others.
+    - ``late``: a share that is sealed once the next run has fenced, or once its own transaction is committed, never
+      becomes visible.
 
     Args:
         make_sink: returns a new sink with the same target: an implementation, a `StatelessSink`, or a result of
@@ -175,6 +186,8 @@ class _SinkSuite:
         ):
             if self._laws.has(name):
                 law()
+        if self._laws.has("shares"):
+            check_shares(_Shared(self), self._laws)
         for handle, before in self._live:
             if self._laws.has("handles") and likeness(handle) != before:
                 self._laws.broken("handles", f"the handle {short_repr(handle)} was changed after prepare() returned it")
@@ -545,6 +558,23 @@ class _SinkSuite:
             times = {seen.count(likeness(value)) for value in values}
             if times - {0, 1} or len(times) > 1:
                 self._laws.broken("crashes", f"after {where}, transaction {number} is visible in part, or twice")
+
+
+class _Shared:
+    """The calls that the laws of distributed sinks need."""
+
+    def __init__(self, suite: _SinkSuite) -> None:
+        self._suite = suite
+        self.commit_all = suite._commit_all  # noqa: SLF001 - of this module
+        self.see = suite._see  # noqa: SLF001 - as above
+
+    def begun(self, law: str, name: str, *, heir: bool = False, keep: Sequence[Any] = ()) -> Any:
+        __tracebackhide__ = True
+        return self._suite._begun(law, name, _NEXT if heir else _CLAIM, keep)  # noqa: SLF001 - as above
+
+    def new_values(self, size: int = 3) -> tuple[list[int], list[Any]]:
+        numbers = [next(self._suite._numbers) for _ in range(size)]  # noqa: SLF001 - as above
+        return numbers, [self._suite._make_value(number) for number in numbers]  # noqa: SLF001 - as above
 
 
 class _Plan:

@@ -15,7 +15,7 @@ class JsonFiles(DistributedSinkImpl[Any, Any, Any]):
     """Write values to JSON files in a local folder; a file that ends with ``.json`` is visible."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
+        self.root = self.folder = Path(folder)
         self.claim = 0
 
     def encode(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> list[str]:
@@ -27,21 +27,22 @@ class JsonFiles(DistributedSinkImpl[Any, Any, Any]):
 
     def fence(self, owner: SinkOwner) -> int:
         super().fence(owner)
+        self.owner, self.folder, self.claim = owner, self.root / owner.name, owner.claim
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.claim = owner.claim
-        self._check()
+        self.check()
         (self.folder / "claim").write_text(f"{owner.claim}")
-        ledger = self.folder / "done"
-        return int(ledger.read_text()) if ledger.exists() else 0
+        done = self.folder / "done"
+        return int(done.read_text()) if done.exists() else 0
 
     def commit(self, handles: Sequence[tuple[int, Sequence[str]]]) -> None:
-        self._check()
+        self.check()
         for transaction, names in handles:
             for name in names:
-                if (self.folder / f"{name}.part").exists():
-                    (self.folder / f"{name}.part").rename(self.folder / f"{name}.json")
-                elif not (self.folder / f"{name}.json").exists():
-                    raise FileNotFoundError(f"{name} is gone")
+                staged, visible = self.folder / f"{name}.part", self.folder / f"{name}.json"
+                if staged.exists():
+                    staged.rename(visible)
+                elif not visible.exists():
+                    raise FileNotFoundError(f"{staged} is gone")
             (self.folder / "done").write_text(f"{transaction}")
 
     def abort(self, keep: Sequence[tuple[int, Sequence[str]]]) -> None:
@@ -51,7 +52,7 @@ class JsonFiles(DistributedSinkImpl[Any, Any, Any]):
             if path.name not in kept and int(path.name[:6]) <= self.claim:
                 path.unlink()
 
-    def _check(self) -> None:
+    def check(self) -> None:
         claim = self.folder / "claim"
         if claim.exists() and int(claim.read_text()) > self.claim:
             raise FencedError(f"another run has {self.folder}")
@@ -77,4 +78,4 @@ class JsonWriter:
 
 def read_json_files(folder: Path) -> list[Any]:
     """Return the visible values, in the order of files."""
-    return [json.loads(line) for path in sorted(folder.glob("*.json")) for line in path.read_text().splitlines()]
+    return [json.loads(line) for path in sorted(folder.rglob("*.json")) for line in path.read_text().splitlines()]

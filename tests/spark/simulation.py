@@ -36,6 +36,7 @@ from malflow.runtime.starting import RestartGuard
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state
+from malflow.testing.crash import Crash
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
 
@@ -109,6 +110,8 @@ class Cluster:
             self.attempt = RunAttempt(self, program, parallelism, started, self.requests, RestartGuard(program))  # type: ignore[arg-type] # stands for a session
             try:
                 self.attempt.run()
+            except Crash:
+                pass
             except (RunFailed, StoreError) as error:
                 if "the driver died" not in str(error) and not self.plan.down:
                     raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from malflow import StreamProvider
+from malflow import OperatorError, StreamProvider
 from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.staging import sink as staging
+from malflow.engine import sink_transactions
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.sink_transactions import SinkTransactions
 from malflow.graph import Graph
+from malflow.runtime.spark import seal_task, snapshots
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.record_counts import RecordCounts
+from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.stage_output import OutputLog, read_pieces
+from malflow.runtime.transport.sink_proxies import PieceSink
+from malflow.sinks import SinkOwner
+from malflow.snapshot import commit as manifests
 from malflow.testing import PAUSE, ScriptedSource
+from malflow.testing.crash import Crash
 from tests.kit.backends import in_memory
 from tests.kit.counted_files import JsonFiles, read_json_files
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
@@ -97,6 +109,11 @@ plans = st.lists(
 @given(name=st.sampled_from(sorted(SINKS)), plans=plans, share_bytes=st.sampled_from([1, 200, 1 << 20]))
 @pytest.mark.slow
 def test_each_record_is_visible_once(name: str, plans: list[Plan], share_bytes: int) -> None:
+    run_simulated(name, plans, share_bytes)
+
+
+def run_simulated(name: str, plans: list[Plan], share_bytes: int) -> None:
+    """Run a dataflow as plans say, and check what its sink has written."""
     make, read = SINKS[name]
     backend, later = in_memory(), Later()
     backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
@@ -107,3 +124,113 @@ def test_each_record_is_visible_once(name: str, plans: list[Plan], share_bytes: 
         Cluster(plans, later=later).run(program_of(sink), settings_at(scratch, backend), 2)
         assert_once(read(folder))
         assert not [*Path(scratch).glob("runs/*/sinks/*")]
+        assert_no_orphans(sink, folder)
+
+
+def assert_no_orphans(sink: Any, folder: Path) -> None:
+    """Check that the next run finds nothing that is staged, or removes it."""
+    owner = sink.owner if isinstance(sink, JsonFiles) else sink._owner
+    sink.fence(SinkOwner(owner.job, owner.sink, owner.claim + 1, owner.transaction))
+    sink.abort([])
+    assert not [*folder.rglob("*.part")]
+
+
+POINTS = {
+    "sealed": snapshots,
+    "share-sealed": seal_task,
+    "before-manifest": manifests,
+    "manifest-written": manifests,
+    "before-commit": sink_transactions,
+    "published": staging,
+    "committed": sink_transactions,
+}
+"""The failpoints on the way of a transaction, and the modules that pass them."""
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("nth", [1, 2, 4])
+def test_a_run_that_is_killed_at_any_point_goes_on(point: str, nth: int) -> None:
+    passed = 0
+
+    def crash(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed == nth:
+            raise Crash(name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(POINTS[point], "failpoint", crash)
+        run_simulated("parquet", [Plan(asks=True), Plan(), Plan(asks=True, rescale=3), Plan(asks=True)] * 2, 1)
+    assert passed > nth
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_the_records_of_a_key_stay_in_order_over_a_rescale(name: str) -> None:
+    """Two workers have had a key since the last snapshot; the share of the former comes first."""
+    run_simulated(name, [Plan(), Plan(), Plan(rescale=4), Plan(rescale=3), Plan(), Plan(asks=True)], 1)
+
+
+@pytest.mark.fault("I3")
+def test_a_record_that_differs_fails_in_its_tick_with_the_record(tmp_path: Path) -> None:
+    graph = Graph()
+    script = {"a": [{"n": 1}, PAUSE, {"n": "two"}], "b": [{"n": 3}]}
+    rows = StreamProvider(graph).new_stream().source("rows", ScriptedSource(script))
+    keyed = rows.key_distribute("key", lambda msg: f"{msg.value}")
+    keyed.sink("out", ParquetSink(tmp_path / "out"))
+    with simulated(), pytest.raises(OperatorError, match=r"operator 'out' failed.*cannot store \{'n': 'two'\}.*'n'"):
+        Cluster([Plan()]).run(compile_graph(graph), settings_at(str(tmp_path / "scratch"), in_memory()), 2)
+
+
+def test_a_run_waits_for_a_snapshot_once_too_many_have_failed() -> None:
+    sink = SinkTransactions("out", JsonFiles(""), Pieces())
+    for _ in range(3):
+        assert sink.cut() is not None
+        sink.note_lost()
+    assert not sink.is_full
+    sink.note_lost()
+    assert sink.is_full
+    cut = sink.cut()
+    assert cut is not None
+    assert cut.transaction == 1
+    sink.add(cut)
+    assert not sink.is_full
+
+
+class Pieces:
+    """Stands for the pieces of a sink."""
+
+    def has(self, sink: str) -> bool:
+        return True
+
+    def seal(self, transactions: Mapping[str, int]) -> dict[str, list[Any]]:
+        return {sink: [] for sink in transactions}
+
+    def drop(self, sink: str) -> None:
+        pass
+
+
+def test_records_that_a_failed_attempt_left_are_dropped() -> None:
+    """A process may keep its copy of a sink after an attempt that failed between two batches."""
+    sink = PieceSink(0, JsonFiles(""))
+    sink.sink_batch(["a"], [1], [0])
+    assert sink.take() == []
+    sink.sink_batch(["a", "b"], [2, 3], [0, 0])
+    sink.flush()
+    assert sink.take() == [["2", "3"]]
+    assert sink.take() == []
+
+
+@pytest.mark.fault("I2")
+def test_of_two_attempts_at_once_the_pieces_of_the_first_count(tmp_path: Path) -> None:
+    changelog = Changelog(ScratchFolder(str(tmp_path), {}, "run", b"k" * 32), 1)
+    logs = [OutputLog(changelog, 0, 0, 1) for _ in range(2)]
+    for number, log in enumerate(logs):
+        log.add_pieces(0, [f"of attempt {number}"])
+    report = Row(0, RowKind.REPORT, 0, 0, b"")
+    entry = pack_entry(ChangelogEntry(1, NEVER, {}))
+    assert [log.end(entry, report, RecordCounts({}, {})) for log in logs] == [True, False]
+    stored = changelog.output(0, 0, 1)
+    assert stored is not None
+    ((_, name, _),) = stored.sinks
+    assert read_pieces(changelog, name) == ["of attempt 0"]
+    assert len([*tmp_path.glob("runs/run/sinks/*")]) == 1

@@ -12,9 +12,11 @@ import pytest
 
 from malflow import GraphError
 from malflow.errors import FencedError
-from malflow.sinks import SinkOwner, StatelessSink, TransactionalSinkImpl, VecSink
+from malflow.sinks import Share, SinkOwner, StatelessSink, TransactionalSinkImpl, VecSink
 from malflow.testing import assert_sink
+from malflow.testing.share_laws import SHARE_LAWS
 from malflow.testing.sink_laws import SINK_LAWS
+from tests.kit.counted_files import JsonFiles, JsonWriter, read_json_files
 from tests.kit.going_back import copied_folder
 from tests.kit.ledger import LedgerSink, rows_of
 
@@ -459,3 +461,72 @@ def test_sink_that_does_not_notice_a_frozen_system() -> None:
     table = Table()
     with pytest.raises(AssertionError, match=r"'frozen' is broken: commit\(\) raised no error in 1 s"):
         assert_sink(lambda: Good(table), lambda: table.rows, freeze=nullcontext, timeout=1)
+
+
+class Sloppy(JsonFiles):
+    """Writes pieces out at once."""
+
+    def encode(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> list[str]:
+        pieces = super().encode(keys, values, timestamps)
+        (self.folder / f"{keys[0]}.json").write_text("\n".join(pieces))
+        return pieces
+
+
+class Wired(JsonFiles):
+    """Has a lock, which does not travel."""
+
+    def fence(self, owner: SinkOwner) -> int:
+        self.lock = threading.Lock()
+        return super().fence(owner)
+
+
+class Unnamed(JsonFiles):
+    """Names the file of a share by its transaction alone."""
+
+    def open_writer(self, share: Share) -> JsonWriter:
+        return JsonWriter(self.folder / f"{self.claim:06d}-{share.transaction:06d}.part")
+
+
+class SealedIsVisible(JsonFiles):
+    """Makes all files of a transaction visible, not only those in its handle."""
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        super().commit(handles)
+        for transaction, _ in handles:
+            for path in self.folder.glob(f"*-{transaction:06d}-*.part"):
+                path.rename(path.with_suffix(".json"))
+
+
+class Fenceless(JsonFiles):
+    """Does not look whose the folder is."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+class Blind(JsonFiles):
+    """Drops files that it is to keep."""
+
+    def abort(self, keep: Sequence[Any]) -> None:
+        super().abort([(number, sealed[:1]) for number, sealed in keep])
+
+
+def test_the_sink_that_is_written_from_the_contract_keeps_its_laws(tmp_path: Path) -> None:
+    assert_sink(lambda: JsonFiles(str(tmp_path)), lambda: read_json_files(tmp_path), without=["others"])
+
+
+@pytest.mark.parametrize(
+    ("law", "kind"),
+    [
+        ("pieces", Sloppy),
+        ("pieces", Wired),
+        ("shares", Unnamed),
+        ("repeated", SealedIsVisible),
+        ("repeated", Blind),
+        ("late", Fenceless),
+    ],
+)
+def test_a_distributed_sink_that_breaks_a_law_is_found(tmp_path: Path, law: str, kind: type[JsonFiles]) -> None:
+    others = [it for it in SINK_LAWS if it not in SHARE_LAWS]
+    with pytest.raises(AssertionError, match=f"the law '{law}' is broken"):
+        assert_sink(lambda: kind(str(tmp_path)), lambda: read_json_files(tmp_path), without=others)

@@ -37,8 +37,8 @@ _OURS = frozenset({"where", "schema", "filesystem"})
 class ParquetSink(StagedFiles[K, V, T]):
     """Write records to Parquet files in a folder: a file for each snapshot interval that had records.
 
-    On Spark the workers write the files: one for each 16 MiB or so of records in an interval, at most one for each
-    worker. Each becomes visible as a whole, and those of an interval one after the other.
+    On Spark the workers write the files: one for each 4 MiB or so of compressed records in an interval, at most one for
+    each worker. Each becomes visible as a whole, and those of an interval one after the other.
 
     A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Files are named
     ``part-<sink>-<run>-<number>-<random>.parquet``, so that they sort in the order in which they were written.

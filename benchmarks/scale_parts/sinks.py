@@ -1,0 +1,101 @@
+"""Exactly-once sinks on Spark: records a second, and the driver's processor time a record."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from malflow import SparkRuntime, StreamProvider
+from malflow.runtime.spark.spark_session import make_session, stop_session
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
+from malflow.sources.contract import StatefulSourceImpl
+
+__all__ = ["measure_sink"]
+
+_WORKERS = 2
+_EVERY = timedelta(seconds=4)
+
+
+class _Rows(StatefulSourceImpl[str, Any, int, int]):
+    """Rows with four fields, in one part for each worker."""
+
+    def __init__(self, records: int) -> None:
+        self._records = records
+
+    def list_parts(self) -> list[str]:
+        return [str(worker) for worker in range(_WORKERS)]
+
+    def build_part(self, part: str, state: int | None) -> Any:
+        return _Part(int(part), state or 0, self._records // _WORKERS)
+
+
+class _Part:
+    def __init__(self, part: int, at: int, end: int) -> None:
+        self._part, self._at, self._end = part, at, end
+
+    def poll_batch(self, limit: int) -> tuple[list[Any], list[int]]:
+        at, self._at = self._at, min(self._end, self._at + limit)
+        numbers = range(at, self._at)
+        rows = [{"part": self._part, "n": n, "price": n * 0.25, "name": f"name {n % 1000}"} for n in numbers]
+        return rows, [*numbers]
+
+    def is_finished(self) -> bool:
+        return self._at >= self._end
+
+    def snapshot(self) -> int:
+        return self._at
+
+
+def measure_sink(kind: str, records: int, where: str) -> dict[str, float]:
+    """Run a dataflow into a sink; return records a second, and the driver's microseconds of processor time a record.
+
+    Args:
+        kind: ``parquet`` or ``delta``.
+        records: the number of records.
+        where: ``workers`` or ``driver``, which writes.
+    """
+    session, _ = make_session()
+    on_workers = where == "workers"
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (records // 10, records):
+            target = str(Path(folder, f"out-{size}"))
+            backend = FsspecBackend(f"{folder}/state", job=f"sink-{size}")
+            runtime = SparkRuntime(
+                lambda provider, size=size, target=target: _flow(provider, size, _sink(kind, target, on_workers)),  # type: ignore[misc] # mypy does not infer defaults
+                backend,
+                _EVERY,
+                _WORKERS,
+                spark=session,
+            )
+            began, used = time.perf_counter(), time.process_time()
+            runtime.execute()
+            took, used = time.perf_counter() - began, time.process_time() - used
+        state = sum(path.stat().st_size for path in Path(folder, "state").rglob("*") if path.is_file())
+        files = len([*Path(folder, f"out-{records}").glob("*.parquet")])
+    stop_session(session)
+    return {"records/s": records / took, "driver us": 1e6 * used / records, "state bytes": state, "files": files}
+
+
+def _sink(kind: str, target: str, on_workers: bool) -> Any:
+    makers: dict[str, Callable[[], Any]] = {"parquet": lambda: _parquet(target, on_workers)}
+    return makers[kind]()
+
+
+def _parquet(target: str, on_workers: bool) -> Any:
+    from malflow.connectors.parquet import ParquetSink  # noqa: PLC0415 - only the extra has it
+
+    return ParquetSink(target, on_workers=on_workers)
+
+
+def _flow(provider: StreamProvider, records: int, sink: Any) -> None:
+    numbers: Any = provider.new_stream().source("rows", StatefulSource(_Rows(records)))
+    numbers.key_distribute("key", _key).sink("out", sink)
+
+
+def _key(message: Any) -> int:
+    return int(message.value["n"]) % 1024
