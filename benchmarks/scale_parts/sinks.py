@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -82,12 +81,11 @@ def measure_sink(kind: str, records: int, where: str) -> dict[str, float]:
 
 
 def _sink(kind: str, target: str, on_workers: bool) -> Any:
-    makers: dict[str, Callable[[], Any]] = {"parquet": lambda: _parquet(target, on_workers)}
-    return makers[kind]()
+    if kind == "delta":
+        from malflow.connectors.delta import DeltaSink  # noqa: PLC0415 - only the extra has it
 
-
-def _parquet(target: str, on_workers: bool) -> Any:
-    from malflow.connectors.parquet import ParquetSink  # noqa: PLC0415 - only the extra has it
+        return DeltaSink(target, on_workers=on_workers)
+    from malflow.connectors.parquet import ParquetSink  # noqa: PLC0415 - as above
 
     return ParquetSink(target, on_workers=on_workers)
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from malflow import OperatorError, StreamProvider
+from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.staging import sink as staging
 from malflow.engine import sink_transactions
@@ -82,9 +84,15 @@ def json_rows(folder: Path) -> list[dict[str, int]]:
     return read_json_files(folder)
 
 
+def delta_rows(folder: Path) -> list[dict[str, int]]:
+    rows: list[dict[str, int]] = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["nth"])
+
+
 SINKS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], list[dict[str, int]]]]] = {
     "own": (lambda folder: JsonFiles(str(folder)), json_rows),
     "parquet": (ParquetSink, parquet_rows),
+    "delta": (DeltaSink, delta_rows),
 }
 
 plans = st.lists(
@@ -129,6 +137,9 @@ def run_simulated(name: str, plans: list[Plan], share_bytes: int) -> None:
 
 def assert_no_orphans(sink: Any, folder: Path) -> None:
     """Check that the next run finds nothing that is staged, or removes it."""
+    if isinstance(sink, DeltaSink):
+        assert {*folder.glob("malflow-*/*/*.parquet")} == {*map(Path, DeltaTable(folder).file_uris())}
+        return
     owner = sink.owner if isinstance(sink, JsonFiles) else sink._owner
     sink.fence(SinkOwner(owner.job, owner.sink, owner.claim + 1, owner.transaction))
     sink.abort([])

@@ -473,7 +473,7 @@ class Sloppy(JsonFiles):
 
 
 class Wired(JsonFiles):
-    """Has a lock, which does not travel."""
+    """Has a lock, which can not be pickled."""
 
     def fence(self, owner: SinkOwner) -> int:
         self.lock = threading.Lock()

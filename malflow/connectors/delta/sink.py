@@ -6,29 +6,32 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import deltalake
 import pyarrow as pa
 
+from malflow.connectors.delta.files import DataFileWriter, Staged
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import require_delivery, require_duration, require_mapping, require_on_data_loss
+from malflow.connectors.options import (
+    require_delivery,
+    require_duration,
+    require_flag,
+    require_mapping,
+    require_on_data_loss,
+)
 from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
-from malflow.message import DataMessage
+from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, SinkOwner
 from malflow.store.redaction import redacted, secrets_in
 from malflow.type_parameters import K, T, V
 
-__all__ = ["DeltaSink", "Handle"]
-
-
-Handle: TypeAlias = tuple[int, bytes]
-"""A transaction, and its rows as a compressed Arrow stream."""
+__all__ = ["DeltaSink"]
 
 _OURS = frozenset({"table_or_uri", "data", "mode", "storage_options", "commit_properties", "predicate"})
 _SETTINGS = frozenset(inspect.signature(deltalake.write_deltalake).parameters)
@@ -46,13 +49,19 @@ _OF_DELTA = {
 """The names of options in s3fs, and their equivalents in deltalake."""
 
 
-class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
+class DeltaSink(DistributedSinkImpl[K, V, T]):
     """Append records to a Delta table: one commit for each snapshot interval that had records.
 
     A record is a dict, a dataclass or a named tuple, or a tuple if `schema` is passed. With
-    ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are in the snapshot, compressed, and are
-    appended once it is durable. The log of the table records its transactions, so each interval is in the table once,
-    as a whole, and a run that has been replaced can't commit. An interval should fit in memory.
+    ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are written to data files in the table's
+    folder, below ``malflow-<sink>``, which one commit adds to the table's log once the snapshot is durable. The log
+    records the transactions, so each interval is in the table once, as a whole, and a run that has been replaced can't
+    commit. On Spark the workers write the files: one for each 4 MiB or so of compressed records.
+
+    Files can't be added to a table that is neither local nor on S3, to a partitioned one, to one with constraints,
+    generated, identity or mapped columns, to one that does not exist yet and whose schema is not known, or with
+    `settings`. Then the rows are in the
+    snapshot, compressed, and the process that started the run appends them; an interval should fit in memory.
 
     Args:
         table: the path or URL of the table, which is created if it does not exist.
@@ -66,6 +75,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         retry_for: how long the run waits for an unreachable object store.
         on_data_loss: ``"fail"`` or ``"continue"`` if the log of the table lacks a committed transaction, at the start
             or during the run, for example since the table was restored from a backup or deleted.
+        on_workers: whether the workers write, on Spark; if False, the driver does.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -74,7 +84,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
     DeltaSink('s3://bucket/orders')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         table: str | os.PathLike[str],
         *,
@@ -85,10 +95,12 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         storage_options: Mapping[str, str] | None = None,
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
+        on_workers: bool = True,
     ) -> None:
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
             raise GraphError(f"DeltaSink table must be the path or URL of a table; got {short_repr(table)}")
         require_delivery("DeltaSink", delivery)
+        require_flag("DeltaSink", "on_workers", on_workers)
         require_mapping("DeltaSink", "settings", settings, "arguments of deltalake.write_deltalake")
         require_duration("DeltaSink", "retry_for", retry_for)
         require_on_data_loss("DeltaSink", on_data_loss)
@@ -104,6 +116,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path
         self.delivery = delivery
+        self.on_workers = on_workers
         self._shown = redacted(uri, secrets_in(storage_options or {}, uri))
         self._schema = stored
         self._formatter = checked_formatter("DeltaSink", formatter)
@@ -118,10 +131,6 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if delivery == "at-least-once":
             self.snapshot, self.restore = self._append_now, self._begin_anew
 
-    def sink(self, msg: DataMessage[K, V, T]) -> None:
-        """Write one record."""
-        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
-
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write a batch of records.
 
@@ -132,13 +141,36 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if self._columns.schema is None:  # types are inferred better from more rows
             self._rows.extend(rows)
         elif rows:
-            self._batches.append(self._columns.make(rows))
+            self.write_piece(self._columns.make(rows))
+
+    def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> pa.RecordBatch:
+        """Return a batch of records as columns; a table that does not exist is created with the first one's schema.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        rows = list(formatted(self._formatter, keys, values, timestamps))
+        if self._columns.schema is not None:
+            return self._columns.make(rows)
+        batch = self._first_batch(rows)
+        self._table.create(batch.schema)
+        self._columns.schema = self._table.schema()
+        return self._columns.make(rows)
+
+    def open_writer(self, share: Share) -> DataFileWriter | RowsWriter:
+        """Return a writer of a data file in the table's folder; if files can't be added, of rows for the handle."""
+        return self._table.writer(share) or RowsWriter()
+
+    def prepare(self, transaction: int, /) -> Shares | None:
+        """End a transaction; return None if there are no rows."""
+        self._convert()
+        return super().prepare(transaction)
 
     def close(self) -> None:
         """Drop records that are not prepared; if delivery is at least once, append them."""
         if self.delivery == "at-least-once":
             self._append_now()
-        self._drop()
+        super().close()
 
     def fence(self, owner: SinkOwner) -> int:
         """Take over this sink's transactions in the table; return the last one.
@@ -147,51 +179,43 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             FencedError: if a run with a higher claim has them.
             DeltaSinkError: if the log of the table lacks a committed transaction.
         """
+        super().fence(owner)
         self._begin()
-        last = self._table.fence(owner, self._schema)
+        self._last = self._table.fence(owner, self._schema)
         self._columns.schema = self._schema if self._schema is not None else self._table.schema()
-        return last
+        return self._last
 
-    def prepare(self, transaction: int) -> Handle | None:
-        """Return the rows of a transaction; None if there are none."""
-        data = self._taken()
-        if data is None:
-            return None
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(data)
-        return transaction, sink.getvalue().to_pybytes()
-
-    def commit(self, handles: Sequence[Handle]) -> None:
+    def commit(self, handles: Sequence[Shares]) -> None:
         """Append transactions that are not in the table.
 
         Raises:
             FencedError: if a run with a higher claim has the table.
             DeltaSinkError: if the table can't be written.
         """
-        for transaction, data in handles:
-            with pa.ipc.open_stream(data) as reader:
-                self._table.append(transaction, reader.read_all())
+        for transaction, sealed in handles:
+            rows, files = _sorted(sealed)
+            self._table.append_sealed(transaction, rows, files)
+            self._last = max(self._last, transaction)
 
-    def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop records that are not prepared; nothing is staged in the table."""
-        del keep
-        self._drop()
+    def abort(self, keep: Sequence[Shares]) -> None:
+        """Drop records that are not prepared, and data files that are not in the table's log, except for `keep`."""
+        super().abort(keep)
+        self._table.sweep(self._last, [file for _, sealed in keep for file in _sorted(sealed)[1]])
 
     def _begin(self) -> None:
         self._columns = Columns(self._shown, self._schema, delta_type)
-        self._drop()
-
-    def _drop(self) -> None:
         self._rows: list[Any] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._last = 0
 
-    def _taken(self) -> pa.Table | None:
+    def _discard(self) -> None:
+        self._rows = []
+        super()._discard()
+
+    def _convert(self) -> None:
+        """Infer the schema of the first rows."""
         rows, self._rows = self._rows, []
         if rows:
-            self._batches.append(self._first_batch(rows))
-        batches, self._batches = self._batches, []
-        return pa.Table.from_batches(batches) if batches else None
+            self.write_piece(self._first_batch(rows))
 
     def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
         columns = self._columns
@@ -205,15 +229,53 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def _append_now(self) -> None:
         """Append the records so far, if delivery is at least once."""
-        data = self._taken()
-        if data is not None:
-            self._table.append(None, data)
+        prepared = self.prepare(self._next)
+        if prepared is not None:
+            for rows in _sorted(prepared[1])[0]:
+                self._table.append(None, rows)
 
     def _begin_anew(self, position: object) -> None:
         """Do nothing, since the records after the snapshot are appended again."""
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._shown!r})"
+
+
+class RowsWriter:
+    """Collects the rows of a share, for a table that data files can't be added to."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._batches.append(batch)
+
+    def seal(self) -> bytes:
+        """Return the rows as a compressed Arrow stream."""
+        data = pa.Table.from_batches(self._batches)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(data)
+        rows: bytes = sink.getvalue().to_pybytes()
+        return rows
+
+    def discard(self) -> None:
+        """Drop the rows."""
+        self._batches = []
+
+
+def _sorted(sealed: Any) -> tuple[list[pa.Table], list[Staged]]:
+    """Return the rows and the data files of a transaction; handles of earlier versions have rows alone."""
+    rows, files = [], []
+    for it in [sealed] if isinstance(sealed, bytes) else sealed:
+        if isinstance(it, bytes):
+            with pa.ipc.open_stream(it) as reader:
+                rows.append(reader.read_all())
+        else:
+            path, size, statistics, types = it
+            files.append((path, size, statistics, dict(types)))
+    return rows, files
 
 
 def _check_storage_options(options: Any) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import deltalake
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
 
+from malflow.connectors.delta.files import DataFileWriter, Staged, TableFolder, why_not
 from malflow.connectors.delta.schemas import fitted
 from malflow.connectors.lost_output import Confirmed
 from malflow.errors import FencedError, MalflowError
 from malflow.filesystem import is_local
+from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import SinkOwner
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.s3 import hint_in
@@ -22,6 +26,13 @@ from malflow.store.s3 import hint_in
 __all__ = ["DeltaSinkError", "Table"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger("malflow.connectors")
+
+_GONE = (
+    "lacks '%s', which was prepared by a snapshot and is not in its log yet. If it was moved, put it back; if it was "
+    "deleted, start from restore=None, or pass recovery='previous', sinks='accept_duplicates'"
+)
 
 _ATTEMPTS = 10
 _PAUSE = 0.1
@@ -77,6 +88,7 @@ class Table:
         self._owner: SinkOwner | None = None
         self._confirmed = Confirmed("in its log", self._lost, accepts_loss=accepts_loss)
         self._was_missing = False
+        self._folder: TableFolder | None = None
 
     def schema(self) -> pa.Schema | None:
         """Return the schema of the table; None if it does not exist."""
@@ -94,8 +106,76 @@ class Table:
             FencedError: if a run with a higher claim has them.
             DeltaSinkError: if the log of the table lacks a committed transaction.
         """
-        self._owner = owner
-        return self._attempt(lambda table: self._fence_once(owner, table, schema))
+        self._owner, self._folder = owner, None
+        last = self._attempt(lambda table: self._fence_once(owner, table, schema))
+        reason = self._refusal(self._load())
+        if reason is not None:
+            _log.warning(
+                "rows of Delta table '%s' are in the snapshots, and the process that started the run appends them: "
+                "data files can't be added to the table, since %s",
+                *(self._shown, reason),
+            )
+        return last
+
+    def create(self, schema: pa.Schema) -> None:
+        """Create the table for the run that owns it, unless another process has created it."""
+        owner = self._owner
+        if owner is not None:
+            self._attempt(lambda table: self._fence_once(owner, table, schema) if table is None else None)
+
+    def writer(self, share: Share) -> DataFileWriter | None:
+        """Return the writer of a share's data file; None if files can't be added to the table, or it does not exist."""
+        table = self._load()
+        if table is None or self._owner is None or self._refusal(table) is not None:
+            return None
+        return self._files(self._owner).writer(share, pa.schema(table.schema().to_arrow()))
+
+    def sweep(self, last: int, keep: Sequence[Staged]) -> None:
+        """Remove the data files of transactions after the last committed one, except those in `keep`."""
+        if self._owner is not None and self._load() is not None:
+            self._files(self._owner).sweep(last + 1, {path for path, *_ in keep}, later=True)
+
+    def append_sealed(self, transaction: int, rows: Sequence[pa.Table], files: Sequence[Staged]) -> None:
+        """Append a transaction of rows and data files, unless the table has it.
+
+        Raises:
+            FencedError: if a run with a higher claim has the sink.
+            DeltaSinkError: if a file is gone, or the log of the table lacks a committed transaction.
+        """
+        owner = self._owner
+        if rows or owner is None:
+            read = [] if owner is None else [self._files(owner).read(file) for file in files]
+            self.append(transaction, pa.concat_tables([*rows, *read], promote_options="default"))
+        elif files:
+            self._attempt(lambda table: self._add_once(owner, table, transaction, files))
+            self._confirmed.note(transaction)
+        if owner is not None and files:
+            self._files(owner).sweep(transaction, {path for path, *_ in files}, later=False)
+
+    def _add_once(self, owner: SinkOwner, table: Any, transaction: int, files: Sequence[Staged]) -> None:
+        """Add data files to the log; if the table can't take them any more, append their rows."""
+        if table is not None and self._is_there(owner, table, transaction):
+            return
+        folder = self._files(owner)
+        gone = folder.lacks(files)
+        if gone is not None:
+            raise DeltaSinkError(self._shown, _GONE % gone)
+        if table is None or self._refusal(table) is not None or not _has_columns(table, files):
+            self._append_once(table, transaction, pa.concat_tables(map(folder.read, files), promote_options="default"))
+            return
+        self._confirmed.check(_last_transaction(owner, table))
+        now = int(time.time() * 1000)
+        adds: list[Any] = [AddAction(path, size, {}, now, True, stats) for path, size, stats, _ in files]
+        transactions = {owner.name: transaction, _claim_id(owner): owner.claim}
+        table.create_write_transaction(adds, "append", table.schema(), commit_properties=_properties(transactions))
+
+    def _refusal(self, table: Any) -> str | None:
+        return why_not(table, self._settings.keys() - {"name", "description"}, self._uri, self._options)
+
+    def _files(self, owner: SinkOwner) -> TableFolder:
+        if self._folder is None:
+            self._folder = TableFolder(self._uri, self._options, owner)
+        return self._folder
 
     def append(self, transaction: int | None, data: pa.Table) -> None:
         """Append a transaction, unless the table has it; without a number, always append.
@@ -107,6 +187,10 @@ class Table:
         self._attempt(lambda table: self._append_once(table, transaction, data))
         if transaction is not None:
             self._confirmed.note(transaction)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the connection to the table's folder."""
+        return {**vars(self), "_folder": None}
 
     def _fence_once(self, owner: SinkOwner, table: Any, schema: pa.Schema | None) -> int:
         properties = _properties({_claim_id(owner): owner.claim})
@@ -207,6 +291,17 @@ class Table:
         return DeltaSinkError(
             self._shown, redacted(f"could not be {done}: {type(failure).__name__}: {said}", self._secrets)
         )
+
+
+def _has_columns(table: Any, files: Sequence[Staged]) -> bool:
+    """Whether a table has the columns of data files with their types, and others may be null."""
+    stored = {field.name: field for field in pa.schema(table.schema().to_arrow())}
+    for *_, types in files:
+        if any(name not in stored or f"{stored[name].type}" != kind for name, kind in types.items()):
+            return False
+        if any(not field.nullable for name, field in stored.items() if name not in types):
+            return False
+    return True
 
 
 _OF_CREATION = ("partition_by", "name", "description", "configuration")

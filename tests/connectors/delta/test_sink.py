@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from malflow import SingleThreadRuntime
@@ -279,7 +281,9 @@ def test_table_on_s3(server: FaultyS3) -> None:
     url = f"s3://{server.bucket}/tables/t"
     zombie = run(url, 1, schema=SCHEMA, storage_options=options)
     handle = prepared(zombie, 1, 1)
-    heir = run(url, 2, storage_options=options)
+    heir: DeltaSink[Any, Any, Any] = DeltaSink(url, storage_options=options)
+    heir.fence(owner(2))
+    heir.abort([handle])
     with pytest.raises(FencedError):
         zombie.commit([handle])
     heir.commit([handle])
@@ -333,3 +337,77 @@ def test_no_secret_in_an_error() -> None:
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         DeltaSink(**{"table": "t", **options})
+
+
+def staged(path: Path) -> list[Path]:
+    """Return the data files of sinks, added or not."""
+    return sorted(path.glob("malflow-*/*/*.parquet"))
+
+
+def test_data_files_are_added_and_the_handle_has_no_rows(tmp_path: Path) -> None:
+    sink = run(tmp_path, 1, schema=SCHEMA)
+    handle = prepared(sink, 1, *range(5_000))
+    assert len(pickle.dumps(handle)) < 500
+    assert values(tmp_path) == []
+    sink.commit([handle])
+    sink.commit([handle])
+    assert values(tmp_path) == [*range(5_000)]
+    table: Any = DeltaTable(tmp_path)
+    assert table.file_uris() == [str(it) for it in staged(tmp_path)]
+    for number, found in ((4_999, 1), (5_000, 0)):
+        assert table.to_pyarrow_table(filters=[("n", "=", number)]).num_rows == found, "by its statistics"
+
+
+def test_a_data_file_that_is_gone_is_an_error_and_never_in_the_log(tmp_path: Path) -> None:
+    sink = run(tmp_path, 1, schema=SCHEMA)
+    handle = prepared(sink, 1, 1)
+    (file,) = staged(tmp_path)
+    file.unlink()
+    with pytest.raises(
+        DeltaSinkError, match=r"lacks 'malflow-.*parquet', which was prepared by a snapshot.*put it back"
+    ):
+        sink.commit([handle])
+    assert values(tmp_path) == []
+
+
+def test_rows_of_a_table_that_got_a_constraint_after_the_snapshot(tmp_path: Path) -> None:
+    """Its data file can't be added any more: deltalake checks the rows."""
+    sink = run(tmp_path, 1, schema=SCHEMA)
+    good, bad = prepared(sink, 1, 1), prepared(sink, 2, -1)
+    DeltaTable(tmp_path).alter.add_constraint({"positive": "n > 0"})
+    sink.commit([good])
+    assert values(tmp_path) == [1]
+    with pytest.raises(DeltaSinkError, match="1 rows failed validation check"):
+        sink.commit([bad])
+    assert values(tmp_path) == [1]
+
+
+def test_tables_that_files_are_not_added_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    DeltaTable.create(tmp_path, SCHEMA).alter.add_constraint({"positive": "n > 0"})
+    sink = run(tmp_path, 1)
+    sink.commit([prepared(sink, 1, 1)])
+    assert values(tmp_path) == [1]
+    assert staged(tmp_path) == []
+    (told,) = [it.getMessage() for it in caplog.records if it.name == "malflow.connectors"]
+    assert "data files can't be added to the table, since it has delta.constraints.positive" in told
+
+
+def test_a_handle_of_an_earlier_version_is_committed(tmp_path: Path) -> None:
+    former = io.BytesIO()
+    with pa.ipc.new_stream(former, SCHEMA) as writer:
+        writer.write_table(pa.table({"n": [1, 2]}, SCHEMA))
+    sink = run(tmp_path, 1, schema=SCHEMA)
+    sink.commit([(1, former.getvalue())])
+    assert values(tmp_path) == [1, 2]
+
+
+def test_data_files_that_no_snapshot_has_are_removed(tmp_path: Path) -> None:
+    sink = run(tmp_path, 1, schema=SCHEMA)
+    sink.commit([prepared(sink, 1, 1)])
+    kept, _ = prepared(sink, 2, 2), prepared(sink, 3, 3)
+    heir: DeltaSink[Any, Any, Any] = DeltaSink(tmp_path)
+    heir.fence(owner(2))
+    heir.abort([kept])
+    assert [it.parent.name for it in staged(tmp_path)] == ["00000001", "00000002"]
+    heir.commit([kept])
+    assert sorted(values(tmp_path)) == [1, 2]
