@@ -473,7 +473,7 @@ class Sloppy(JsonFiles):
 
 
 class Wired(JsonFiles):
-    """Has a lock, which can not be pickled."""
+    """Keep a lock, which no pickle can hold."""
 
     def fence(self, owner: SinkOwner) -> int:
         self.lock = threading.Lock()
