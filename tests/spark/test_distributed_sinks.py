@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -17,18 +19,21 @@ from hypothesis import strategies as st
 from malflow import OperatorError, StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging import sink as staging
 from malflow.engine import sink_transactions
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import SinkTransactions
+from malflow.errors import RunFailed
 from malflow.graph import Graph
 from malflow.runtime.spark import seal_task, snapshots
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.stage_output import OutputLog, read_pieces
+from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.sink_proxies import PieceSink
-from malflow.sinks import SinkOwner
+from malflow.sinks import Share, SinkOwner
 from malflow.snapshot import commit as manifests
 from malflow.testing import PAUSE, ScriptedSource
 from malflow.testing.crash import Crash
@@ -112,7 +117,7 @@ plans = st.lists(
 )
 
 
-@pytest.mark.fault("I2", "I3")
+@pytest.mark.fault("I2", "I3", "I24")
 @settings(max_examples=settings().max_examples // 2)
 @given(name=st.sampled_from(sorted(SINKS)), plans=plans, share_bytes=st.sampled_from([1, 200, 1 << 20]))
 @pytest.mark.slow
@@ -245,3 +250,27 @@ def test_of_two_attempts_at_once_the_pieces_of_the_first_count(tmp_path: Path) -
     ((_, name, _),) = stored.sinks
     assert read_pieces(changelog, name) == ["of attempt 0"]
     assert len([*tmp_path.glob("runs/run/sinks/*")]) == 1
+
+
+@pytest.mark.fault("I25")
+def test_pieces_that_are_gone_are_named(tmp_path: Path) -> None:
+    def lose(_spec: Any, _seen: Any) -> None:
+        for path in tmp_path.glob("runs/*/sinks/*"):
+            path.unlink()
+
+    program = program_of(JsonFiles(str(tmp_path / "out")))
+    with simulated(), pytest.raises(RunFailed, match=r"'runs/run-0/sinks/1-.*' is missing from the scratch folder"):
+        Cluster([Plan(), Plan(asks=True)], lose).run(program, settings_at(str(tmp_path), in_memory()), 2)
+
+
+@pytest.mark.fault("I26")
+def test_a_folder_that_a_worker_does_not_reach_is_an_error(tmp_path: Path) -> None:
+    """The copy of a worker finds no ledger in the folder of its machine."""
+    sink = ParquetSink(tmp_path / "out")
+    sink.fence(SinkOwner("job", "out", 1))
+    copy = pickle.loads(dumps_by_value(sink))
+    (tmp_path / "out").rename(tmp_path / "out of the other machine")
+    writer = copy.open_writer(Share(1, 0, 1, "token"))
+    writer.write(pa.record_batch({"n": [1]}))
+    with pytest.raises(SinkFileError, match=r"is not the driver's.*pass on_workers=False"):
+        writer.seal()

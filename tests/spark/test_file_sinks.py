@@ -98,7 +98,7 @@ class DiesOnce(ParquetSink[Any, Any, Any]):
         return writer
 
 
-@pytest.mark.fault("I3")
+@pytest.mark.fault("I3", "I24")
 def test_folders_that_workers_write_have_each_record_once(spark: Any, tmp_path: Path) -> None:
     """Two sinks, over rescales, a process that dies while it seals, and another run on one thread."""
     folders = tmp_path / "rows", tmp_path / "lines"

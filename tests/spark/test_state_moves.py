@@ -221,7 +221,7 @@ def base_of(pieces: list[tuple[int, bytes]], folder: Path) -> dict[Any, Any]:
     return {**delta.changed}
 
 
-@pytest.mark.fault("I24")
+@pytest.mark.fault("I27")
 def test_keys_from_several_workers_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_tasks, "_KEYS", 2)
     first, second = dict.fromkeys("kjihgfedcba", 1), dict.fromkeys("zyx", 2)
