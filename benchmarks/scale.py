@@ -2,10 +2,11 @@
 
 pip install 'malflow[spark]'
 python benchmarks/scale.py [--rounds 5] [--only routes,driver,partial,...] [--workers 1000]
-    [--keys 10000000] [--executors 10] [--ticks 15]
+    [--keys 10000000] [--executors 10] [--ticks 15] [--records 1000000]
 
 Each of the other measurements is a process of its own: of its work alone with made-up reports, without Spark; of whole
-ticks on Spark, with two processors; of places on a cluster of four executors on this machine.
+ticks on Spark, with two processors; of places on a cluster of four executors on this machine; of exactly-once sinks that
+the workers or the driver write.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FEW = 2_000
 
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
-_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial"]
+_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks"]
 
 _PARTIAL = [
     ("1,000 keys, 2 workers", 1_000, 2, 0),
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=15, help="the ticks of a driver without Spark")
     parser.add_argument("--keys", type=int, default=10_000_000, help="the keys of a snapshot that is restored")
     parser.add_argument("--executors", type=int, default=10, help="the executors of a cluster that loses one")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records that a sink writes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -75,6 +77,8 @@ def main() -> None:
         _print_losses(options.rounds, options.executors)
     if "partial" in only:
         _print_partial(options.rounds)
+    if "sinks" in only:
+        _print_sinks(options.rounds, options.records)
 
 
 def _measured(what: str, *how: Any) -> dict[str, float]:
@@ -82,6 +86,7 @@ def _measured(what: str, *how: Any) -> dict[str, float]:
     from scale_parts.losses import measure_loss  # noqa: PLC0415 - as above
     from scale_parts.partial import measure_rate, measure_work  # noqa: PLC0415 - as above
     from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
+    from scale_parts.sinks import measure_sink  # noqa: PLC0415 - as above
     from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
 
     match what:
@@ -101,6 +106,8 @@ def _measured(what: str, *how: Any) -> dict[str, float]:
         case "work":
             keys, workers, skewed, before, polls = how
             return measure_work(keys, workers, skewed=bool(skewed), before=bool(before), polls=polls)
+        case "sink":
+            return measure_sink(*how)
         case _:
             return measure_places(*how)
 
@@ -230,6 +237,19 @@ def _print_partial(rounds: int) -> None:
         ]
         rows.append([name, *(f"{median(it):.3f}" for it in ratios)])
     print_table(["", "bytes", "processor time", "with a core for each worker", "on Spark", "records/s there"], rows)
+
+
+def _print_sinks(rounds: int, records: int) -> None:
+    print("\nexactly-once sinks on Spark, two workers, four fields, a snapshot every 4 s, medians; the two in turn")
+    rows = []
+    for kind in ("parquet", "delta"):
+        found = [[_child("sink", kind, records, where) for where in ("workers", "driver")] for _ in range(rounds)]
+        for name, shown in (("records/s", "records/s"), ("driver us", "driver, us a record"), ("state bytes", "bytes")):
+            own, driver = [it[name] for it, _ in found], [it[name] for _, it in found]
+            ratio = median(one / other for one, other in zip(own, driver, strict=True))
+            what = f"{kind}, {'snapshots, bytes' if shown == 'bytes' else shown}"
+            rows.append([what, f"{median(own):,.3g}", f"{median(driver):,.3g}", f"{ratio:.3f}"])
+    print_table(["", "written by the workers", "by the driver", "workers / driver"], rows)
 
 
 def _child(*how: str | int) -> dict[str, float]:
