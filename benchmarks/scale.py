@@ -5,8 +5,8 @@ python benchmarks/scale.py [--rounds 5] [--only routes,driver,partial,...] [--wo
     [--keys 10000000] [--executors 10] [--ticks 15] [--records 1000000]
 
 Each of the other measurements is a process of its own: of its work alone with made-up reports, without Spark; of whole
-ticks on Spark, with two processors; of places on a cluster of four executors on this machine; of exactly-once sinks that
-the workers or the driver write.
+ticks on Spark, with two processors; of places on a cluster of four executors; of exactly-once sinks that the workers or
+the driver write.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
 
     on_workers: bool = True
     share_bytes: int = 4 << 20
-    _writer: ShareWriter | None = None
-    _next = 1
+    _share_writer: ShareWriter | None = None
+    _next_transaction = 1
 
     @abstractmethod
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> Any:
@@ -102,7 +102,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
     def fence(self, owner: SinkOwner) -> int | None:
         """Take over the output, as in `TransactionalSinkImpl`."""
         self._discard()
-        self._next = owner.transaction + 1
+        self._next_transaction = owner.transaction + 1
         return None
 
     @abstractmethod
@@ -112,7 +112,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         This includes shares whose writer was sealed by a task that was repeated, or in a snapshot that failed.
         """
         self._discard()
-        self._next = max([self._next, *(number + 1 for number, _ in keep)])
+        self._next_transaction = max([self._next_transaction, *(number + 1 for number, _ in keep)])
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message to the open writer."""
@@ -124,17 +124,17 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
 
     def write_piece(self, piece: Any) -> None:
         """Write a piece to the open writer of this process, and open it if there is none."""
-        if self._writer is None:
-            self._writer = self.open_writer(Share(self._next, 0, 1, new_token()))
-        self._writer.write(piece)
+        if self._share_writer is None:
+            self._share_writer = self.open_writer(Share(self._next_transaction, 0, 1, new_token()))
+        self._share_writer.write(piece)
 
     def prepare(self, transaction: int, /) -> Shares | None:
         """Seal the open writer, and return a handle of its one share; None if nothing was written."""
-        sealed = None if self._writer is None else self._writer.seal()
-        self._writer = None
+        sealed = None if self._share_writer is None else self._share_writer.seal()
+        self._share_writer = None
         if sealed is None:
             return None
-        self._next = transaction + 1
+        self._next_transaction = transaction + 1
         return transaction, (sealed,)
 
     def close(self) -> None:
@@ -142,13 +142,13 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         self._discard()
 
     def _discard(self) -> None:
-        writer, self._writer = self._writer, None
+        writer, self._share_writer = self._share_writer, None
         if writer is not None:
             writer.discard()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the open writer."""
-        return {**vars(self), "_writer": None}
+        return {**vars(self), "_share_writer": None}
 
 
 def is_distributed(impl: object) -> bool:

@@ -134,6 +134,7 @@ _LINE_SINK = {
     "storage_options": SECRETS_OR_NONE,
     "retry_for": DURATION_OR_NONE,
     "on_data_loss": CHOICE_OR_NONE,
+    "on_workers": FLAG_OR_NONE,
 }
 _ROWS = {
     "columns": NAMES_OR_NONE,
@@ -199,6 +200,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "storage_options": SECRETS_OR_NONE,
             "retry_for": DURATION,
             "on_data_loss": CHOICE,
+            "on_workers": FLAG,
         },
     ),
     HttpSink: (
@@ -267,6 +269,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "storage_options": SECRETS_OR_NONE,
             "retry_for": DURATION,
             "on_data_loss": CHOICE,
+            "on_workers": FLAG,
         },
     ),
     ParquetSource: (
@@ -404,7 +407,11 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
 """Each connector with arguments that it takes, and the kind of each of its options."""
 
 _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NONE, NAME_OR_FUNCTION, FIELD_OR_FUNCTION)
-_CONTRACTS_ROOMS = ("malflow.sources.contract", "malflow.sinks.contract", "malflow.sinks.transactional")
+_CONTRACTS_ROOMS = (
+    "malflow.sources.contract",
+    *("malflow.sinks.contract", "malflow.sinks.distributed", "malflow.sinks.transactional"),
+    *("malflow.connectors.files.staged_lines", "malflow.connectors.staging.sink"),
+)
 _MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})
 _CONTRACTS = (Decoder, Encoder, StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from malflow import OperatorError, StreamProvider
+from malflow import GraphError, OperatorError, StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.sink_errors import SinkFileError
@@ -32,7 +33,7 @@ from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.stage_output import OutputLog, read_pieces
 from malflow.runtime.transport.by_value import dumps_by_value
-from malflow.runtime.transport.sink_proxies import PieceSink
+from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner
 from malflow.snapshot import commit as manifests
 from malflow.testing import PAUSE, ScriptedSource
@@ -227,7 +228,7 @@ class Pieces:
 
 def test_records_that_a_failed_attempt_left_are_dropped() -> None:
     """A process may keep its copy of a sink after an attempt that failed between two batches."""
-    sink = PieceSink(0, JsonFiles(""))
+    sink = PieceEncoder(0, JsonFiles(""))
     sink.sink_batch(["a"], [1], [0])
     assert sink.take() == []
     sink.sink_batch(["a", "b"], [2, 3], [0, 0])
@@ -274,3 +275,17 @@ def test_a_folder_that_a_worker_does_not_reach_is_an_error(tmp_path: Path) -> No
     writer.write(pa.record_batch({"n": [1]}))
     with pytest.raises(SinkFileError, match=r"is not the driver's.*pass on_workers=False"):
         writer.seal()
+
+
+def test_a_sink_that_can_not_be_pickled_names_the_other_way(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    sink = ParquetSink(tmp_path / "out", formatter=lambda msg: (lock, msg.value)[1])
+    with (
+        simulated(),
+        pytest.raises(GraphError, match=r"operator 'out' can't run on Spark: .*; or let the driver write"),
+    ):
+        Cluster([]).run(program_of(sink), settings_at(str(tmp_path), in_memory()), 2)
+    sink.on_workers = False
+    with simulated():
+        Cluster([]).run(program_of(sink), settings_at(str(tmp_path), in_memory()), 2)
+    assert_once(parquet_rows(tmp_path / "out"))

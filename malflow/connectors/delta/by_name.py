@@ -26,6 +26,7 @@ def sink(
     storage_options: Mapping[str, str] | None = None,
     retry_for: timedelta = timedelta(minutes=1),
     on_data_loss: OnDataLoss = "fail",
+    on_workers: bool = True,
 ) -> DeltaSink[Any, Any, Any]:
     """Return the sink into a table."""
     return DeltaSink(
@@ -37,4 +38,5 @@ def sink(
         storage_options=storage_options,
         retry_for=retry_for,
         on_data_loss=on_data_loss,
+        on_workers=on_workers,
     )

@@ -229,7 +229,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
 
     def _append_now(self) -> None:
         """Append the records so far, if delivery is at least once."""
-        prepared = self.prepare(self._next)
+        prepared = self.prepare(self._next_transaction)
         if prepared is not None:
             for rows in _sorted(prepared[1])[0]:
                 self._table.append(None, rows)

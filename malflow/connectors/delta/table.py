@@ -156,6 +156,7 @@ class Table:
         """Add data files to the log; if the table can't take them any more, append their rows."""
         if table is not None and self._is_there(owner, table, transaction):
             return
+        self._confirmed.check(_last_transaction(owner, table))
         folder = self._files(owner)
         gone = folder.lacks(files)
         if gone is not None:
@@ -163,7 +164,6 @@ class Table:
         if table is None or self._refusal(table) is not None or not _has_columns(table, files):
             self._append_once(table, transaction, pa.concat_tables(map(folder.read, files), promote_options="default"))
             return
-        self._confirmed.check(_last_transaction(owner, table))
         now = int(time.time() * 1000)
         adds: list[Any] = [AddAction(path, size, {}, now, True, stats) for path, size, stats, _ in files]
         transactions = {owner.name: transaction, _claim_id(owner): owner.claim}

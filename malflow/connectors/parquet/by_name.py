@@ -62,6 +62,7 @@ def sink(
     storage_options: Mapping[str, Any] | None = None,
     retry_for: timedelta = timedelta(minutes=1),
     on_data_loss: OnDataLoss = "fail",
+    on_workers: bool = True,
 ) -> ParquetSink[Any, Any, Any]:
     """Return the sink into a folder.
 
@@ -82,4 +83,5 @@ def sink(
         storage_options=storage_options,
         retry_for=retry_for,
         on_data_loss=on_data_loss,
+        on_workers=on_workers,
     )

@@ -203,7 +203,7 @@ class StagedFiles(DistributedSinkImpl[K, V, T]):
 
     def _end_file(self) -> None:
         """Publish the records so far, if delivery is at least once."""
-        prepared = self.prepare(self._next)
+        prepared = self.prepare(self._next_transaction)
         if prepared is not None and self._output is not None:
             for staged in _files_of([prepared]):
                 self._output.place.publish(staged)

@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow.engine.worker import Outputs, Worker
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer
-from malflow.runtime.transport.sink_proxies import PieceSink, SinkProxy, collected, encoded_pieces
+from malflow.runtime.transport.sink_proxies import PieceEncoder, SinkProxy, collected, encoded_pieces
 
 __all__ = ["OutgoingRecords"]
 
@@ -39,7 +39,7 @@ class OutgoingRecords:
         """The approximate size of the records that are packed by now."""
         size = sum(buffer.bytes for by_target in self._buffers.values() for buffer in by_target)
         proxies = (sink.resource for sink in self._worker.sinks)
-        return size + sum(it.bytes for it in proxies if isinstance(it, SinkProxy | PieceSink))
+        return size + sum(it.bytes for it in proxies if isinstance(it, SinkProxy | PieceEncoder))
 
     def add(self, outputs: Outputs) -> None:
         """Add the output of the worker's operators."""

@@ -6,7 +6,10 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MissingDependency, short_repr
+from malflow.graph import Node, SinkNode
 from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.sink_proxies import PieceEncoder
+from malflow.sinks.contract import StatelessSink
 
 __all__ = ["ON_SPARK", "check_sources", "check_store", "dumps_program"]
 
@@ -80,15 +83,22 @@ def _refused(program: Program, place: str, error: Exception) -> GraphError:
         try:
             dumps_by_value(vertex.node)
         except Exception as why:  # noqa: BLE001 - classes of the user may raise any
-            is_source = vertex.node.name in program.sources
-            return _refusal(vertex.node.name, place, why, vertex.location, is_source=is_source)
+            return _refusal(vertex.node.name, place, why, vertex.location, _hint(program, vertex.node))
     return GraphError(f"the dataflow can't run {place}: {type(error).__name__}: {error}")
 
 
-def _refusal(name: str, place: str, why: Exception, location: Any, *, is_source: bool) -> GraphError:
-    hint = "all its data must be picklable, to reach the other processes"
-    if is_source:
-        hint += "; a generator or a connection is not: write a StatefulSource, whose readers are built there"
+def _hint(program: Program, node: Node) -> str:
+    if node.name in program.sources:
+        return "; a generator or a connection is not: write a StatefulSource, whose readers are built there"
+    if isinstance(node, SinkNode) and isinstance(node.sink, StatelessSink) and isinstance(node.sink.impl, PieceEncoder):
+        return "; or let the driver write, with on_workers=False"
+    return ""
+
+
+def _refusal(name: str, place: str, why: Exception, location: Any, hint: str) -> GraphError:
     return GraphError(
-        f"operator '{name}' can't run {place}: {type(why).__name__}: {why}; {hint}", operator=name, location=location
+        f"operator '{name}' can't run {place}: {type(why).__name__}: {why}; all its data must be picklable, to reach "
+        f"the other processes{hint}",
+        operator=name,
+        location=location,
     )

@@ -20,7 +20,7 @@ from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 from malflow.sinks.distributed import is_distributed
 
 __all__ = [
-    "PieceSink",
+    "PieceEncoder",
     "SinkProxy",
     "check_sinks",
     "collected",
@@ -64,7 +64,7 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
         return batches
 
 
-class PieceSink(StatelessSinkImpl[Any, Any, Any]):
+class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
     """Encodes the records of a distributed sink into pieces.
 
     Args:
@@ -121,13 +121,15 @@ def with_sink_proxies(program: Program, *, encodes: bool = False) -> Program:
 
     Args:
         program: the program.
-        encodes: whether distributed sinks are replaced by a `PieceSink` instead.
+        encodes: whether distributed sinks are replaced by a `PieceEncoder` instead.
     """
     numbers = {id(node): number for number, node in enumerate(driver_sinks(program))}
 
     def proxy(node: SinkNode) -> StatelessSinkImpl[Any, Any, Any]:
         impl = node.sink.impl
-        return PieceSink(numbers[id(node)], impl) if encodes and is_distributed(impl) else SinkProxy(numbers[id(node)])
+        return (
+            PieceEncoder(numbers[id(node)], impl) if encodes and is_distributed(impl) else SinkProxy(numbers[id(node)])
+        )
 
     vertices = tuple(
         replace(vertex, node=replace(vertex.node, sink=StatelessSink(proxy(vertex.node))))
@@ -148,7 +150,7 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
 def encoded_pieces(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, list[Any]]]:
     """Take the pieces that a worker encoded for distributed sinks, with the index of the sink."""
     for sink in sinks:
-        if isinstance(sink.resource, PieceSink) and (pieces := sink.resource.take()):
+        if isinstance(sink.resource, PieceEncoder) and (pieces := sink.resource.take()):
             yield sink.resource.number, pieces
 
 
