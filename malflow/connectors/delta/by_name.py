@@ -15,7 +15,7 @@ from malflow.connectors.lost_output import OnDataLoss
 __all__ = ["sink"]
 
 
-def sink(
+def sink(  # noqa: PLR0913 - all of them a user's
     address: Address,
     /,
     *,
