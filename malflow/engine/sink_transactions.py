@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
-from malflow.errors import FencedError, GraphError, SnapshotError, short_repr
+from malflow.errors import FencedError, GraphError, SnapshotError, offers, short_repr
 from malflow.graph import SinkNode
 from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, check_transactional
@@ -118,7 +118,7 @@ class SinkTransactions:
         self.owner, self.last, pending, self.has_ended = position
         self._pending = [(number, handle) for number, handle in pending]
 
-    def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
+    def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool, store: object = None) -> None:
         """Take over the output; see `RunSinks.begin`.
 
         Raises:
@@ -126,6 +126,8 @@ class SinkTransactions:
             FencedError: if a run with a higher claim has the output.
             OperatorError: if the sink fails.
         """
+        if store is not None and self._pieces is not None and offers(self._impl, "use_store"):
+            self._call("use_store", store)
         committed = self._call("fence", SinkOwner(job, self.owner, claim, self.committed))
         if committed is not None and (isinstance(committed, bool) or not isinstance(committed, int)):
             text = f"fence() must return the last committed transaction's number or None; got {short_repr(committed)}"

@@ -156,7 +156,7 @@ class RunSinks:
         """Whether a sink has reached its limit of uncommitted transactions: the run must wait for a snapshot."""
         return any(it.is_full for it in self._transactions.values())
 
-    def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
+    def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool, store: object = None) -> None:
         """Take over the outputs, commit the pending transactions of the snapshot, and abort all others.
 
         Args:
@@ -164,6 +164,7 @@ class RunSinks:
             claim: the number of the run's claim.
             origin: the start of the run, for an error.
             accept_duplicates: whether the run may start before the last commit of a sink.
+            store: the store of the snapshots, where sinks whose records are on the workers may keep these.
 
         Raises:
             SnapshotError: if the run starts before the last commit of a sink.
@@ -173,7 +174,7 @@ class RunSinks:
         sinks = self._transactions.values()
         check_owners(sinks)
         for it in sinks:
-            it.fence(job, claim, origin=origin, accept_duplicates=accept_duplicates)
+            it.fence(job, claim, origin=origin, accept_duplicates=accept_duplicates, store=store)
         for it in sinks:
             it.commit(it.position)
         for it in sinks:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError, OperatorError
 from malflow.snapshot.persistence import CoordinatingSession, Persistence, RestoreOptions, Session, job_of
+from malflow.snapshot.writer import SnapshotSession
 
 __all__ = ["begin_transactions", "fenced_first"]
 
@@ -49,6 +50,7 @@ def begin_transactions(
         claim,
         origin=origin,
         accept_duplicates=start.accept_duplicates,
+        store=session.writer.store if isinstance(session, SnapshotSession) else None,
     )
 
 

@@ -112,7 +112,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         This includes shares whose writer was sealed by a task that was repeated, or in a snapshot that failed.
         """
         self._discard()
-        self._next_transaction = max([self._next_transaction, *(number + 1 for number, _ in keep)])
+        self._next_transaction = max([self._next_transaction, *(number + 1 for number, *_ in keep)])
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message to the open writer."""

@@ -232,6 +232,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "formatter": FUNCTION_OR_NONE,
             "key": FIELD_OR_FUNCTION_OR_NONE,
             "headers": FUNCTION_OR_NONE,
+            "on_workers": FLAG,
             "timestamp": FIELD_OR_FUNCTION_OR_NONE,
             "marker_topic": NAME_OR_NONE,
             "on_lost_marker": CHOICE,

@@ -86,4 +86,28 @@ SINK_BUGS = [
         "pieces, self._pieces, self.bytes = self._pieces, [], 0.0",
         (f"{_SINKS}::test_records_that_a_failed_attempt_left_are_dropped",),
     ),
+    Bug(
+        "a sweep drops segments that a snapshot has",
+        "what is not committed is an orphan",
+        "connectors/segments.py",
+        "key.startswith(prefix) and key not in keep and",
+        "key.startswith(prefix) and",
+        ("tests/connectors/test_segments.py",),
+    ),
+    Bug(
+        "a segment is unpickled whatever it has",
+        "the store is trusted",
+        "connectors/segments.py",
+        "if data is None or sha256(data).digest() != digest:",
+        "if data is None:",
+        ("tests/connectors/test_segments.py",),
+    ),
+    Bug(
+        "the data file of a transaction may be gone when it is added",
+        "the log names files, and does not look at them",
+        "connectors/delta/table.py",
+        "        if gone is not None:\n",
+        "        if gone is not None and False:\n",
+        ("tests/connectors/delta/test_sink.py::test_a_data_file_that_is_gone_is_an_error_and_never_in_the_log",),
+    ),
 ]

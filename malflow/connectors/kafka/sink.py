@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, Producer
@@ -20,11 +21,14 @@ from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
-from malflow.connectors.options import require_delivery, require_duration, require_name, require_one_of
+from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
+from malflow.connectors.segments import Segments, SegmentWriter
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage, NoKey
+from malflow.sinks.distributed import DistributedSinkImpl, Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.store.contract import Store
 from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "KafkaSink"]
@@ -34,6 +38,9 @@ Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
 """The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
 
 OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
+
+_OF_SHARES = 2
+"""The length of a handle whose records workers have encoded."""
 
 _LARGEST = 1_000_000
 _OVERHEAD = 128
@@ -54,7 +61,7 @@ _USUAL: dict[str, Any] = {"linger.ms": 5}
 _SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(minutes=15)
 
 
-class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
+class KafkaSink(DistributedSinkImpl[K, V, T]):
     """Write messages to a topic of Kafka, or several.
 
     At-least-once, the default: the brokers acknowledge the records by the end of each tick; after a restart, records
@@ -63,7 +70,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
     Exactly-once: the records of a transaction are kept in the snapshot, and written by one Kafka transaction once the
     snapshot is durable. Readers with ``isolation.level=read_committed`` see each transaction whole and once, at the
     interval of snapshots. The transaction's number is committed with it, in the offset of a group without consumers,
-    ``malflow/<job>/<sink>``, which is also the transactional id.
+    ``malflow/<job>/<sink>``, which is also the transactional id. On Spark the workers encode the records and store them
+    beside the snapshots, which have only their names, and the driver writes them to Kafka.
 
     The value None is written as a tombstone.
 
@@ -86,6 +94,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             (``offsets.retention.minutes``) after the last commit. ``"fail"``, or assume that the snapshot's transaction
             is in the topic (``"drop"`` it) or is not (``"write"`` it).
         timeout: how long brokers may take to acknowledge a tick or commit a transaction.
+        on_workers: with ``"exactly-once"``, whether the workers encode the records, on Spark; if False, the driver
+            does.
         settings: settings of librdkafka, such as ``compression.type``. Never shown.
 
     Raises:
@@ -109,10 +119,12 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         marker_topic: str | None = None,
         on_lost_marker: Literal["fail", "drop", "write"] = "fail",
         timeout: timedelta = timedelta(minutes=2),
+        on_workers: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "KafkaSink"
         require_delivery(me, delivery)
+        require_flag(me, "on_workers", on_workers)
         require_one_of(me, "on_lost_marker", on_lost_marker, ("fail", "drop", "write"))
         require_name(me, "marker_topic", marker_topic, "the name of a topic", optional=True)
         if not (isinstance(topic, str) and topic) and not callable(topic):
@@ -142,12 +154,11 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._failures = Failures(self._settings)
         self._unflushed = False
         self._writer: MarkedWriter | None = None
+        self.on_workers = on_workers
+        self._store: Store | None = None
+        self._segments: Segments | None = None
         self._rows: list[Record] = []
         self._last_transaction = self._last_committed = self._claim = 0
-
-    def sink(self, msg: DataMessage[K, V, T]) -> None:
-        """Write one message."""
-        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write a batch of messages; with ``"exactly-once"``, keep them for the transaction.
@@ -167,6 +178,28 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         except KafkaException as error:
             raise self._failures.take() or self._settings.failed(f"writing to {self._target}", error) from None
         self._raise_failures()
+
+    def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> list[Record]:
+        """Return records of messages.
+
+        Raises:
+            UnwritableKafkaRecord: if one cannot be encoded or is too large.
+        """
+        return self._encoded(keys, values, timestamps)
+
+    def use_store(self, store: Store) -> None:
+        """Keep what workers have encoded in a store, until it is committed."""
+        self._store = store
+
+    def open_writer(self, share: Share) -> SegmentWriter:
+        """Return the writer of a segment.
+
+        Raises:
+            KafkaFailed: before `fence`.
+        """
+        if self._segments is None:
+            raise KafkaFailed(f"{self!r} was not fenced")
+        return self._segments.writer(share)
 
     def flush(self) -> None:
         """Wait until the brokers have acknowledged all records.
@@ -194,6 +227,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if writer is not None:
             writer.close()
         self._rows = []
+        super().close()
 
     def fence(self, owner: SinkOwner) -> int:
         """Take over the transactional id; return the last committed transaction.
@@ -202,6 +236,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             FencedError: if a run with a higher claim writes.
             KafkaFailed: if the topic does not exist, the brokers do not answer, or they have lost transactions.
         """
+        super().fence(owner)
+        self._segments = Segments(self._store, owner)
         known = [self._topic] if isinstance(self._topic, str) else []
         describe_known(self._settings, list(dict.fromkeys([*known, self._marker_topic])))
         if self._writer is not None:
@@ -215,7 +251,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._last_committed = self._last_transaction
         return self._last_transaction
 
-    def prepare(self, transaction: int) -> Handle | None:
+    def prepare(self, transaction: int, /) -> Any:
         """Return the transaction's records; None if there are none."""
         if not self._rows:
             return None
@@ -223,7 +259,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._rows, self._last_transaction = [], transaction
         return handle
 
-    def commit(self, handles: Sequence[Handle]) -> None:
+    def commit(self, handles: Sequence[Any]) -> None:
         """Write transactions, each by one Kafka transaction; skip those that have been written.
 
         Raises:
@@ -233,11 +269,12 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         writer = self._writer
         if writer is None:
             raise KafkaFailed(f"{self!r} was not fenced")
-        for transaction, before, records, claim in handles:
+        for handle in handles:
+            transaction, before, records, claim = self._read(handle)
             marker = writer.marker
             is_lost = marker.transaction < before or (marker.transaction < transaction and claim < marker.since)
             if is_lost and not self._write_without_marker(writer, transaction, before):
-                records = ()  # noqa: PLW2901 - the marker alone
+                records = ()  # the marker alone
             try:
                 writer.write(transaction, records)
             except MarkerLost:
@@ -247,11 +284,28 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
                 writer.write(transaction, records if self._write_without_marker(writer, transaction, before) else ())
             self._last_committed = transaction
             self._last_transaction = max(self._last_transaction, transaction)
+            if len(handle) == _OF_SHARES and self._segments is not None:
+                self._segments.sweep((), transaction=transaction)
 
-    def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop the open transaction; none of it is in Kafka."""
-        del keep
+    def abort(self, keep: Sequence[Any]) -> None:
+        """Drop the open transaction, of which nothing is in Kafka, and segments that are in none of the handles."""
+        super().abort(keep)
         self._rows = []
+        if self._segments is not None:
+            shares = [it for handle in keep if len(handle) == _OF_SHARES for it in handle[1]]
+            self._segments.sweep({key for _, key, _ in shares})
+
+    def _read(self, handle: Any) -> Handle:
+        """Return the records of a transaction, unless they are written: those of shares are in segments."""
+        if len(handle) != _OF_SHARES:
+            kept: Handle = handle
+            return kept
+        transaction, sealed = handle
+        claim = max((it[0] for it in sealed), default=self._claim)
+        records: tuple[Record, ...] = ()
+        if self._segments is not None and self._writer is not None and transaction > self._writer.marker.transaction:
+            records = tuple(chain.from_iterable(self._segments.read(sealed)))
+        return transaction, transaction - 1, records, claim
 
     def _tell_of_loss(self, last: int, known: int) -> None:
         """Raise an error, or warn, that the brokers lack transactions which they had confirmed."""
@@ -352,8 +406,14 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         return f"KafkaSink({target}, servers={self._settings.servers!r}, delivery={self.delivery!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {"_producer": None, "_writer": None, "_rows": [], "_unflushed": False}
-        return {**self.__dict__, **fresh, "_failures": Failures(self._settings)}
+        fresh: dict[str, Any] = {
+            **super().__getstate__(),
+            "_producer": None,
+            "_writer": None,
+            "_rows": [],
+            "_unflushed": False,
+        }
+        return {**fresh, "_failures": Failures(self._settings)}
 
 
 def _of_message(asked_by: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:

@@ -17,7 +17,6 @@ from malflow import StreamProvider
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.kafka import transactions as kafka_transactions
 from malflow.connectors.kafka.produce import produce_all
-from malflow.connectors.kafka.sink import Handle
 from malflow.sources import StatefulSource
 from malflow.store.failpoint import failpoint
 from tests.kit.backends import at_once
@@ -40,11 +39,11 @@ class SlowSource(KafkaSource):
 class DyingSink(KafkaSink[Any, Any, Any]):
     """Dies before its calls, where the environment says."""
 
-    def prepare(self, transaction: int) -> Handle | None:
+    def prepare(self, transaction: int, /) -> Any:
         failpoint("sink-prepare")
         return super().prepare(transaction)
 
-    def commit(self, handles: Sequence[Handle]) -> None:
+    def commit(self, handles: Sequence[Any]) -> None:
         if handles:
             failpoint("sink-commit")
         super().commit(handles)

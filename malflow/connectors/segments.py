@@ -1,0 +1,128 @@
+"""Segments: what workers have encoded for a sink, in objects beside the snapshots until it is committed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b, sha256
+from typing import Any, TypeAlias
+
+import lz4.frame
+
+from malflow.errors import MalflowError
+from malflow.sinks.distributed import Share
+from malflow.sinks.transactional import SinkOwner
+from malflow.store.contract import KeyExists, KeyMissing, Store
+from malflow.store.retry import Retry, SystemContext
+
+__all__ = ["Sealed", "SegmentWriter", "Segments"]
+
+Sealed: TypeAlias = tuple[int, str, bytes]
+"""A share: the claim of the run, the key of its segment and its digest; without a store, no key and its content.
+
+The digest is in the snapshot, so a segment that others have changed is never unpickled.
+"""
+
+_FOLDER = "s/"
+_LIMIT = 1 << 40
+_RETRY = timedelta(minutes=1).total_seconds()
+
+
+class Segments:
+    """The segments of one sink of a run.
+
+    Args:
+        store: the store of the snapshots; without one, the content of a segment is in the snapshot.
+        owner: the run.
+    """
+
+    def __init__(self, store: Store | None, owner: SinkOwner) -> None:
+        self._store = store
+        self._folder = f"{_FOLDER}{blake2b(owner.name.encode(), digest_size=8).hexdigest()}/"
+        self._owner = owner
+
+    def writer(self, share: Share) -> SegmentWriter:
+        """Return the writer of a share."""
+        claim = self._owner.claim
+        name = f"{self._folder}{share.transaction:020d}-{claim}-{share.number}-{share.token}"
+        return SegmentWriter(self._store, name, claim)
+
+    def read(self, sealed: Sequence[Sealed]) -> Iterator[Any]:
+        """Yield the pieces of shares.
+
+        Raises:
+            MalflowError: if a segment is gone or damaged.
+        """
+        for _, key, content in sealed:
+            data = self._content(key, content) if key else content
+            yield from pickle.loads(lz4.frame.decompress(data))  # noqa: S301 - of this job: its digest is in the snapshot
+
+    def _content(self, key: str, digest: bytes) -> bytes:
+        """Return a segment after checking its digest."""
+        store, data = self._store, None
+        if store is not None:
+            with suppress(KeyMissing):
+                data = _retry().of(lambda: store.get(key, _LIMIT))
+        if data is None or sha256(data).digest() != digest:
+            problem = "gone from" if data is None else "damaged in"
+            raise MalflowError(
+                f"'{key}' is {problem} the store of the snapshots: it has records of sink '{self._owner.sink}' that "
+                "are not committed. Put it back; if it is lost, start from restore=None, or pass "
+                "recovery='previous', sinks='accept_duplicates'"
+            )
+        return data
+
+    def sweep(self, keep: Collection[str], *, transaction: int | None = None) -> None:
+        """Remove the segments of this run and earlier ones, but for some.
+
+        Args:
+            keep: the keys of those that stay.
+            transaction: the transaction whose segments to remove; None for all.
+        """
+        if self._store is None:
+            return
+        store, prefix = self._store, self._folder if transaction is None else f"{self._folder}{transaction:020d}-"
+        for key in _retry().of(lambda: [*store.list(self._folder)]):
+            claim = key.removeprefix(self._folder).split("-")[1]
+            if key.startswith(prefix) and key not in keep and int(claim) <= self._owner.claim:
+                _retry().of(lambda key=key: store.delete(key))  # type: ignore[misc] # as above
+
+
+class SegmentWriter:
+    """Writes one segment.
+
+    Args:
+        store: the store, or None.
+        key: the key of the segment.
+        claim: the claim of the run.
+    """
+
+    def __init__(self, store: Store | None, key: str, claim: int) -> None:
+        self._store = store
+        self._key = key
+        self._claim = claim
+        self._pieces: list[Any] = []
+
+    def write(self, piece: Any) -> None:
+        """Add a piece."""
+        self._pieces.append(piece)
+
+    def seal(self) -> Sealed:
+        """Write the segment."""
+        data = lz4.frame.compress(pickle.dumps(self._pieces, 5), store_size=True)
+        if self._store is None:
+            return self._claim, "", data
+        store = self._store
+        with suppress(KeyExists):  # an earlier request was answered too late; the token is this writer's alone
+            _retry().of(lambda: store.put_new(self._key, data))
+        return self._claim, self._key, sha256(data).digest()
+
+    def discard(self) -> None:
+        """Drop the pieces."""
+        self._pieces = []
+
+
+def _retry() -> Retry:
+    return Retry(_RETRY, SystemContext())
