@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, Producer
 
-from malflow.aggregators.fields import read_of_message
 from malflow.callables import without_result
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
+from malflow.connectors.kafka.record_parts import (
+    OfMessage,
+    milliseconds,
+    of_message,
+    own_headers,
+    own_milliseconds,
+    plain_key,
+    size_of,
+)
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
 from malflow.connectors.segments import Segments, SegmentWriter
 from malflow.errors import GraphError, error_text, short_repr
-from malflow.message import DataMessage, NoKey
+from malflow.message import DataMessage
 from malflow.sinks.distributed import DistributedSinkImpl, Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
@@ -37,17 +44,11 @@ __all__ = ["Handle", "KafkaSink"]
 Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
 """The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
 
-OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
-
 _OF_SHARES = 2
 """The length of a handle whose records workers have encoded."""
 
 _LARGEST = 1_000_000
-_OVERHEAD = 128
-"""The largest overhead of a record around its key and value, in bytes."""
-
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-_LATEST = 2**63 - 1
 
 _CALLED = "malflow checks the delivery of each record"
 _FIXED: dict[str, tuple[Any, str]] = {
@@ -131,8 +132,8 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
             raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:
             raise GraphError(f"{me} whose topic is a function needs marker_topic='...', a topic for its marker")
-        key, headers = _of_message(me, "key", key), _of_message(me, "headers", headers, fields=False)
-        timestamp = _of_message(me, "timestamp", timestamp)
+        key, headers = of_message(me, "key", key), of_message(me, "headers", headers, fields=False)
+        timestamp = of_message(me, "timestamp", timestamp)
         if without_result(topic):
             raise GraphError(f"{me} topic must be a plain function; got {without_result(topic)}")
         require_duration(me, "timeout", timeout, above_zero=True)
@@ -353,14 +354,14 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
         views = map(DataMessage, keys, values, timestamps)
         if self._topic.__class__ is str and self._key is self._headers is self._timestamp is None:
             topic = self._topic
-            times = map(_milliseconds, timestamps)
+            times = map(milliseconds, timestamps)
             records: list[Record] = [
-                (topic, key, raw, at, None) for key, raw, at in zip(map(_plain_key, keys), raws, times, strict=True)
+                (topic, key, raw, at, None) for key, raw, at in zip(map(plain_key, keys), raws, times, strict=True)
             ]
         else:
             records = [self._record(msg, raw) for msg, raw in zip(views, raws, strict=True)]
         for record, value in zip(records, contents, strict=True):
-            if _size(record) > self._largest:
+            if size_of(record) > self._largest:
                 self._refuse_size(record, value)
         return records
 
@@ -391,14 +392,14 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
             raise UnwritableKafkaRecord(
                 "topics", msg.value, f"the function for the topic returned {short_repr(topic)}, not the name of a topic"
             )
-        key = _plain_key(msg.key if self._key is None else self._key(msg))
-        at = _milliseconds(msg.timestamp) if self._timestamp is None else _own_milliseconds(self._timestamp(msg))
-        headers = None if self._headers is None else _own_headers(self._headers(msg))
+        key = plain_key(msg.key if self._key is None else self._key(msg))
+        at = milliseconds(msg.timestamp) if self._timestamp is None else own_milliseconds(self._timestamp(msg))
+        headers = None if self._headers is None else own_headers(self._headers(msg))
         return topic, key, raw, at, headers
 
     def _refuse_size(self, record: Record, value: V) -> None:
         most = f"{self._largest:,}; raise 'message.max.bytes' here and on the brokers"
-        reason = f"it takes {_size(record):,} bytes of at most {most}"
+        reason = f"it takes {size_of(record):,} bytes of at most {most}"
         raise UnwritableKafkaRecord(f"topic '{record[0]}'", value, reason)
 
     def __repr__(self) -> str:
@@ -416,77 +417,6 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
         return {**fresh, "_failures": Failures(self._settings)}
 
 
-def _of_message(asked_by: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
-    """Return a function of the message; the name of a field of its value becomes a function.
-
-    Raises:
-        GraphError: if `given` is neither.
-    """
-    if fields and isinstance(given, str):
-        return partial(read_of_message, given)
-    if given is None:
-        return None
-    if isinstance(given, str) or not callable(given):
-        raise GraphError(f"{asked_by} {role} must be a function of the message; got {short_repr(given)}")
-    if without_result(given):
-        raise GraphError(f"{asked_by} {role} must be a plain function; got {without_result(given)}")
-    return given
-
-
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(raw or b"") for name, raw in record[4]) if record[4] else 0
-    return len(record[1] or b"") + len(record[2] or b"") + headers + _OVERHEAD
-
-
 def _transaction_timeout(timeout: timedelta) -> int:
     """Return the milliseconds after which brokers may abort a transaction: later than the commit's own timeout."""
     return min(max(timeout, _SHORTEST_TRANSACTION), _LONGEST_TRANSACTION) // timedelta(milliseconds=1)
-
-
-def _own_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
-    wanted = "pairs of a name and bytes"
-    try:
-        pairs = tuple((name, raw.encode() if isinstance(raw, str) else raw) for name, raw in headers)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}") from error
-    if isinstance(headers, Mapping) or not all(map(_is_header, pairs)):
-        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}")
-    return pairs
-
-
-def _is_header(pair: tuple[Any, Any]) -> bool:
-    name, raw = pair
-    return isinstance(name, str) and name.isprintable() and (raw is None or isinstance(raw, bytes))
-
-
-def _plain_key(key: Any) -> bytes | None:
-    if key is NoKey or key is None:
-        return None
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        return key.encode()
-    if isinstance(key, int) and not isinstance(key, bool):
-        return b"%d" % key
-    raise TypeError(
-        f"KafkaSink cannot write {short_repr(key)} as the key of a record; pass key=, a function of the message that "
-        "returns bytes, text or None"
-    )
-
-
-def _milliseconds(timestamp: Any) -> int | None:
-    if isinstance(timestamp, datetime) and timestamp.tzinfo is not None:
-        return max(0, round(timestamp.timestamp() * 1000))
-    return None
-
-
-def _own_milliseconds(timestamp: Any) -> int | None:
-    if isinstance(timestamp, int) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST:
-        return timestamp
-    found = _milliseconds(timestamp)
-    if found is None and timestamp is not None:
-        raise TypeError(
-            f"KafkaSink timestamp= returned {short_repr(timestamp)}; it must be milliseconds since 1970, an aware "
-            "datetime or None"
-        )
-    return found

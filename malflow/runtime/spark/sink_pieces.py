@@ -13,7 +13,7 @@ from malflow.runtime.spark.seal_task import SealTask, StoredShare
 from malflow.runtime.spark.spark_tasks import results
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.sink_proxies import driver_sinks
-from malflow.sinks.distributed import is_distributed
+from malflow.sinks.distributed import DistributedSinkImpl, is_distributed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -107,7 +107,8 @@ class SinkPieces:
 
     def _groups(self, sink: str) -> list[list[str]]:
         """Return the objects of each share, the earlier generations first, and in each the workers with most bytes."""
-        stored, most = self._stored.get(sink, []), self._impls[sink].share_bytes
+        stored = self._stored.get(sink, [])
+        most = getattr(self._impls[sink], "share_bytes", DistributedSinkImpl.share_bytes)
         groups: list[list[str]] = []
         for generation in sorted({it.generation for it in stored}):
             mine = [it for it in stored if it.generation == generation]

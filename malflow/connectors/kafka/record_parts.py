@@ -1,0 +1,111 @@
+"""The key, time and headers of a record of Kafka, from a message or from what a function of the user has returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+from malflow.aggregators.fields import read_of_message
+from malflow.callables import without_result
+from malflow.connectors.kafka.produce import Record
+from malflow.errors import GraphError, short_repr
+from malflow.message import DataMessage, NoKey
+
+__all__ = ["OfMessage", "milliseconds", "of_message", "own_headers", "own_milliseconds", "plain_key", "size_of"]
+
+OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
+
+_OVERHEAD = 128
+"""The largest overhead of a record around its key and value, in bytes."""
+
+_LATEST = 2**63 - 1
+
+
+def of_message(asked_by: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
+    """Return a function of the message; the name of a field of its value becomes a function.
+
+    Raises:
+        GraphError: if `given` is neither.
+    """
+    if fields and isinstance(given, str):
+        return partial(read_of_message, given)
+    if given is None:
+        return None
+    if isinstance(given, str) or not callable(given):
+        raise GraphError(f"{asked_by} {role} must be a function of the message; got {short_repr(given)}")
+    if without_result(given):
+        raise GraphError(f"{asked_by} {role} must be a plain function; got {without_result(given)}")
+    return given
+
+
+def size_of(record: Record) -> int:
+    """Return the most bytes that a record takes."""
+    headers = sum(len(name) + len(raw or b"") for name, raw in record[4]) if record[4] else 0
+    return len(record[1] or b"") + len(record[2] or b"") + headers + _OVERHEAD
+
+
+def own_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers that a function of the user has returned.
+
+    Raises:
+        TypeError: if they are not pairs of a name and bytes.
+    """
+    wanted = "pairs of a name and bytes"
+    try:
+        pairs = tuple((name, raw.encode() if isinstance(raw, str) else raw) for name, raw in headers)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}") from error
+    if isinstance(headers, Mapping) or not all(map(_is_header, pairs)):
+        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}")
+    return pairs
+
+
+def _is_header(pair: tuple[Any, Any]) -> bool:
+    name, raw = pair
+    return isinstance(name, str) and name.isprintable() and (raw is None or isinstance(raw, bytes))
+
+
+def plain_key(key: Any) -> bytes | None:
+    """Return the key of a record for the key of a message.
+
+    Raises:
+        TypeError: if it is neither bytes, text nor an integer.
+    """
+    if key is NoKey or key is None:
+        return None
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, int) and not isinstance(key, bool):
+        return b"%d" % key
+    raise TypeError(
+        f"KafkaSink cannot write {short_repr(key)} as the key of a record; pass key=, a function of the message that "
+        "returns bytes, text or None"
+    )
+
+
+def milliseconds(timestamp: Any) -> int | None:
+    """Return the time of a record for the timestamp of a message; None unless it is an aware datetime."""
+    if isinstance(timestamp, datetime) and timestamp.tzinfo is not None:
+        return max(0, round(timestamp.timestamp() * 1000))
+    return None
+
+
+def own_milliseconds(timestamp: Any) -> int | None:
+    """Return the time that a function of the user has returned.
+
+    Raises:
+        TypeError: if it is neither milliseconds, an aware datetime nor None.
+    """
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST:
+        return timestamp
+    found = milliseconds(timestamp)
+    if found is None and timestamp is not None:
+        raise TypeError(
+            f"KafkaSink timestamp= returned {short_repr(timestamp)}; it must be milliseconds since 1970, an aware "
+            "datetime or None"
+        )
+    return found
