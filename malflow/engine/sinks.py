@@ -130,10 +130,10 @@ class RunSinks:
         found = {name: writer.position() for name, writer in self._resumable.items()}
         cuts = {name: cut for name, it in self._transactions.items() if (cut := it.cut()) is not None}
         for name, it in self._transactions.items():
+            failpoint("before-prepare")
             if name not in cuts:
-                failpoint("before-prepare")
                 it.prepare()
-                failpoint("prepared")
+            failpoint("prepared")
         return _known(found | self._prepared | cuts)
 
     @property
