@@ -16,8 +16,9 @@ from tests.campaign.many import many
 from tests.campaign.restores import restores
 from tests.campaign.settings import settings
 from tests.campaign.size import size
+from tests.campaign.soak import soak
 
-PARTS = {part.__name__: part for part in (differential, here, workers, cluster, restores, settings, size, many)}
+PARTS = {part.__name__: part for part in (differential, here, workers, cluster, restores, settings, size, many, soak)}
 
 
 def main() -> int:

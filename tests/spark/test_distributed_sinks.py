@@ -28,7 +28,8 @@ from malflow.engine.sink_transactions import SinkTransactions
 from malflow.errors import RunFailed
 from malflow.graph import Graph
 from malflow.runtime.spark import seal_task, snapshots
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.stage_output import OutputLog, read_pieces

@@ -23,7 +23,8 @@ from malflow.errors import FencedError
 from malflow.graph import Graph
 from malflow.runtime.spark import folder_owner as owners
 from malflow.runtime.spark import leftovers
-from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.changelog import RUNS, Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.snapshot import FsspecBackend, snapshots

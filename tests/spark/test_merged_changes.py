@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.runtime.spark import changelog_index
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.stage_changes import merged
 from malflow.states.keyed import KeyedState

@@ -22,7 +22,8 @@ from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import tick_polling
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, StoredOutput, pack_entry
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder, StoredOutput
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.record_counts import RecordCounts, summed

@@ -12,10 +12,10 @@ from __future__ import annotations
 import hmac
 import pickle
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -24,26 +24,18 @@ from zlib import crc32
 import lz4.frame
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.transport.pickling import load_states
-from malflow.states.keyed import Delta
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, PackedEntry, unpack_entry
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 
 __all__ = [
-    "NEVER",
     "RUNS",
     "Changelog",
-    "ChangelogEntry",
-    "PackedEntry",
     "ScratchFolder",
     "StoredOutput",
-    "pack_entry",
 ]
-
-NEVER = -1
-"""Stands for the tick of the last entry of a worker without entries."""
 
 RUNS = "runs/"
 """The prefix of runs' folders in a scratch folder, which may hold other files."""
@@ -75,53 +67,6 @@ class ScratchFolder:
     run: str
     key: bytes = field(repr=False)
     classes: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangelogEntry:
-    """The state changes of one stage of one worker in one tick.
-
-    Attributes:
-        tick: the tick.
-        before: the tick of the previous entry, or `NEVER`.
-        deltas: the delta of each state that changed.
-        whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone don't show
-            this, since an unchanged state has no delta.
-        recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
-            that has applied that one.
-        finished: the parts that have finished since the previous entry, by source; in a full entry, all in this run.
-        merged: the ticks of the entries after `before` that this one replaces. Its deltas have the same effect on the
-            state after any of them.
-    """
-
-    tick: int
-    before: int
-    deltas: Mapping[str, Delta]
-    whole: bool = False
-    recent: Mapping[str, Delta] | None = None
-    finished: Mapping[str, Collection[Any]] = field(default_factory=dict)
-    merged: Sequence[int] = ()
-
-    def follows(self, tick: int) -> bool:
-        """Whether a worker that has applied the entry of a tick can apply this one next."""
-        return self.whole or self.before == tick or tick in self.merged
-
-
-class PackedEntry(NamedTuple):
-    """An entry in its written form, without the output of its tick.
-
-    Attributes:
-        tick: the tick of the entry.
-        data: the entry, pickled and compressed.
-    """
-
-    tick: int
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        """The bytes that a process reads to apply the entry."""
-        return len(self.data)
 
 
 class StoredOutput(NamedTuple):
@@ -251,7 +196,7 @@ class Changelog:
             return None
         end = _LENGTH + int.from_bytes(raw[:_LENGTH], "big")
         self.read_bytes += end - _LENGTH
-        return _loaded(lz4.frame.decompress(raw[_LENGTH:end]), held)
+        return unpack_entry(lz4.frame.decompress(raw[_LENGTH:end]), held)
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:
         """Read the entries after `tick` up to `last` in order, but none before the last full one.
@@ -363,48 +308,3 @@ class Changelog:
         for part in parts:
             digest.update(part)
         return digest.digest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """The written form of a full entry with recent changes: a reader unpickles the full deltas only if it needs them.
-
-    Attributes:
-        entry: the entry without its deltas.
-        deltas: the deltas, pickled.
-    """
-
-    entry: ChangelogEntry
-    deltas: bytes
-
-
-def pack_entry(entry: ChangelogEntry) -> PackedEntry:
-    """Pickle and compress an entry.
-
-    Raises:
-        Exception: if a state can't be pickled.
-    """
-    whole: ChangelogEntry | _Head = entry
-    if entry.recent is not None:
-        whole = _Head(replace(entry, deltas={}), pickle.dumps(entry.deltas, 5))
-    return PackedEntry(entry.tick, lz4.frame.compress(pickle.dumps(whole, 5), store_size=True))
-
-
-def _loaded(raw: bytes, held: int) -> ChangelogEntry:
-    read: ChangelogEntry | _Head = load_states(raw, _states)
-    if isinstance(read, ChangelogEntry):
-        return read
-    entry = read.entry
-    if entry.before == held != NEVER:
-        return replace(entry, deltas=entry.recent or {}, whole=False, recent=None)
-    return replace(entry, deltas=load_states(read.deltas, _changed), recent=None)
-
-
-def _states(read: ChangelogEntry | _Head | None) -> dict[str, Mapping[Any, Any]]:
-    if read is None:
-        return {}
-    return _changed(read.deltas if isinstance(read, ChangelogEntry) else read.entry.recent)
-
-
-def _changed(deltas: Mapping[str, Delta] | None) -> dict[str, Mapping[Any, Any]]:
-    return {name: delta.changed for name, delta in (deltas or {}).items()}

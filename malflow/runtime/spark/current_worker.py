@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from malflow.engine.poll_pacing import PollPacing, first_limit
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
-from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, LoadedProgram, name_of
 from malflow.runtime.transport.by_value import dumps_by_value

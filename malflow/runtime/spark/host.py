@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates
 from malflow.engine.workers import Workers
-from malflow.errors import OperatorError, RunFailed
+from malflow.errors import RunFailed
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.spark.changelog import NEVER, Changelog
+from malflow.runtime.spark.changelog import Changelog
+from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.position_memory import LastSnapshot
@@ -277,7 +278,7 @@ class SparkHost:
         self.places.note(command.tick, reports)
         self._pieces = [name for it in reports for name in it.pieces]
         self._sink_pieces.note(self._generation, reports)
-        for name, error in _unconfirmed(reports):
+        for name, error in (failed for it in reports for failed in it.unconfirmed_errors()):
             self._requests.listeners.notify(ConfirmationFailed(command.tick, name, error))
         if not command.final:
             self.index.note(reports)
@@ -396,9 +397,3 @@ class SparkHost:
         reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
         self._changelog.discard(self.index.forget(reading), self._pieces)
         self._pieces = []
-
-
-def _unconfirmed(reports: Iterable[StageReport]) -> Iterator[tuple[str, Exception]]:
-    for it in reports:
-        for error in map(loaded_error, it.unconfirmed):
-            yield error.operator if isinstance(error, OperatorError) else "", error

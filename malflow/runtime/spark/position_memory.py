@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from malflow.operators.hosting.source import Source
-from malflow.runtime.spark.changelog import NEVER
+from malflow.runtime.spark.changelog_entry import NEVER
 
 __all__ = ["LastSnapshot", "PositionMemory"]
 

@@ -7,15 +7,18 @@ import pickle
 import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
+from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
-from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER
+from malflow.runtime.transport.error_pickles import loaded_error
 
 __all__ = [
     "COMMAND",
@@ -287,6 +290,11 @@ class StageReport:
     def worker(self) -> int:
         """The worker."""
         return self.report.worker
+
+    def unconfirmed_errors(self) -> Iterator[tuple[str, Exception]]:
+        """Yield the errors of readers that could not confirm a position, each after the name of its source."""
+        for error in map(loaded_error, self.unconfirmed):
+            yield error.operator if isinstance(error, OperatorError) else "", error
 
 
 def names_of_counts(program: Program) -> list[str]:

@@ -14,7 +14,7 @@ from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch
-from malflow.runtime.spark.changelog import ChangelogEntry
+from malflow.runtime.spark.changelog_entry import ChangelogEntry
 from malflow.runtime.spark.current_worker import CurrentWorker
 from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts

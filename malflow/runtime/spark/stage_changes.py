@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError
-from malflow.runtime.spark.changelog import ChangelogEntry, PackedEntry, pack_entry
+from malflow.runtime.spark.changelog_entry import ChangelogEntry, PackedEntry, pack_entry
 from malflow.runtime.transport.pickled_states import not_picklable
 from malflow.states.keyed import Delta, DeltaSum
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import lz4.frame
 
-from malflow.runtime.spark.changelog import Changelog, PackedEntry, StoredOutput
+from malflow.runtime.spark.changelog import Changelog, StoredOutput
+from malflow.runtime.spark.changelog_entry import PackedEntry
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row
 

@@ -18,7 +18,7 @@ from malflow.engine.state_specs import States, stages_of_keys
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
-from malflow.runtime.spark.changelog import NEVER
+from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle_files import remove_shuffles, shuffle_of
 from malflow.runtime.spark.spark_errors import spark_message

@@ -19,7 +19,8 @@ from malflow.engine.rescale import KeyRoute, united
 from malflow.engine.state_specs import States
 from malflow.errors import MalflowError
 from malflow.graph import StatefulNode
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.stage_changes import packed
 from malflow.runtime.transport.error_pickles import dumps_error

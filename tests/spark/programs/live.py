@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 
