@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -35,6 +36,19 @@ _FEW = 2_000
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
 _SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks"]
+
+_MEASURES = {
+    "driver": "driver.measure_driver",
+    "tick": "ticks.measure_tick",
+    "query": "ticks.measure_query",
+    "places": "ticks.measure_places",
+    "loss": "losses.measure_loss",
+    "restore": "restores.measure_restore",
+    "rate": "partial.measure_rate",
+    "work": "partial.measure_work",
+    "sink": "sinks.measure_sink",
+}
+"""What a process of its own measures: some need Spark, or a peer."""
 
 _PARTIAL = [
     ("1,000 keys, 2 workers", 1_000, 2, 0),
@@ -82,34 +96,9 @@ def main() -> None:
 
 
 def _measured(what: str, *how: Any) -> dict[str, float]:
-    from scale_parts.driver import measure_driver  # noqa: PLC0415 - needs Spark, and only here
-    from scale_parts.losses import measure_loss  # noqa: PLC0415 - as above
-    from scale_parts.partial import measure_rate, measure_work  # noqa: PLC0415 - as above
-    from scale_parts.restores import measure_restore  # noqa: PLC0415 - as above
-    from scale_parts.sinks import measure_sink  # noqa: PLC0415 - as above
-    from scale_parts.ticks import measure_places, measure_query, measure_tick  # noqa: PLC0415 - as above
-
-    match what:
-        case "driver":
-            return measure_driver(*how)
-        case "tick":
-            return {"ms": measure_tick(*how)}
-        case "query":
-            return {"ms": measure_query(*how)}
-        case "loss":
-            return measure_loss(*how)
-        case "restore":
-            return measure_restore(*how)
-        case "rate":
-            keys, workers, skewed, before = how
-            return measure_rate(keys, workers, skewed=bool(skewed), before=bool(before))
-        case "work":
-            keys, workers, skewed, before, polls = how
-            return measure_work(keys, workers, skewed=bool(skewed), before=bool(before), polls=polls)
-        case "sink":
-            return measure_sink(*how)
-        case _:
-            return measure_places(*how)
+    module, function = _MEASURES[what].split(".")
+    found = getattr(import_module(f"scale_parts.{module}"), function)(*how)
+    return found if isinstance(found, dict) else {"ms": found}
 
 
 def _print_routes(rounds: int, most: int) -> None:

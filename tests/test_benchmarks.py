@@ -37,6 +37,7 @@ def test_benchmarks_of_time_print_their_tables(script: str, arguments: list[str]
     assert f"\n| {row} " in printed(script, *rounds, *arguments)
 
 
+@needs_bytewax
 def test_benchmark_of_partial_aggregation_measures_its_work() -> None:
     assert '"bytes": ' in printed("scale.py", "--one", '["work", 100, 2, 1, 1, 1]')
 

@@ -41,7 +41,7 @@ class Skewed(Numbers):
         return made
 
 
-def measure_rate(keys: int, workers: int, *, skewed: bool, before: bool) -> dict[str, float]:
+def measure_rate(keys: int, workers: int, skewed: int, before: int) -> dict[str, float]:
     """Return the records a second of sums in windows, whose integers are promised or not, and the processor time."""
     session, _ = make_session()
     found = measure_dataflow(
@@ -51,7 +51,7 @@ def measure_rate(keys: int, workers: int, *, skewed: bool, before: bool) -> dict
     return {"rate": found.rate, "cpu": 1e9 * found.cpu / found.records}
 
 
-def measure_work(keys: int, workers: int, *, skewed: bool, before: bool, polls: int) -> dict[str, float]:
+def measure_work(keys: int, workers: int, skewed: int, before: int, polls: int) -> dict[str, float]:
     """Return what a record takes if a tick has so many polls, in one process, packed as between processes.
 
     Returns:

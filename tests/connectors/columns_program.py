@@ -24,7 +24,7 @@ STEPS = (
     (LocalPlace, "publish", "publish"),
     (Ledger, "begin", "begin"),
     (Ledger, "finish", "finish"),
-    (Table, "append", "append"),
+    (Table, "append_sealed", "append"),
 )
 """The steps of a commit."""
 

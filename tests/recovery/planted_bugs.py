@@ -551,7 +551,7 @@ BUGS = (
     ),
     Bug(
         "a damaged snapshot is no snapshot",
-        Edit(restore, "manifest_choice", "raise _with_hint(error) from error", "return None"),
+        Edit(restore, "manifest_choice", "raise with_hint(error) from error", "return None"),
         (damaged_manifest,),
         ("corruption",),
     ),

@@ -27,7 +27,7 @@ def test_runtimes_have_one_face() -> None:
     assert face(SparkRuntime) == face(SingleThreadRuntime)
 
 
-OF_SPARK = {"query", "copies", "moves"}
+OF_SPARK = {"query", "copies", "moves", "read_bytes"}
 """The attributes of a handle for which only Spark has a meaning."""
 
 

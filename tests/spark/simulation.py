@@ -148,7 +148,10 @@ class Cluster:
             found += work(later or iter(items))
         return found
 
-    def setJobDescription(self, _: str | None) -> None:  # noqa: N802 - as Spark names it
+    def getLocalProperty(self, _: str) -> None:  # noqa: N802 - as Spark names it
+        """Return None."""
+
+    def setLocalProperty(self, _name: str, _value: str | None) -> None:  # noqa: N802 - as Spark names it
         """Do nothing."""
 
     def broadcast(self, value: Any) -> SimpleNamespace:

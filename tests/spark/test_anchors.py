@@ -95,7 +95,7 @@ def test_a_worker_counts_as_moved_once_it_ran_twice_elsewhere() -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Start a cluster of two executors on which Spark waits for the preferred one."""
     need_spark()
-    with Driver(tmp_path_factory.mktemp("cluster"), LOCALITY_WAIT="3s") as driver:
+    with Driver(tmp_path_factory.mktemp("cluster"), LOCALITY_WAIT="8s") as driver:
         yield driver
 
 

@@ -46,6 +46,8 @@ __all__ = ["StateMove", "StateMoves"]
 
 T = TypeVar("T")
 
+_DESCRIPTION = "spark.job.description"
+
 _READERS = 4
 """Tasks that read states, at most, for each slot of the cluster."""
 
@@ -251,14 +253,15 @@ class StateMove:
         Raises:
             RunFailed: if a job fails.
         """
-        self._context.setJobDescription(f"malflow {self._name}, {deed}")
+        before = self._context.getLocalProperty(_DESCRIPTION)  # of the user's thread, which may start the run
+        self._context.setLocalProperty(_DESCRIPTION, f"malflow {self._name}, {deed}")
         try:
             yield
         except Exception as error:
             raise RunFailed(f"Spark could not move the states: {spark_message(error)}") from error
         finally:
             with suppress(Exception):  # Java may be gone
-                self._context.setJobDescription(None)
+                self._context.setLocalProperty(_DESCRIPTION, before)
 
 
 class _Written:
