@@ -31,10 +31,10 @@ class HotKey:
     """The busiest worker and the busiest key of an exchange.
 
     Attributes:
-        worker: the worker that gets most records.
-        worker_share: its share of the records, from 0 to 1.
-        key: the key that most records have, as a text.
-        key_share: its share of the records.
+        worker: the worker that gets most of what is sent.
+        worker_share: its share, from 0 to 1.
+        key: the key that most of it has, as a text.
+        key_share: its share.
     """
 
     worker: int
