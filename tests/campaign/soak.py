@@ -102,7 +102,7 @@ class _Run:
         driver.close()
 
     def end(self) -> None:
-        """Let the input end, and run to the end of it."""
+        """End the input, and run to its end."""
         positions = kept_states(backend_at(str(self._folder)), "numbers")
         self.size = max(positions.values()) + 1_000
         (self._folder / END).write_text(str(self.size))

@@ -23,7 +23,7 @@ from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
 SHORT = "to be or not to be\n"
-LONG = "".join(f"to be {number} of {number % 1_000}\n" for number in range(60_000))
+LONG = "".join(f"to be {number} of {number % 1_000}\n" for number in range(20_000))
 """A text that takes some ticks."""
 
 
