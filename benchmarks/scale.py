@@ -35,7 +35,7 @@ _FEW = 2_000
 
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
-_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks"]
+_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks", "keys"]
 
 _MEASURES = {
     "driver": "driver.measure_driver",
@@ -47,8 +47,9 @@ _MEASURES = {
     "rate": "partial.measure_rate",
     "work": "partial.measure_work",
     "sink": "sinks.measure_sink",
+    "key": "keys.measure_key",
 }
-"""What a process of its own measures: some need Spark, or a peer."""
+"""The functions that child processes call; some need Spark, or a peer."""
 
 _PARTIAL = [
     ("1,000 keys, 2 workers", 1_000, 2, 0),
@@ -76,23 +77,20 @@ def main() -> None:
         what, *how = json.loads(options.one)
         print(json.dumps(_measured(what, *how)))
         return
-    only = options.only.split(",")
-    if "routes" in only:
-        _print_routes(options.rounds, options.workers)
-    if "driver" in only:
-        _print_driver(options.rounds, options.workers, options.ticks)
-    if "ticks" in only:
-        _print_ticks(options.rounds)
-    if "places" in only:
-        _print_places(options.rounds)
-    if "restores" in only:
-        _print_restores(options.rounds, options.keys)
-    if "losses" in only:
-        _print_losses(options.rounds, options.executors)
-    if "partial" in only:
-        _print_partial(options.rounds)
-    if "sinks" in only:
-        _print_sinks(options.rounds, options.records)
+    rounds = options.rounds
+    sections: dict[str, Callable[[], None]] = {
+        "routes": lambda: _print_routes(rounds, options.workers),
+        "driver": lambda: _print_driver(rounds, options.workers, options.ticks),
+        "ticks": lambda: _print_ticks(rounds),
+        "places": lambda: _print_places(rounds),
+        "restores": lambda: _print_restores(rounds, options.keys),
+        "losses": lambda: _print_losses(rounds, options.executors),
+        "partial": lambda: _print_partial(rounds),
+        "sinks": lambda: _print_sinks(rounds, options.records),
+        "keys": _print_keys,
+    }
+    for name in options.only.split(","):
+        sections[name]()
 
 
 def _measured(what: str, *how: Any) -> dict[str, float]:
@@ -239,6 +237,13 @@ def _print_sinks(rounds: int, records: int) -> None:
             what = f"{kind}, {'snapshots, bytes' if shown == 'bytes' else shown}"
             rows.append([what, f"{median(own):,.3g}", f"{median(driver):,.3g}", f"{ratio:.3f}"])
     print_table(["", "written by the workers", "by the driver", "workers / driver"], rows)
+
+
+def _print_keys() -> None:
+    from scale_parts.keys import KINDS  # noqa: PLC0415 - only here
+
+    print("\nbytes of a key with its state in a process, among a million")
+    print_table(["key and state", "bytes"], [[kind, f"{_child('key', kind)['bytes']:,.0f}"] for kind in KINDS])
 
 
 def _child(*how: str | int) -> dict[str, float]:

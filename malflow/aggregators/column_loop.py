@@ -1,4 +1,4 @@
-"""The loop of aggregators over columns that were read and checked before: it adds what can be merged exactly."""
+"""The loop of aggregators that can be merged exactly, over columns that were read and checked before."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ class Worker:
         return self.drain() if ends else self._take_outputs()
 
     def drain(self) -> Outputs:
-        """Return the output of the tick that `run` has not returned: what was aggregated before it is sent."""
+        """Return the rest of the tick's output: the accumulators that were held back."""
         for channel, local in self._locals.items():
             for batch in local.end_tick():
                 self._route(channel, batch)

@@ -31,9 +31,9 @@ class HotKey:
     """The busiest worker and the busiest key of an exchange.
 
     Attributes:
-        worker: the worker that gets most of what is sent.
+        worker: the worker to which most records and accumulators are sent.
         worker_share: its share, from 0 to 1.
-        key: the key that most of it has, as a text.
+        key: the key that most of them have, as a text.
         key_share: its share.
     """
 

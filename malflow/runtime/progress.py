@@ -50,8 +50,8 @@ class Progress:
         counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
             gauges as they are now. The numbers in `late` and `patterns` are among them.
         hot: the busiest worker and the busiest key of each operator that gets records by key, estimated from a sample
-            of what was sent lately, in which records that were added up before count once; by the name of the operator,
-            or of the `key_distribute` if several read its records.
+            of recent records or, where these are added up before they are sent, accumulators; by the name of the
+            operator, or of the `key_distribute` if several read its records.
     """
 
     tick: int

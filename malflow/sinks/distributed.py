@@ -123,7 +123,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         self.write_piece(self.encode(keys, values, timestamps))
 
     def write_piece(self, piece: Any) -> None:
-        """Write a piece to the open writer of this process, and open it if there is none."""
+        """Write a piece to the open writer of this process; open one first if necessary."""
         if self._share_writer is None:
             self._share_writer = self.open_writer(Share(self._next_transaction, 0, 1, new_token()))
         self._share_writer.write(piece)

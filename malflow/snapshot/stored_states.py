@@ -27,7 +27,7 @@ or is missing are read as their fields; without a program, this applies to all s
 
 
 class FoundSection(NamedTuple):
-    """A section of a data file, with what is needed to read it.
+    """A section of a data file, with all that a reader needs.
 
     Attributes:
         file: the name of the file.

@@ -51,8 +51,8 @@ SPARK_BUGS = [
         "merged changes lack the first of them",
         "the tick after which they are merged counts",
         _CHANGES,
-        "    for entry in entries:\n",
-        "    for entry in entries[1:]:\n",
+        "added_up(entry.deltas for entry in entries)",
+        "added_up(entry.deltas for entry in entries[1:])",
         (f"{_MERGED}::test_a_merged_change_can_follow_any_that_it_replaces", _TAKEOVERS),
     ),
     Bug(

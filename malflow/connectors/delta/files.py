@@ -141,7 +141,7 @@ class TableFolder:
             self._filesystem.rm_file(f"{self._root}/{path}")
 
     def lacks(self, files: Sequence[Staged]) -> str | None:
-        """Return the path of the first of some files that is gone or has another size; None if none is."""
+        """Return the path of the first of some files that is gone or has another size; None if all are there."""
         return next((path for path, size, *_ in files if self.size(path) != size), None)
 
     def read(self, file: Staged) -> pa.Table:
@@ -168,7 +168,7 @@ class TableFolder:
         return [name for name in names if name.isdecimal() and int(name) >= first]
 
     def _listed(self, folder: str) -> list[str]:
-        """Return the paths of what is in a folder of the table, from the table's own."""
+        """Return the paths of the entries of a folder, relative to the table's."""
         self._filesystem.invalidate_cache()
         try:
             found = self._filesystem.ls(f"{self._root}/{folder}", detail=False)

@@ -1,4 +1,4 @@
-"""The key, time and headers of a record of Kafka, from a message or from what a function of the user has returned."""
+"""The key, time and headers of a record of Kafka, from a message or from the result of a user's function."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.stage_changes import added_up
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
@@ -14,7 +15,7 @@ from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.sections import Written, bare_sections, finding, merge_files, with_frame, write_file
-from malflow.states.keyed import DeltaSum
+from malflow.states.keyed import Delta
 
 __all__ = ["MergeTask", "SnapshotTask", "summed"]
 
@@ -60,8 +61,7 @@ class SnapshotTask:
         sections = []
         findings = []
         for stage, ticks in self.spans.get(worker, {}).items():
-            for name, total in summed(changelog, stage, worker, ticks, self.versions).items():
-                delta = total.delta()
+            for name, delta in summed(changelog, stage, worker, ticks, self.versions).items():
                 kinds: set[type] = set()
                 try:
                     sections += [
@@ -103,11 +103,7 @@ class MergeTask:
 
 def summed(
     changelog: Changelog, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
-) -> dict[str, DeltaSum]:
+) -> dict[str, Delta]:
     """Return the combined changes of a worker in some ticks, for each of the named states."""
-    sums: dict[str, DeltaSum] = {}
-    for tick in ticks:
-        for name, delta in changelog.read(stage, worker, tick).deltas.items():
-            if name in names:
-                sums.setdefault(name, DeltaSum()).add(delta)
-    return sums
+    changes = (changelog.read(stage, worker, tick).deltas for tick in ticks)
+    return added_up({name: delta for name, delta in deltas.items() if name in names} for deltas in changes)

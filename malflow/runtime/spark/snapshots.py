@@ -113,10 +113,10 @@ class ChangelogCapture:
         """Pass the changes through the driver, to a session that does not support tasks."""
         changelog = Changelog(self._place, self._generation)
         deltas = [
-            StateDelta(worker, name, total.delta(), self._index.keys[worker, name])
+            StateDelta(worker, name, delta, self._index.keys[worker, name])
             for worker, stages in self._index.since(since).items()
             for stage, ticks in stages.items()
-            for name, total in summed(changelog, stage, worker, ticks, self._versions).items()
+            for name, delta in summed(changelog, stage, worker, ticks, self._versions).items()
         ]
         return session.commit(tick, self._index.workers, self._specs, [*deltas, *ours])
 

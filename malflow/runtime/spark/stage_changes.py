@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.engine.worker import Worker
@@ -11,7 +11,7 @@ from malflow.runtime.spark.changelog_entry import ChangelogEntry, PackedEntry, p
 from malflow.runtime.transport.pickled_states import not_picklable
 from malflow.states.keyed import Delta, DeltaSum
 
-__all__ = ["deltas_of", "merged", "packed"]
+__all__ = ["added_up", "deltas_of", "merged", "packed"]
 
 _MOSTLY = 4 / 3
 """A full entry is written if a stage has at most this many keys for each key in its full deltas."""
@@ -41,17 +41,23 @@ def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
 
 
+def added_up(changes: Iterable[Mapping[str, Delta]]) -> dict[str, Delta]:
+    """Return the deltas with the effect of several, in order, for each state."""
+    sums: dict[str, DeltaSum] = {}
+    for deltas in changes:
+        for name, delta in deltas.items():
+            sums.setdefault(name, DeltaSum()).add(delta)
+    return {name: total.delta() for name, total in sums.items()}
+
+
 def merged(entries: Sequence[ChangelogEntry]) -> ChangelogEntry:
     """Merge the last entries of a worker, in order, into one with the same effect, under the tick of the last one."""
-    sums: dict[str, DeltaSum] = {}
     finished: dict[str, list[Any]] = {}
     for entry in entries:
-        for name, delta in entry.deltas.items():
-            sums.setdefault(name, DeltaSum()).add(delta)
         for name, parts in entry.finished.items():
             finished.setdefault(name, []).extend(parts)
     *earlier, last = entries
-    deltas = {name: total.delta() for name, total in sums.items()}
+    deltas = added_up(entry.deltas for entry in entries)
     replaced = [tick for entry in earlier for tick in (*entry.merged, entry.tick)]
     return ChangelogEntry(last.tick, entries[0].before, deltas, finished=finished, merged=replaced)
 

@@ -1,6 +1,6 @@
 """The driver's side of moving states to a new generation of workers: by Spark jobs, so that it never holds them.
 
-The states of keys are shuffled by new worker. A first job fetches only what is for the driver; a second one writes the
+The states of keys are shuffled by new worker. A first job fetches only the driver's part; a second one writes the
 new workers' first changelog entries. Spark keeps the shuffled pieces in between, so each state is read once.
 """
 
@@ -96,7 +96,7 @@ class StateMoves:
 
         Args:
             restored: the snapshot.
-            told: what the tasks that read it told.
+            told: the reports of the tasks that read it.
         """
         states: dict[str, dict[int, States]] = {
             name: {0: {}} if count and name in self.stages else {} for name, count in restored.keys.items()
@@ -189,7 +189,7 @@ class StateMove:
         self._shuffled = [*shuffled, self._pieces]
 
     def told(self) -> list[Told]:
-        """Read all states, and return what is for the driver.
+        """Read all states, and return the driver's part.
 
         Raises:
             MalflowError: if that fails.

@@ -22,12 +22,12 @@ from malflow.graph import StatefulNode
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.quiet_process import end_quietly
-from malflow.runtime.spark.stage_changes import packed
+from malflow.runtime.spark.stage_changes import merged, packed
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickled_states import dumps_state, loaded_state
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.stored_states import FoundSection, StoredStates
-from malflow.states.keyed import Delta, DeltaSum
+from malflow.states.keyed import Delta
 
 __all__ = ["Base", "Piece", "ReadChangelog", "ReadFiles", "RouteSections", "Routing", "Told", "WriteBases", "routed"]
 
@@ -156,15 +156,9 @@ class ReadChangelog:
         routing = _loaded(self.place, self.routing)
         changelog = Changelog(self.place, self.generation)
         for stage, worker, last in items:
-            sums: defaultdict[str, DeltaSum] = defaultdict(DeltaSum)
-            finished: defaultdict[str, list[Any]] = defaultdict(list)
-            for entry in changelog.since(stage, worker, last, NEVER):
-                for name, delta in entry.deltas.items():
-                    sums[name].add(delta)
-                for name, parts in entry.finished.items():
-                    finished[name].extend(parts)
-            states = {name: total.delta().changed for name, total in sums.items()}
-            yield from routed(routing, worker, states, stage=stage, finished=dict(finished))
+            entry = merged(changelog.since(stage, worker, last, NEVER))
+            states = {name: delta.changed for name, delta in entry.deltas.items()}
+            yield from routed(routing, worker, states, stage=stage, finished=entry.finished)
 
 
 @dataclass(frozen=True, slots=True)
