@@ -15,7 +15,7 @@ import pytest
 from malflow import OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime, StreamProvider
 from malflow.engine.plan import compile_graph
 from malflow.engine.rescale import KeyRoute
-from malflow.errors import SnapshotCorrupt
+from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.graph import Graph
 from malflow.partitioners import rendezvous_select
 from malflow.runtime.spark import state_tasks
@@ -190,6 +190,21 @@ def test_a_snapshot_that_lacks_keys_is_found_before_the_first_tick(monkeypatch: 
     monkeypatch.setattr(StoredStates, "states", lossy)
     with pytest.raises(SnapshotCorrupt, match="operator 'sum' has 6 keys of 7; recovery='previous' falls back"):
         on_cluster(backend, 3, [*range(20)], rendezvous_select)
+
+
+@pytest.mark.fault("I27")
+def test_a_scratch_folder_that_is_full_at_the_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = kept_by_one_thread([*range(20)])
+
+    def full(*_: Any) -> bool:
+        raise StoreError("there is no space left on the device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Changelog, "write", full)
+        with pytest.raises(StoreError, match="no space left"):
+            on_cluster(backend, 3, [*range(20)], rendezvous_select)
+    on_cluster(backend, 3, [*range(21)], rendezvous_select)
+    assert kept_states(backend, "sum") == sums_of([*range(21)])
 
 
 @pytest.mark.damages_snapshots
