@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b, sha256
@@ -17,13 +17,16 @@ from malflow.sinks.transactional import SinkOwner
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["Sealed", "SegmentWriter", "Segments"]
+__all__ = ["OF_SHARES", "Sealed", "SegmentWriter", "Segments"]
 
 Sealed: TypeAlias = tuple[int, str, bytes]
 """A share: the claim of the run, the key of its segment and its digest; without a store, no key and its content.
 
 The digest is in the snapshot, so a segment that others have changed is never unpickled.
 """
+
+OF_SHARES = 2
+"""The length of a handle of shares, `malflow.sinks.distributed.Shares`; handles of one process are longer."""
 
 _FOLDER = "s/"
 _LIMIT = 1 << 40
@@ -49,13 +52,13 @@ class Segments:
         name = f"{self._folder}{share.transaction:020d}-{claim}-{share.number}-{share.token}"
         return SegmentWriter(self._store, name, claim)
 
-    def read(self, sealed: Sequence[Sealed]) -> Iterator[Any]:
-        """Yield the pieces of shares.
+    def read(self, sealed: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """Yield the pieces of shares; what follows the digest of one is not used.
 
         Raises:
             MalflowError: if a segment is gone or damaged.
         """
-        for _, key, content in sealed:
+        for _, key, content, *_ in sealed:
             data = self._content(key, content) if key else content
             yield from pickle.loads(lz4.frame.decompress(data))  # noqa: S301 - of this job: its digest is in the snapshot
 
@@ -74,19 +77,20 @@ class Segments:
             )
         return data
 
-    def sweep(self, keep: Collection[str], *, transaction: int | None = None) -> None:
+    def sweep(self, keep: Collection[str], *, until: int | None = None) -> None:
         """Remove the segments of this run and earlier ones, but for some.
 
         Args:
             keep: the keys of those that stay.
-            transaction: the transaction whose segments to remove; None for all.
+            until: the last transaction whose segments to remove; None for all.
         """
         if self._store is None:
             return
-        store, prefix = self._store, self._folder if transaction is None else f"{self._folder}{transaction:020d}-"
+        store = self._store
         for key in _retry().of(lambda: [*store.list(self._folder)]):
-            claim = key.removeprefix(self._folder).split("-")[1]
-            if key.startswith(prefix) and key not in keep and int(claim) <= self._owner.claim:
+            transaction, claim, *_ = key.removeprefix(self._folder).split("-")
+            is_due = until is None or int(transaction) <= until
+            if is_due and key not in keep and int(claim) <= self._owner.claim:
                 _retry().of(lambda key=key: store.delete(key))  # type: ignore[misc] # as above
 
 

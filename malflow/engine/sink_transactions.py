@@ -126,7 +126,7 @@ class SinkTransactions:
             FencedError: if a run with a higher claim has the output.
             OperatorError: if the sink fails.
         """
-        if store is not None and self._pieces is not None and offers(self._impl, "use_store"):
+        if store is not None and offers(self._impl, "use_store"):
             self._call("use_store", store)
         committed = self._call("fence", SinkOwner(job, self.owner, claim, self.committed))
         if committed is not None and (isinstance(committed, bool) or not isinstance(committed, int)):
@@ -152,6 +152,7 @@ class SinkTransactions:
         cut = self.cut()
         if cut is not None and self._pieces is not None:
             cut.sealed = self._pieces.seal({self.name: cut.transaction})[self.name]
+            self.check(cut)
             self.add(cut)
             self._pieces.drop(self.name)
             return
@@ -165,6 +166,16 @@ class SinkTransactions:
         if self._pieces is None or not self._pieces.has(self.name):
             return None
         return Cut(self.name, self.last + 1, self.position)
+
+    def check(self, cut: Cut) -> None:
+        """Call the sink's check of a sealed transaction, before a snapshot with it is durable.
+
+        Raises:
+            OperatorError: if the sink refuses it.
+        """
+        if offers(self._impl, "check_sealed"):
+            _, _, pending, _ = cut.before
+            self._call("check_sealed", [*(handle for _, handle in pending), cut.handle])
 
     def add(self, cut: Cut) -> None:
         """Add a transaction that is sealed, and in a durable snapshot."""

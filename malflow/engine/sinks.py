@@ -113,6 +113,15 @@ class RunSinks:
         """The transactions in the last snapshot taken that its job seals."""
         return [it for it in self.captured.values() if isinstance(it, Cut)]
 
+    def check(self, cuts: Iterable[Cut]) -> None:
+        """Call the sinks' checks of sealed transactions, before the snapshot with them is durable.
+
+        Raises:
+            OperatorError: if a sink refuses one.
+        """
+        for cut in cuts:
+            self._transactions[cut.sink].check(cut)
+
     def transaction_deltas(self) -> list[StateDelta]:
         """Return the transactions that have changed since the last snapshot, as an amendment to it."""
         changed = self._changed(self._prepared)

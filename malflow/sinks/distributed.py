@@ -114,6 +114,19 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         self._discard()
         self._next_transaction = max([self._next_transaction, *(number + 1 for number, *_ in keep)])
 
+    def check_sealed(self, handles: Sequence[Shares]) -> None:
+        """Check, on the driver, that the external system will accept a transaction; by default it always does.
+
+        Called once all shares are sealed and before a snapshot with the handle is durable, while the transaction can
+        still be undone. No other method of the object is called at the same time, but it may be another thread.
+
+        Args:
+            handles: the transactions that are not committed, in order; the last one is to be checked.
+
+        Raises:
+            Exception: if it would be refused. The run fails, and the next one starts from the last snapshot.
+        """
+
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message to the open writer."""
         self.sink_batch([msg.key], [msg.value], [msg.timestamp])

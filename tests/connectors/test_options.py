@@ -151,6 +151,7 @@ _TABLE_SINK = {
     "ledger": NAME,
     "retry_for": DURATION,
     "on_data_loss": CHOICE,
+    "on_workers": FLAG,
 }
 _DSN = {"dsn": "host=localhost"}
 _REDIS = {"url": "redis://localhost:6379/0"}
@@ -344,6 +345,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "delivery": CHOICE,
             "on_data_loss": CHOICE,
             "retry_for": DURATION,
+            "on_workers": FLAG,
             "rows_per_call": Kind((*COUNT.wrong, 10**9)),
             "settings": SECRETS_OR_NONE,
         },

@@ -61,5 +61,5 @@ def test_sweep_leaves_kept_and_foreign_segments(tmp_path: Path) -> None:
     assert files(tmp_path) == ["1-11-0-ab", "1-9-0-ab", "2-9-0-ab"]
     sealed(made, 3, "mine")
     sealed(made, 4, "next")
-    made.sweep((), transaction=3)
-    assert files(tmp_path) == ["1-11-0-ab", "1-9-0-ab", "2-9-0-ab", "4-10-0-ab"]
+    made.sweep((), until=3)
+    assert files(tmp_path) == ["1-11-0-ab", "1-9-0-ab", "4-10-0-ab"]

@@ -29,7 +29,7 @@ from malflow.connectors.kafka.record_parts import (
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
-from malflow.connectors.segments import Segments, SegmentWriter
+from malflow.connectors.segments import OF_SHARES, Segments, SegmentWriter
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.distributed import DistributedSinkImpl, Share
@@ -43,9 +43,6 @@ __all__ = ["Handle", "KafkaSink"]
 
 Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
 """The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
-
-_OF_SHARES = 2
-"""The length of a handle whose records workers have encoded."""
 
 _LARGEST = 1_000_000
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -285,20 +282,20 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
                 writer.write(transaction, records if self._write_without_marker(writer, transaction, before) else ())
             self._last_committed = transaction
             self._last_transaction = max(self._last_transaction, transaction)
-            if len(handle) == _OF_SHARES and self._segments is not None:
-                self._segments.sweep((), transaction=transaction)
+            if len(handle) == OF_SHARES and self._segments is not None:
+                self._segments.sweep((), until=transaction)
 
     def abort(self, keep: Sequence[Any]) -> None:
         """Drop the open transaction, of which nothing is in Kafka, and segments that are in none of the handles."""
         super().abort(keep)
         self._rows = []
         if self._segments is not None:
-            shares = [it for handle in keep if len(handle) == _OF_SHARES for it in handle[1]]
+            shares = [it for handle in keep if len(handle) == OF_SHARES for it in handle[1]]
             self._segments.sweep({key for _, key, _ in shares})
 
     def _read(self, handle: Any) -> Handle:
         """Return the records of a transaction, unless they are written: those of shares are in segments."""
-        if len(handle) != _OF_SHARES:
+        if len(handle) != OF_SHARES:
             kept: Handle = handle
             return kept
         transaction, sealed = handle

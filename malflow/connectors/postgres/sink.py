@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -11,21 +12,27 @@ from typing import Any
 import psycopg
 
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import names_of
+from malflow.connectors.options import names_of, require_flag
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger, found_ledger
 from malflow.connectors.postgres.names import Table, describe
+from malflow.connectors.postgres.staged_rows import Staged, StagedRows
 from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
+from malflow.connectors.segments import OF_SHARES
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
+from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery, SinkOwner
 
 __all__ = ["PostgresSink"]
+
+_LOG = logging.getLogger("malflow")
 
 _DURABLE = """
 select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off'
@@ -47,7 +54,9 @@ class PostgresSink(LedgerSink):
 
     Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
     `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
-    The server checks types and NULL before the snapshot, everything else when the rows are written.
+    The server checks types and NULL before the snapshot, everything else when the rows are written. On Spark, a worker
+    copies the rows to an unlogged table beside the target, and stores them beside the snapshots; the snapshot has only
+    their names, and the driver merges the table into the target.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
@@ -62,6 +71,8 @@ class PostgresSink(LedgerSink):
         retry_for: how long to retry a lost connection before the run fails.
         on_data_loss: ``"fail"`` if the ledger lacks a committed transaction, at the start or during the run, or
             ``"continue"``.
+        on_workers: with ``"exactly-once"``, whether a worker copies the rows to the server, on Spark, so that each must
+            reach it; if False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -80,7 +91,9 @@ class PostgresSink(LedgerSink):
         ledger: str = DEFAULT_LEDGER,
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
+        on_workers: bool = True,
     ) -> None:
+        require_flag("PostgresSink", "on_workers", on_workers)
         self._server = PostgresServer(dsn, retry_for, "PostgresSink")
         super().__init__(
             self._server,
@@ -96,9 +109,11 @@ class PostgresSink(LedgerSink):
         self._ledger: Ledger | None = None
         self._writer: TableWriter | None = None
         self._staged: dict[int, Stages] = {}
+        self.on_workers = on_workers
+        self._may_create = False
 
-    def abort(self, keep: Sequence[Handle]) -> None:
-        """Discard the uncommitted rows; the server has none of them."""
+    def abort(self, keep: Sequence[Any]) -> None:
+        """Discard the uncommitted rows; the table has none of them."""
         super().abort(keep)
         self._staged = {number: stages for number, stages in self._staged.items() if number in self._pending}
 
@@ -106,6 +121,15 @@ class PostgresSink(LedgerSink):
         """Close the connection."""
         super().close()
         self._disconnect()
+
+    def open_writer(self, share: Share) -> RowsWriter:
+        """Return the writer of the rows of a transaction, which copies them to the server."""
+        rows, segment = self._described_rows().empty(), self._kept().writer(share)
+        return RowsWriter(rows, self._plain, segment, partial(self._stage_share, share))
+
+    def check_sealed(self, handles: Sequence[Any]) -> None:
+        """Check that the table accepts the last transaction, if it has constraints beyond types and NULL."""
+        self._server.retry(partial(self._write_and_undo, handles), self._writing)
 
     def _describe(self) -> TransactionRows:
         self._connected()
@@ -124,7 +148,15 @@ class PostgresSink(LedgerSink):
             with connection.transaction():
                 transaction = ledger.take_over(connection)
                 self._confirmed.begin(owner, transaction, ledger.name)
-                return transaction
+            self._may_create = self._staged_rows().may_create(connection)
+        if self._store is not None and self.on_workers and not self._may_create:
+            _LOG.warning(
+                "sink '%s': the role may not create tables in the schema of %s, so the driver copies the rows of a "
+                "transaction when it commits it; grant create on the schema, and workers copy them before",
+                owner.sink,
+                self._described[0].shown,
+            )
+        return transaction
 
     def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
         self._staged.pop(handle[0], None)
@@ -136,7 +168,73 @@ class PostgresSink(LedgerSink):
         with self._reliably(), writer.connection.transaction():
             self._staged[handle[0]] = writer.stage(Batch(*batch) for batch in handle[2])
 
-    def _write_and_undo(self, handles: Sequence[Handle]) -> None:
+    def _stage_share(self, share: Share, cleared: bool, batches: Sequence[PlainBatch]) -> tuple[Any, ...]:
+        """Copy the rows of a share to the server, which checks their types.
+
+        Returns:
+            Whether the target is emptied first, and the tables that keep the rows; None if the role can't create any.
+        """
+        return cleared, self._server.retry(partial(self._stage_share_once, share, batches), self._writing)
+
+    def _stage_share_once(self, share: Share, batches: Sequence[PlainBatch]) -> tuple[Staged, ...] | None:
+        writer = self._connected()
+        rows = [Batch(*batch) for batch in batches]
+        try:
+            with writer.connection.transaction():
+                if self._may_create:
+                    return self._staged_rows().write(writer, share, rows)
+                writer.stage(rows)
+                return None
+        finally:
+            self._disconnect()
+
+    def _write_sealed(self, transaction: int, sealed: Sequence[Any]) -> None:
+        if not self._server.retry(partial(self._merge_once, transaction, sealed), self._writing):
+            super()._write_sealed(transaction, sealed)
+
+    def _merge_once(self, transaction: int, sealed: Sequence[Any]) -> bool:
+        """Merge staged rows into the table; return whether they were there, or are committed."""
+        writer, ledger, rows = self._connected(), self._claimed(), self._staged_rows()
+        with self._reliably(), writer.connection.transaction():
+            if ledger.last_committed(writer.connection, self._confirmed) >= transaction:
+                return True
+            found = self._found(writer, sealed)
+            if found is None:
+                return False
+            cleared, stages = found
+            if cleared:
+                writer.clear()
+            writer.apply(stages, strict=True)
+            rows.drop(writer.connection, stages)
+            ledger.note(writer.connection, transaction)
+        self._confirmed.note(transaction)
+        return True
+
+    def _found(self, writer: TableWriter, sealed: Sequence[Any]) -> tuple[bool, Stages] | None:
+        """Return whether a transaction empties the table, and its staged rows; None if these are gone."""
+        stages: Stages = []
+        for *_, staged in sealed:
+            found = None if staged is None else self._staged_rows().found(writer.connection, staged)
+            if found is None:
+                return None
+            stages += found
+        return any(cleared for *_, cleared, _ in sealed), stages
+
+    def _drop_sealed(self, keep: Sequence[Any], *, until: int | None = None) -> None:
+        super()._drop_sealed(keep, until=until)
+        if self._may_create:
+            kept = {name for *_, staged in keep for name, *_ in staged or ()}
+            self._server.retry(partial(self._sweep, kept, until), f"dropping staged rows of {self._table_name}")
+
+    def _sweep(self, keep: set[str], until: int | None) -> None:
+        connection = self._connected().connection
+        with self._reliably():
+            self._staged_rows().sweep(connection, keep, until=until)
+
+    def _staged_rows(self) -> StagedRows:
+        return StagedRows(self._described[0].schema, self._owned_by())
+
+    def _write_and_undo(self, handles: Sequence[Any]) -> None:
         """Write transactions and roll back, if the table has constraints beyond types and NULL."""
         writer = self._connected()
         table, shape = self._described
@@ -144,8 +242,8 @@ class PostgresSink(LedgerSink):
             return
         with self._reliably(), suppress(_Waiting), writer.connection.transaction(force_rollback=True):
             try:
-                for transaction, cleared, batches in handles:
-                    stages = self._staged.get(transaction) or writer.stage(Batch(*batch) for batch in batches)
+                for handle in handles:
+                    cleared, stages = self._stages_of(writer, handle)
                     if cleared:
                         writer.clear()
                     writer.apply(stages, strict=True)
@@ -154,6 +252,17 @@ class PostgresSink(LedgerSink):
                 if not error.may_pass:
                     raise
                 raise _Waiting from None
+
+    def _stages_of(self, writer: TableWriter, handle: Any) -> tuple[bool, Stages]:
+        """Return whether a transaction empties the table, and its staged rows; stage them if they are not."""
+        if len(handle) != OF_SHARES:
+            transaction, cleared, batches = handle
+            return cleared, self._staged.get(transaction) or writer.stage(Batch(*batch) for batch in batches)
+        found = self._found(writer, handle[1])
+        if found is not None:
+            return found
+        cleared, batches = self._unsealed(handle[1])
+        return cleared, writer.stage(Batch(*batch) for batch in batches)
 
     def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
         write = partial(self._write_once, batches, cleared=cleared, transaction=transaction)

@@ -17,6 +17,7 @@ __all__ = ["Refused", "Stages", "TableWriter"]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
+"""Batches, each with the table that its rows are copied to."""
 
 
 class Refused(PostgresError):
@@ -50,18 +51,23 @@ class TableWriter:
         Raises:
             PostgresError: if it rejects one.
         """
-        stages = []
-        for batch in batches:
-            stage = self._take(batch)
-            columns = identifiers((*("d",) * (batch.operation == "merge"), *_stage_names(len(batch.columns))))
-            statement = sql.SQL("copy {} ({}) from stdin").format(stage, columns)
-            try:
-                with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-                    copy.write(batch.text)
-            except (psycopg.DataError, psycopg.IntegrityError) as error:
-                raise PostgresError(f"table {self._table.shown} rejects a row: {_where(batch, error)}") from None
-            stages.append((batch, stage))
+        stages = [(batch, self._take(batch)) for batch in batches]
+        for batch, stage in stages:
+            self._copy(batch, stage)
         return stages
+
+    def stage_in(self, stages: Stages) -> None:
+        """Copy batches into new tables of these names, which other connections see after the commit.
+
+        The tables are unlogged: a crash of the server empties them.
+
+        Raises:
+            PostgresError: if the server rejects a value.
+        """
+        for batch, stage in stages:
+            self._connection.execute(sql.SQL("drop table if exists {}").format(stage))
+            self._make(batch, stage, sql.SQL("create unlogged table {}").format(stage))
+            self._copy(batch, stage)
 
     def clear(self) -> None:
         """Delete all rows."""
@@ -122,10 +128,15 @@ class TableWriter:
         if free:
             return free.pop()
         self._made += 1
-        stage = sql.Identifier("pg_temp", f"malflow_{self._made}")
-        columns = self._stage_columns(batch)
-        query = sql.SQL("create temporary table {} as select {} from {} with no data")
-        self._connection.execute(query.format(sql.Identifier(f"malflow_{self._made}"), columns, self._table.identifier))
+        name = f"malflow_{self._made}"
+        stage = sql.Identifier("pg_temp", name)
+        self._make(batch, stage, sql.SQL("create temporary table {}").format(sql.Identifier(name)))
+        return stage
+
+    def _make(self, batch: Batch, stage: sql.Identifier, create: sql.Composed) -> None:
+        """Create the table for the rows of a batch: with the types of the target's columns, and without its checks."""
+        query = sql.SQL("{} as select {} from {} with no data")
+        self._connection.execute(query.format(create, self._stage_columns(batch), self._table.identifier))
         if batch.operation == "merge":
             self._connection.execute(sql.SQL("alter table {} add d boolean not null").format(stage))
         if batch.operation in ("insert", "merge"):  # a table alone does not keep the order of its rows
@@ -137,7 +148,15 @@ class TableWriter:
                 if batch.operation == "merge" and name not in self._key:
                     change = "alter table {0} add constraint {1} check (d or {1} is not null)"
                 self._connection.execute(sql.SQL(change).format(stage, column))
-        return stage
+
+    def _copy(self, batch: Batch, stage: sql.Identifier) -> None:
+        columns = identifiers((*("d",) * (batch.operation == "merge"), *_stage_names(len(batch.columns))))
+        statement = sql.SQL("copy {} ({}) from stdin").format(stage, columns)
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                copy.write(batch.text)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            raise PostgresError(f"table {self._table.shown} rejects a row: {_where(batch, error)}") from None
 
     def _stage_columns(self, batch: Batch) -> sql.Composed:
         cells = [

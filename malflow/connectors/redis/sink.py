@@ -5,18 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
-from malflow.connectors.options import require_count, require_delivery, require_function, require_on_data_loss
+from malflow.connectors.options import (
+    require_count,
+    require_delivery,
+    require_flag,
+    require_function,
+    require_on_data_loss,
+)
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.table import RedisTable, TransactionRows
-from malflow.errors import GraphError, short_repr
-from malflow.message import DataMessage, NoKey
+from malflow.connectors.segments import OF_SHARES, Segments, SegmentWriter
+from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.message import NoKey
+from malflow.sinks.distributed import DistributedSinkImpl, Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.store.contract import Store
 from malflow.type_parameters import K, T, V
 
 __all__ = ["RedisSink"]
@@ -25,13 +34,18 @@ __all__ = ["RedisSink"]
 _LOG = logging.getLogger("malflow")
 
 
-class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
+Rows: TypeAlias = dict[bytes, bytes | None]
+"""Rows by their field or key; None for one that is removed."""
+
+
+class RedisSink(DistributedSinkImpl[K, V, T]):
     """Keep the newest value of each key in Redis: in a hash, or each under a Redis key of its own.
 
     Exactly once (the default): a transaction is everything written between two snapshots. The snapshot contains its
-    rows, one for each key. Once it is durable, one Lua script writes them to the table, and the transaction's number to
-    a ledger beside it. A transaction is never written twice, and a run that has been replaced is refused. Readers see a
-    transaction as a whole; if it has more than `rows_per_call` rows, it appears in parts, and its number last.
+    rows, one for each key; on Spark the workers encode them and store them beside the snapshots. Once it is durable,
+    one Lua script writes them to the table, and the transaction's number to a ledger beside it. A transaction is never
+    written twice, and a run that has been replaced is refused. Readers see a transaction as a whole; if it has more
+    than `rows_per_call` rows, it appears in parts, and its number last.
 
     At least once: rows are written with each tick. After a crash older values may reappear until the run has caught
     up: the table converges.
@@ -49,6 +63,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         on_data_loss: ``"fail"`` if the server has lost a transaction that it confirmed, or ``"continue"``.
         retry_for: how long to wait for an unreachable server.
         rows_per_call: the number of rows that one call of the script writes.
+        on_workers: with ``"exactly-once"``, whether the workers encode the rows, on Spark; if False, the driver does.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
 
     Raises:
@@ -57,6 +72,9 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
     >>> RedisSink("redis://:secret@localhost:6379/0", table="totals")
     RedisSink('totals' at localhost:6379/0)
     """
+
+    share_bytes: int = 1 << 60
+    """A transaction has one share, so that of all rows with a key the last one counts, whichever worker has it."""
 
     def __init__(
         self,
@@ -72,6 +90,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         on_data_loss: Literal["fail", "continue"] = "fail",
         retry_for: timedelta = timedelta(minutes=1),
         rows_per_call: int = 50_000,
+        on_workers: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if (table is None) == (prefix is None) or not isinstance(table or prefix or "", str) or table == "":
@@ -82,6 +101,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         require_delivery("RedisSink", delivery)
         require_on_data_loss("RedisSink", on_data_loss)
         require_count("RedisSink", "rows_per_call", rows_per_call, most=_MOST_ROWS)
+        require_flag("RedisSink", "on_workers", on_workers)
         if delete is not None:
             require_function("RedisSink", "delete", delete)
         self.delivery = delivery
@@ -93,15 +113,22 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         self._formatter = checked_formatter("RedisSink", formatter)
         self._delete = delete
         self._accept_loss = on_data_loss == "continue"
-        self._rows: dict[bytes, bytes | None] = {}
+        self._rows: Rows = {}
         self._last = 0
-
-    def sink(self, msg: DataMessage[K, V, T]) -> None:
-        """Write one row."""
-        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+        self.on_workers = on_workers
+        self._store: Store | None = None
+        self._segments: Segments | None = None
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write rows; of several with the same key, the last counts.
+
+        Raises:
+            UnwritableRow: if a key or value can't be encoded.
+        """
+        self._rows.update(self.encode(keys, values, timestamps))
+
+    def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> Rows:
+        """Return rows; of several with the same key, the last.
 
         Raises:
             UnwritableRow: if a key or value can't be encoded.
@@ -112,17 +139,27 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
             fields = self._encode_key.encode_column(keys)
             if any(gone):
                 encode = self._encode.encode
-                self._rows.update(
-                    (field, None if it else encode(value))
-                    for field, value, it in zip(fields, values, gone, strict=True)
-                )
-            else:
-                self._rows.update(zip(fields, self._encode.encode_column(values), strict=True))
+                return {
+                    field: None if it else encode(value) for field, value, it in zip(fields, values, gone, strict=True)
+                }
+            return dict(zip(fields, self._encode.encode_column(values), strict=True))
         except CodecUnavailable:
             raise
         except Exception:
             self._raise_first(keys, values, gone)
             raise
+
+    def use_store(self, store: Store) -> None:
+        """Keep the rows that workers have encoded in a store, until they are committed."""
+        self._store = store
+
+    def open_writer(self, share: Share) -> _RowsWriter:
+        """Return the writer of the rows of a transaction.
+
+        Raises:
+            MalflowError: before `fence`.
+        """
+        return _RowsWriter(self._kept().writer(share))
 
     def flush(self) -> None:
         """Write the rows of a tick, if delivery is at least once."""
@@ -138,7 +175,8 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
             RedisDataLost: if the ledger lacks a transaction that was confirmed.
             RedisFailed: if the server can't be reached for longer than `retry_for`.
         """
-        self._rows = {}
+        super().fence(owner)
+        self._rows, self._segments = {}, Segments(self._store, owner)
         self._last = self._table.fence(owner, accept_loss=self._accept_loss)
         if self._server.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
@@ -158,7 +196,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
             )
         return self._last
 
-    def prepare(self, transaction: int) -> TransactionRows | None:
+    def prepare(self, transaction: int, /) -> Any:
         """Return the rows since the last transaction."""
         if not self._rows:
             return None
@@ -167,26 +205,48 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
         self._last = transaction
         return handle
 
-    def commit(self, handles: Sequence[TransactionRows]) -> None:
+    def commit(self, handles: Sequence[Any]) -> None:
         """Write the transactions that the ledger does not have.
 
         Raises:
             FencedError: if another run has claimed the ledger.
+            MalflowError: if rows that workers have stored are gone.
             RedisDataLost: if the ledger lacks a transaction that was confirmed.
             RedisFailed: if the server can't be reached for longer than `retry_for`.
         """
         for handle in handles:
-            self._table.write_transaction(handle, accept_loss=self._accept_loss)
-            self._last = max(self._last, handle[0])
+            transaction = handle[0]
+            if len(handle) != OF_SHARES:
+                self._table.write_transaction(handle, accept_loss=self._accept_loss)
+            elif transaction > self._last:
+                self._table.write_transaction(self._unsealed(*handle), accept_loss=self._accept_loss)
+            self._last = max(self._last, transaction)
+            if len(handle) == OF_SHARES:
+                self._kept().sweep((), until=transaction)
 
-    def abort(self, keep: Sequence[TransactionRows]) -> None:
+    def abort(self, keep: Sequence[Any]) -> None:
         """Discard the rows that are in no transaction; none of them is in Redis."""
-        del keep
+        super().abort(keep)
         self._rows = {}
+        shares = [it for handle in keep if len(handle) == OF_SHARES for it in handle[1]]
+        self._kept().sweep({key for _, key, _ in shares})
 
     def close(self) -> None:
         """Close the connections."""
+        super().close()
         self._table.close()
+
+    def _unsealed(self, transaction: int, sealed: Sequence[Any]) -> TransactionRows:
+        """Return a transaction that workers have encoded."""
+        rows: Rows = {}
+        for part in self._kept().read(sealed):
+            rows.update(part)
+        return transaction, transaction - 1, list(rows), list(rows.values())
+
+    def _kept(self) -> Segments:
+        if self._segments is None:
+            raise MalflowError(f"{self!r} has no owner; the runtime must call fence() first")
+        return self._segments
 
     def _raise_first(self, keys: Sequence[K], values: Sequence[V], gone: Sequence[bool]) -> None:
         for key, value, removed in zip(keys, values, gone, strict=True):
@@ -198,6 +258,25 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
 
     def __repr__(self) -> str:
         return f"RedisSink({self._name!r} at {self._server!r})"
+
+
+class _RowsWriter:
+    """Writes rows to a segment, one for each key."""
+
+    def __init__(self, segment: SegmentWriter) -> None:
+        self._segment = segment
+        self._rows: Rows = {}
+
+    def write(self, piece: Rows) -> None:
+        self._rows.update(piece)
+
+    def seal(self) -> Any:
+        self._segment.write(self._rows)
+        return self._segment.seal()
+
+    def discard(self) -> None:
+        self._rows = {}
+        self._segment.discard()
 
 
 _MOST_ROWS = 400_000

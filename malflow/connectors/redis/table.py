@@ -125,6 +125,9 @@ class RedisTable:
             self._client.close()
             self._client = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
     def _pipeline(self, sets: list[bytes], removes: list[bytes]) -> None:
         put, remove = (["MSET"], ["DEL"]) if self._table is None else (["HSET", self._table], ["HDEL", self._table])
         with self._connected().pipeline(transaction=False) as pipe:

@@ -32,6 +32,7 @@ def sink(
     retry_for: timedelta = timedelta(minutes=1),
     driver: Mapping[str, str] | None = None,
     on_data_loss: OnDataLoss = "fail",
+    on_workers: bool = True,
 ) -> SqlSink:
     """Return a sink of the table that the path ends with; the database precedes it.
 
@@ -50,5 +51,5 @@ def sink(
         url = host.set(username=address.user, password=address.password, database=database, query=dict(driver or {}))
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
-    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss}
+    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss, "on_workers": on_workers}
     return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)

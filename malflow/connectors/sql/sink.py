@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.options import require_flag
 from malflow.connectors.sql.database import Database, largest_packet
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
@@ -41,7 +42,8 @@ class SqlSink(LedgerSink):
 
     Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
     `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
-    Types, NULL and lengths are checked before the snapshot; the database checks the rest when the rows are written.
+    On Spark, a worker stores the rows beside the snapshots, which have only the name of the object. Types, NULL and
+    lengths are checked before the snapshot; the database checks the rest when the rows are written.
 
     Args:
         url: an SQLAlchemy URL, such as ``mysql+pymysql://user:password@host/database`` or ``sqlite:///file.db``.
@@ -55,6 +57,8 @@ class SqlSink(LedgerSink):
         settings: arguments of `sqlalchemy.create_engine`, such as ``connect_args``. Never shown.
         on_data_loss: ``"fail"`` if the ledger lacks a committed transaction, at the start or during the run, or
             ``"continue"``.
+        on_workers: with ``"exactly-once"``, whether the workers check the rows and store them beside the snapshots, on
+            Spark; if False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -77,6 +81,7 @@ class SqlSink(LedgerSink):
         retry_for: timedelta = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
         on_data_loss: OnDataLoss = "fail",
+        on_workers: bool = True,
     ) -> None:
         self._database = Database(url, settings, retry_for, "SqlSink")
         super().__init__(
@@ -89,7 +94,10 @@ class SqlSink(LedgerSink):
             ledger=ledger,
             on_data_loss=on_data_loss,
         )
-        self._writer: tuple[TableWriter, ValueChecks] | None = None
+        require_flag("SqlSink", "on_workers", on_workers)
+        self.on_workers = on_workers
+        self._writer: TableWriter | None = None
+        self._checks: ValueChecks | None = None
         self._needs_trial = False
 
     def close(self) -> None:
@@ -119,13 +127,19 @@ class SqlSink(LedgerSink):
         self._confirmed.begin(owner, transaction)
         return transaction
 
+    def check_sealed(self, handles: Sequence[Any]) -> None:
+        """Check that the database accepts the last transaction, if the table has conditions."""
+        if self._needs_trial:
+            pending = [(number, *self._unsealed(sealed)) for number, sealed in handles]
+            self._try_out(pending[-1], pending)
+
     def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
         if self._needs_trial:
             self._try_to_write(partial(self._write_and_undo, pending), handle[2])
 
     def _write_and_undo(self, handles: Sequence[Handle]) -> None:
         """Write transactions, and roll back."""
-        writer, _ = self._made_writer()
+        writer = self._made_writer()
         try:
             with self._database.transaction(undo=True) as connection:
                 for _, cleared, plain in handles:
@@ -157,7 +171,7 @@ class SqlSink(LedgerSink):
                 self._confirmed.check(0)
 
     def _write_once(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
-        writer, _ = self._made_writer()
+        writer = self._made_writer()
         with self._database.transaction() as connection:
             if transaction is not None and self._ledger().last_committed(connection, self._confirmed) >= transaction:
                 return
@@ -183,7 +197,7 @@ class SqlSink(LedgerSink):
         """Return an error that names the first row that the table rejects on its own, if there is one."""
         if isinstance(error, exc.ProgrammingError) or (isinstance(error, exc.DBAPIError) and error.statement is None):
             return self._database.failure(self._writing, error)
-        writer, _ = self._made_writer()
+        writer = self._made_writer()
         row: Any = None
         try:
             with self._database.transaction(undo=True) as connection:
@@ -197,10 +211,10 @@ class SqlSink(LedgerSink):
         return self._database.failure(self._writing, error)
 
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
-        _, checks = self._made_writer()
         plain = [plain_batch(batch) for batch in batches]
-        for batch in plain:
-            checks.check(batch)
+        if self._checks is not None:
+            for batch in plain:
+                self._checks.check(batch)
         return tuple((batch.operation, batch.columns, tuple(batch.rows)) for batch in plain)
 
     def _describe(self) -> TransactionRows:
@@ -209,13 +223,12 @@ class SqlSink(LedgerSink):
             needs_undo = self.delivery == "exactly-once"
             table = described(connection, self._table_name, "SqlSink", database, needs_undo=needs_undo)
             shape = chosen_shape(table, self._key, self._columns, SqlError)
-            writer = TableWriter(table, shape.key, connection.dialect.name)
-            packet = largest_packet(connection)
-            self._writer = writer, ValueChecks(table, connection.dialect, shape.key, packet)
+            self._writer = TableWriter(table, shape.key, connection.dialect.name)
+            self._checks = ValueChecks(table, connection.dialect, shape.key, largest_packet(connection))
         self._needs_trial = table.has_conditions or bool(set(table.uniques) - {frozenset(shape.key)})
         return TransactionRows(shape, [table.exact_types(name) for name in shape.key])
 
-    def _made_writer(self) -> tuple[TableWriter, ValueChecks]:
+    def _made_writer(self) -> TableWriter:
         if self._writer is None:
             raise SqlError(f"the sink of table {self._table_name} is closed")
         return self._writer

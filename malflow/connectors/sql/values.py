@@ -79,7 +79,11 @@ class ValueChecks:
         """
         self._packet = packet
         self._table = table
+        self._made_of = table, dialect.name, dialect.driver, tuple(key), packet
         self._checks = {name: _check_of(table, name, dialect, is_key=name in key) for name in table.columns}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _checks, self._made_of
 
     def check(self, batch: RowBatch) -> None:
         """Check the rows of a batch.
@@ -118,6 +122,11 @@ class ValueChecks:
                 f"{most:,}; raise its 'max_allowed_packet', or write less; the row is "
                 f"{short_repr(dict(zip(batch.columns, row, strict=True)))}"
             )
+
+
+def _checks(table: SqlTable, dialect: str, driver: str, key: tuple[str, ...], packet: int | None) -> ValueChecks:
+    """Return the checks in another process, which need not have the driver of the database."""
+    return ValueChecks(table, sa.make_url(f"{dialect}+{driver}://").get_dialect()(), key, packet)
 
 
 def _size(value: Any) -> int:

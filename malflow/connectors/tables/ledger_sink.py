@@ -11,10 +11,13 @@ from typing import Any, ClassVar, Final, TypeAlias
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.remote_system import RemoteSystem
-from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
-from malflow.message import DataMessage
+from malflow.connectors.segments import OF_SHARES, Sealed, Segments
+from malflow.connectors.tables.share_rows import RowsWriter
+from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
+from malflow.sinks.distributed import DistributedSinkImpl, Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.store.contract import Store
 
 __all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
 
@@ -26,11 +29,16 @@ PlainBatch: TypeAlias = tuple[Any, ...]
 Handle: TypeAlias = tuple[int, bool, tuple[PlainBatch, ...]]
 """A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
 
+_ONE_SHARE = 1 << 60
 
-class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
+
+class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
     """Keep the rows of a transaction in the snapshot, then commit them with the transaction's number in a ledger.
 
     A subclass describes the table, takes over the ledger, checks that the database accepts a transaction, and writes.
+
+    On Spark the workers check the rows. A transaction has one share: one task reduces its rows to one for each key, in
+    the order of ticks, whichever workers they come from, and stores them beside the snapshots.
 
     Args:
         remote: the database.
@@ -47,6 +55,7 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
     """
 
     on_driver: ClassVar[bool] = True
+    share_bytes: int = _ONE_SHARE
 
     def __init__(
         self,
@@ -74,10 +83,9 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         self._owner: SinkOwner | None = None
         self._rows: TransactionRows | None = None
         self._pending: dict[int, Handle] = {}
-
-    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        """Add one row."""
-        self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
+        self._store: Store | None = None
+        self._segments: Segments | None = None
+        self._committed = 0
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
         """Add rows to the transaction, or to the tick.
@@ -86,6 +94,22 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
             MalflowError: if a value is not a row of the table; its class is PostgresError or SqlError.
         """
         self._described_rows().add(keys, formatted(self._formatter, keys, values, timestamps))
+
+    def encode(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> Packed:
+        """Return the rows of a batch.
+
+        Raises:
+            MalflowError: as `sink_batch` does.
+        """
+        return self._described_rows().packed(keys, formatted(self._formatter, keys, values, timestamps))
+
+    def use_store(self, store: Store) -> None:
+        """Keep the rows that workers have encoded in a store, until they are committed."""
+        self._store = store
+
+    def open_writer(self, share: Share) -> RowsWriter:
+        """Return the writer of the rows of a transaction."""
+        return RowsWriter(self._described_rows().empty(), self._plain, self._kept().writer(share))
 
     def flush(self) -> None:
         """Write the rows of the tick, if delivery is at-least-once."""
@@ -101,12 +125,14 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
             FencedError: if a later run is the owner.
             MalflowError: if the ledger lacks a committed transaction, or the database reports an error.
         """
+        super().fence(owner)
         self._owner = owner
+        self._segments, self._rows = Segments(self._store, owner), None
         self._described_rows()
-        transaction: int = self._remote.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
-        return transaction
+        self._committed = self._remote.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
+        return self._committed
 
-    def prepare(self, transaction: int) -> Handle | None:
+    def prepare(self, transaction: int, /) -> Any:
         """Return the rows of the transaction, after a check that the database accepts them.
 
         If the table has checks, or unique indexes besides the key, the rows are written and rolled back: no run could
@@ -124,27 +150,57 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         self._pending[transaction] = handle
         return handle
 
-    def commit(self, handles: Sequence[Handle]) -> None:
+    def commit(self, handles: Sequence[Any]) -> None:
         """Write the transactions that the ledger does not have, each as a whole.
 
         Raises:
             FencedError: if a later run is the owner.
-            MalflowError: if the ledger lacks a committed transaction, or the database reports an error.
+            MalflowError: if the ledger lacks a committed transaction, rows that workers have stored are gone, or the
+                database reports an error.
         """
         self._described_rows()
-        for transaction, cleared, batches in handles:
-            self._write(batches, cleared=cleared, transaction=transaction)
-            self._pending.pop(transaction, None)
+        for handle in handles:
+            transaction = handle[0]
+            if len(handle) != OF_SHARES:
+                self._write(handle[2], cleared=handle[1], transaction=transaction)
+                self._pending.pop(transaction, None)
+                continue
+            if transaction > self._committed:
+                self._write_sealed(transaction, handle[1])
+                self._committed = transaction
+            self._drop_sealed((), until=transaction)
 
-    def abort(self, keep: Sequence[Handle]) -> None:
-        """Discard the rows that are in no transaction; none of them is in the database."""
-        self._pending = {handle[0]: handle for handle in keep}
+    def abort(self, keep: Sequence[Any]) -> None:
+        """Discard the rows that are in no transaction; none of them is in the table."""
+        super().abort(keep)
+        self._pending = {handle[0]: handle for handle in keep if len(handle) != OF_SHARES}
         if self._rows is not None:
             self._rows.reset()
+        self._drop_sealed([it for handle in keep if len(handle) == OF_SHARES for it in handle[1]])
 
     def close(self) -> None:
         """Discard the rows that are in no transaction."""
+        super().close()
         self._rows = None
+
+    def _write_sealed(self, transaction: int, sealed: Sequence[Sealed]) -> None:
+        """Write a transaction that workers have encoded."""
+        cleared, batches = self._unsealed(sealed)
+        self._write(batches, cleared=cleared, transaction=transaction)
+
+    def _unsealed(self, sealed: Sequence[Sealed]) -> tuple[bool, tuple[PlainBatch, ...]]:
+        """Return the rows of a transaction that workers have encoded: whether it empties the table, and batches."""
+        parts = [*self._kept().read(sealed)]
+        return any(cleared for cleared, _ in parts), tuple(batch for _, batches in parts for batch in batches)
+
+    def _drop_sealed(self, keep: Sequence[Sealed], *, until: int | None = None) -> None:
+        """Remove the rows that workers have stored, but for some, of the transactions up to one or of all."""
+        self._kept().sweep({it[1] for it in keep}, until=until)
+
+    def _kept(self) -> Segments:
+        if self._segments is None:
+            self._segments = Segments(self._store, self._owned_by())
+        return self._segments
 
     @abstractmethod
     def _describe(self) -> TransactionRows:
@@ -197,7 +253,9 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, Handle], ABC):
         return self._plain(batches), cleared
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None, "_pending": {}}
+        """Leave out what is written; a copy has the description of the table, and need not connect to encode rows."""
+        described = None if self._rows is None else self._rows.empty()
+        return {**super().__getstate__(), "_rows": described, "_pending": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._remote!r}, {self._table_name!r})"

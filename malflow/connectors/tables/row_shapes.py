@@ -29,13 +29,19 @@ class RowShape:
         places = [columns.index(name) for name in key]
         self.key_of = itemgetter(*places) if len(places) > 1 else lambda row, at=(places or [0])[0]: (row[at],)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowShape, (self.table, self.columns, self.key, self.error)
+
     def rows(self, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a batch; a row that lacks a column, or has another one, is an error."""
-        if set(map(type, values)) == {dict} and set(map(len, values)) == {len(self.columns)}:
+        kinds, width = set(map(type, values)), len(self.columns)
+        if kinds == {dict} and set(map(len, values)) == {width}:
             try:
                 return list(map(self._of_dict, values))
             except KeyError:
                 pass  # the row is found, and named, below
+        if kinds == {tuple} and set(map(len, values)) == {width}:
+            return list(values)
         return [self.row(value) for value in values]
 
     def row(self, value: Any) -> tuple[Any, ...]:

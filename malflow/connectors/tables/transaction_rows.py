@@ -11,10 +11,12 @@ from malflow.connectors.tables.change import UNCHANGED, Change
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.errors import MalflowError, short_repr
 
-__all__ = ["Operation", "Row", "RowBatch", "TransactionRows"]
+__all__ = ["Operation", "Packed", "Row", "RowBatch", "TransactionRows"]
 
 Operation: TypeAlias = Literal["insert", "upsert", "update", "delete", "merge"]
 Row: TypeAlias = tuple[Any, ...]
+Packed: TypeAlias = tuple[Sequence[Any] | None, Sequence[Any]]
+"""The keys and values of records; no keys if all of the values are rows."""
 
 
 class RowBatch(NamedTuple):
@@ -71,16 +73,28 @@ class TransactionRows:
         self._has_partial = False
         self.cleared = False
 
+    def empty(self) -> TransactionRows:
+        """Return the rows of another transaction, without any."""
+        return TransactionRows(self._shape, self._exact)
+
+    def packed(self, keys: Sequence[Any], values: Sequence[Any]) -> Packed:
+        """Check the records of a batch, and return them for a later `add`; the rows here stay as they are."""
+        kinds = set(map(type, values))
+        if Change not in kinds and type(None) not in kinds:
+            return None, self._shape.rows(values)
+        self.empty().add(keys, values)
+        return keys, [it if it is None or type(it) is Change else self._shape.row(it) for it in values]
+
     def __len__(self) -> int:
         return len(self._earlier) + len(self._rows) + len(self._in_order or ()) + len(self._appended) + self.cleared
 
-    def add(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Add the records of a batch, in order."""
+    def add(self, keys: Sequence[Any] | None, values: Sequence[Any]) -> None:
+        """Add the records of a batch, in order; without keys if all of the values are rows."""
         kinds = set(map(type, values))
         if Change not in kinds and type(None) not in kinds:
             self._put(self._shape.rows(values))
             return
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(keys or (), values, strict=True):
             if type(value) is Change:
                 self._change(value)
             elif value is None:

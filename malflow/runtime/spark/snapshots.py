@@ -96,7 +96,11 @@ class ChangelogCapture:
             task = SnapshotTask(place, generation, spans, versions, writer, codec, compression, base)
             entries, found, sealed = _written(context, _Work(task, seal), sorted(spans), shares, alone=alone)
             failpoint("sealed")
-            positions, more = _positions(codec, compression, versions, cuts, by_sink(shares, sealed))
+            by_name = by_sink(shares, sealed)
+            for cut in cuts:
+                cut.sealed = by_name[cut.sink]
+            self._sinks.check(cuts)
+            positions, more = _positions(codec, compression, versions, cuts)
             files = [write_file(writer, it, codec, compression, base=base) for it in pack([*sections, *positions])]
             return [*entries, *files], [*found, *findings, *more]
 
@@ -125,6 +129,7 @@ class ChangelogCapture:
         sealed = self._pieces.seal({cut.sink: cut.transaction for cut in cuts})
         for cut in cuts:
             cut.sealed = sealed[cut.sink]
+        self._sinks.check(cuts)
         return [delta_of(cut.sink, cut.position) for cut in cuts]
 
 
@@ -173,15 +178,12 @@ def _positions(
     compression: str,
     versions: Mapping[str, int],
     cuts: Iterable[Cut],
-    sealed: Mapping[str, Sequence[Any]],
 ) -> tuple[list[Section], list[Finding]]:
     """Serialise the positions of distributed sinks, with the transactions that the job has sealed.
 
     Raises:
         OperatorError: if a result of `seal` can't be serialised.
     """
-    for cut in cuts:
-        cut.sealed = sealed[cut.sink]
     try:
         return encoded(codec, compression, versions, [delta_of(cut.sink, cut.position) for cut in cuts])
     except StateNotSerializable as error:

@@ -14,13 +14,12 @@ from malflow import SingleThreadRuntime
 from malflow.connectors.postgres import Change, PostgresChanges, PostgresSink
 from malflow.connectors.postgres import sink as sink_module
 from malflow.connectors.postgres.writing import Stages, TableWriter
-from malflow.connectors.tables.ledger_sink import Handle
 from malflow.snapshot import FsspecBackend
 from malflow.store.failpoint import failpoint
 
 
 class Sink(PostgresSink):
-    def commit(self, handles: Sequence[Handle]) -> None:
+    def commit(self, handles: Sequence[Any]) -> None:
         failpoint("sink-commit")
         super().commit(handles)
         failpoint("sink-after-commit")
