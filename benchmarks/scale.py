@@ -3,6 +3,7 @@
 pip install 'malflow[spark]'
 python benchmarks/scale.py [--rounds 5] [--only routes,driver,partial,...] [--workers 1000]
     [--keys 10000000] [--executors 10] [--ticks 15] [--records 1000000]
+    [--postgres "host=localhost dbname=test"]
 
 Each of the other measurements is a process of its own: of its work alone with made-up reports, without Spark; of whole
 ticks on Spark, with two processors; of places on a cluster of four executors; of exactly-once sinks that the workers or
@@ -51,6 +52,7 @@ _MEASURES = {
 }
 """The functions that child processes call; some need Spark, or a peer."""
 
+_KINDS = {"rows": "Postgres, rows appended", "keyed": "Postgres, rows by key"}
 _PARTIAL = [
     ("1,000 keys, 2 workers", 1_000, 2, 0),
     ("90 % on one of 1,000 keys, 4 workers", 1_000, 4, 1),
@@ -71,6 +73,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000, help="the keys of a snapshot that is restored")
     parser.add_argument("--executors", type=int, default=10, help="the executors of a cluster that loses one")
     parser.add_argument("--records", type=int, default=1_000_000, help="records that a sink writes")
+    parser.add_argument("--postgres", default="", help="the DSN of a server, whose tables a sink writes as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -86,7 +89,7 @@ def main() -> None:
         "restores": lambda: _print_restores(rounds, options.keys),
         "losses": lambda: _print_losses(rounds, options.executors),
         "partial": lambda: _print_partial(rounds),
-        "sinks": lambda: _print_sinks(rounds, options.records),
+        "sinks": lambda: _print_sinks(rounds, options.records, options.postgres),
         "keys": _print_keys,
     }
     for name in options.only.split(","):
@@ -226,15 +229,15 @@ def _print_partial(rounds: int) -> None:
     print_table(["", "bytes", "processor time", "with a core for each worker", "on Spark", "records/s there"], rows)
 
 
-def _print_sinks(rounds: int, records: int) -> None:
+def _print_sinks(rounds: int, records: int, dsn: str) -> None:
     print("\nexactly-once sinks on Spark, two workers, four fields, a snapshot every 4 s, medians; the two in turn")
     rows = []
-    for kind in ("parquet", "delta"):
-        found = [[_child("sink", kind, records, where) for where in ("workers", "driver")] for _ in range(rounds)]
+    for kind in ("parquet", "delta", *(("rows", "keyed") if dsn else ())):
+        found = [[_child("sink", kind, records, where, dsn) for where in ("workers", "driver")] for _ in range(rounds)]
         for name, shown in (("records/s", "records/s"), ("driver us", "driver, us a record"), ("state bytes", "bytes")):
             own, driver = [it[name] for it, _ in found], [it[name] for _, it in found]
             ratio = median(one / other for one, other in zip(own, driver, strict=True))
-            what = f"{kind}, {'snapshots, bytes' if shown == 'bytes' else shown}"
+            what = f"{_KINDS.get(kind, kind)}, {'snapshots, bytes' if shown == 'bytes' else shown}"
             rows.append([what, f"{median(own):,.3g}", f"{median(driver):,.3g}", f"{ratio:.3f}"])
     print_table(["", "written by the workers", "by the driver", "workers / driver"], rows)
 

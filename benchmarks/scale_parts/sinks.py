@@ -18,6 +18,7 @@ __all__ = ["measure_sink"]
 
 _WORKERS = 2
 _EVERY = timedelta(seconds=4)
+_TABLES = {"rows": "", "keyed": ", primary key (n, part)"}
 
 
 class _Rows(StatefulSourceImpl[str, Any, int, int]):
@@ -50,22 +51,23 @@ class _Part:
         return self._at
 
 
-def measure_sink(kind: str, records: int, where: str) -> dict[str, float]:
+def measure_sink(kind: str, records: int, where: str, dsn: str = "") -> dict[str, float]:
     """Run a dataflow into a sink; return records a second, and the driver's microseconds of processor time a record.
 
     Args:
-        kind: ``parquet`` or ``delta``.
+        kind: ``parquet``, ``delta``, ``rows`` or ``keyed``: tables of Postgres, without and with a key.
         records: the number of records.
         where: ``workers`` or ``driver``, which writes.
+        dsn: the database of the tables.
     """
     session, _ = make_session()
     on_workers = where == "workers"
     with tempfile.TemporaryDirectory() as folder:
         for size in (records // 10, records):
-            target = str(Path(folder, f"out-{size}"))
+            target = _new_table(dsn, kind) if kind in _TABLES else str(Path(folder, f"out-{size}"))
             backend = FsspecBackend(f"{folder}/state", job=f"sink-{size}")
             runtime = SparkRuntime(
-                lambda provider, size=size, target=target: _flow(provider, size, _sink(kind, target, on_workers)),  # type: ignore[misc] # mypy does not infer defaults
+                lambda provider, size=size, target=target: _flow(provider, size, _sink(kind, target, on_workers, dsn)),  # type: ignore[misc] # mypy does not infer defaults
                 backend,
                 _EVERY,
                 _WORKERS,
@@ -80,7 +82,24 @@ def measure_sink(kind: str, records: int, where: str) -> dict[str, float]:
     return {"records/s": records / took, "driver us": 1e6 * used / records, "state bytes": state, "files": files}
 
 
-def _sink(kind: str, target: str, on_workers: bool) -> Any:
+def _new_table(dsn: str, kind: str) -> str:
+    """Create a table; return its name."""
+    import psycopg  # noqa: PLC0415 - only the extra has it
+
+    name = f"malflow_bench_{kind}"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        columns = f"(part int, n bigint, price float8, name text{_TABLES[kind]})"
+        connection.execute(f"drop table if exists {name}; create table {name} {columns}".encode())
+        connection.execute("checkpoint")
+    return name
+
+
+def _sink(kind: str, target: str, on_workers: bool, dsn: str) -> Any:
+    if kind in _TABLES:
+        from malflow.connectors.postgres import PostgresSink  # noqa: PLC0415 - only the extra has it
+
+        key = () if kind == "rows" else None
+        return PostgresSink(dsn, target, key=key, columns=["part", "n", "price", "name"], on_workers=on_workers)
     if kind == "delta":
         from malflow.connectors.delta import DeltaSink  # noqa: PLC0415 - only the extra has it
 

@@ -13,6 +13,7 @@ import psycopg
 
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import names_of, require_flag
+from malflow.connectors.postgres.appended_rows import AppendedWriter
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
@@ -122,10 +123,23 @@ class PostgresSink(LedgerSink):
         super().close()
         self._disconnect()
 
+    def encode(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> Any:
+        """Return the rows of a batch; as the text of a COPY if they are appended.
+
+        Raises:
+            PostgresError: as `sink_batch` does.
+        """
+        packed = super().encode(keys, values, timestamps)
+        _, shape = self._described
+        if packed[0] is not None or shape.key:
+            return packed
+        return self._plain([RowBatch("insert", shape.columns, packed[1])])[0]
+
     def open_writer(self, share: Share) -> RowsWriter:
         """Return the writer of the rows of a transaction, which copies them to the server."""
         rows, segment = self._described_rows().empty(), self._kept().writer(share)
-        return RowsWriter(rows, self._plain, segment, partial(self._stage_share, share))
+        make = RowsWriter if self._described[1].key else AppendedWriter
+        return make(rows, self._plain, segment, partial(self._stage_share, share))
 
     def check_sealed(self, handles: Sequence[Any]) -> None:
         """Check that the table accepts the last transaction, if it has constraints beyond types and NULL."""

@@ -44,15 +44,20 @@ class RowsWriter:
         Raises:
             MalflowError: if a row does not fit the table.
         """
-        if not len(self._rows):
-            return None
-        batches, cleared = self._plain(list(self._rows.batches())), self._rows.cleared
+        cleared, batches = self.taken()
         if not batches and not cleared:
             return None
         staged = self._stage(cleared, batches)
         self._segment.write((cleared, batches))
         sealed: Sealed = self._segment.seal()
         return (*sealed, *staged)
+
+    def taken(self) -> tuple[bool, tuple[Any, ...]]:
+        """Return whether the table is emptied first, and the batches, and forget them."""
+        rows = self._rows
+        batches, cleared = self._plain(list(rows.batches())) if len(rows) else (), rows.cleared
+        rows.reset()
+        return cleared, batches
 
     def discard(self) -> None:
         """Drop the rows."""

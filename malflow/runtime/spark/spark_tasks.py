@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.errors import MalflowError, RunFailed
+from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
@@ -49,7 +50,8 @@ def _reported(task: Callable[[S], T]) -> Callable[[S], tuple[Any, bytes | None]]
     def write(item: S) -> tuple[Any, bytes | None]:
         end_quietly()
         try:
-            return task(item), None
+            with rarer_collections():
+                return task(item), None
         except MalflowError as error:
             return None, dumps_error(error)
 

@@ -18,6 +18,7 @@ from malflow.engine.state_specs import States, stages_of_keys
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
+from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle_files import remove_shuffles, shuffle_of
@@ -273,7 +274,8 @@ class _Written:
 
     def __call__(self, worker: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[Any]:
         try:
-            bases = self._task(worker, sent, self._others.value[worker])
+            with rarer_collections():
+                bases = self._task(worker, sent, self._others.value[worker])
         except MalflowError as error:
             yield dumps_error(error)
             return

@@ -19,6 +19,7 @@ from malflow.engine.rescale import KeyRoute, united
 from malflow.engine.state_specs import States
 from malflow.errors import MalflowError
 from malflow.graph import StatefulNode
+from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.quiet_process import end_quietly
@@ -290,6 +291,7 @@ def _reported(target: int, task: _Task) -> Iterator[Piece]:
     """Yield the pieces of a task; an error becomes a piece for `target`, so that it keeps its type."""
     end_quietly()
     try:
-        yield from task()
+        with rarer_collections():
+            yield from task()
     except MalflowError as error:
         yield target, pickle.dumps(dumps_error(error), 5)

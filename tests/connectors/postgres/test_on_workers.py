@@ -57,7 +57,10 @@ class Job:
 
     def seal(self, *batches: Sequence[Any], keys: Sequence[Any] | None = None, mark: str = "t") -> Any:
         """Write a transaction of batches, and check it; return its handle."""
-        pieces = [self.copy().encode(keys or [None] * len(batch), batch, [None] * len(batch)) for batch in batches]
+        pieces = [
+            self.copy().encode((keys or [None] * len(batch))[: len(batch)], batch, [None] * len(batch))
+            for batch in batches
+        ]
         writer = self.copy().open_writer(Share(self._sealed + 1, 0, 1, mark))
         for piece in pieces:
             writer.write(pickle.loads(pickle.dumps(piece)))
@@ -75,12 +78,12 @@ class Job:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[[str], Job]]:
+def begin(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Return a function that begins a job on a server, and ends it with the test."""
     jobs: list[Job] = []
 
-    def begun(dsn: str) -> Job:
-        jobs.append(Job(tmp_path / str(len(jobs)), lambda: PostgresSink(dsn, "t")))
+    def begun(dsn: str, **options: Any) -> Job:
+        jobs.append(Job(tmp_path / str(len(jobs)), lambda: PostgresSink(dsn, "t", **options)))
         return jobs[-1]
 
     yield begun
@@ -89,7 +92,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[[str], Job]]:
 
 
 @pytest.fixture
-def job(database: Database, begin: Callable[[str], Job]) -> Job:
+def job(database: Database, begin: Callable[..., Job]) -> Job:
     database.execute("create table t (id int primary key, text text, large text)")
     return begin(database.dsn)
 
@@ -99,7 +102,7 @@ def staged(database: Database) -> list[str]:
 
 
 def rows(database: Database) -> list[Any]:
-    return database.rows("select * from t order by id")
+    return database.rows("select * from t order by 1")
 
 
 def test_rows_are_on_the_server_before_the_commit_and_merged_by_it(database: Database, job: Job) -> None:
@@ -131,12 +134,27 @@ def test_changes_of_a_table_are_applied_in_their_order(database: Database, job: 
     assert rows(database) == [(8, "after", "")]
 
 
-def test_keys_that_only_the_server_finds_equal_are_one_row(database: Database, begin: Callable[[str], Job]) -> None:
+def test_keys_that_only_the_server_finds_equal_are_one_row(database: Database, begin: Callable[..., Job]) -> None:
     database.execute("create table t (id numeric(6, 2) primary key, n int)")
     job = begin(database.dsn)
     job.seal([(1.001, 1), (2, 2)], [(1, 3)])
     job.commit()
     assert rows(database) == [(1, 3), (2, 2)]
+
+
+def test_appended_rows_stay_in_order_and_may_empty_the_table(database: Database, begin: Callable[..., Job]) -> None:
+    database.execute("create table t (n serial, text text)")
+    job = begin(database.dsn, key=(), columns=["text"])
+    job.seal([("a",), ("b\t\\",)], [{"text": "c"}])
+    job.commit()
+    assert rows(database) == [(1, "a"), (2, "b\t\\"), (3, "c")]
+    truncated = Change("truncate", "t", None, None, 0, NOW)
+    inserted = Change("insert", "t", None, {"text": "y"}, 0, NOW)
+    job.seal([("gone",)], [("x",), truncated, inserted], [("z",)], keys=[None] * 3)
+    job.commit()
+    assert [text for _, text in rows(database)] == ["y", "z"]
+    with pytest.raises(PostgresError, match=r"can't be deleted without key"):
+        job.seal([None], keys=[1])
 
 
 @pytest.mark.fault("I28")
@@ -153,7 +171,7 @@ def test_staged_rows_that_are_gone_are_copied_again(database: Database, job: Job
 
 @pytest.mark.fault("I28")
 def test_a_server_that_crashes_between_copy_and_merge_loses_nothing(
-    own_postgres: Callable[[], Postgres], begin: Callable[[str], Job]
+    own_postgres: Callable[[], Postgres], begin: Callable[..., Job]
 ) -> None:
     """A crash empties unlogged tables."""
     server = own_postgres()
@@ -177,7 +195,7 @@ def test_a_server_that_crashes_between_copy_and_merge_loses_nothing(
 
 @pytest.mark.fault("I29")
 def test_a_role_that_may_not_create_tables_is_told_once(
-    database: Database, begin: Callable[[str], Job], caplog: pytest.LogCaptureFixture
+    database: Database, begin: Callable[..., Job], caplog: pytest.LogCaptureFixture
 ) -> None:
     database.execute("create table t (id int primary key, text text, large text)")
     database.execute("create role plain login; grant all on t to plain; grant create on schema public to public")
@@ -198,7 +216,7 @@ def test_a_role_that_may_not_create_tables_is_told_once(
     assert "grant create on the schema" in told
 
 
-def test_rows_that_the_table_rejects_fail_before_the_snapshot(database: Database, begin: Callable[[str], Job]) -> None:
+def test_rows_that_the_table_rejects_fail_before_the_snapshot(database: Database, begin: Callable[..., Job]) -> None:
     database.execute("create table t (id int primary key, name text unique, n int check (n > 0))")
     job = begin(database.dsn)
     with pytest.raises(PostgresError, match=r"rejects a row: invalid input syntax for type integer"):
