@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,16 +18,22 @@ import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 
-from malflow import StreamProvider
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.postgres import PostgresSink
 from malflow.connectors.redis import RedisSink
 from malflow.connectors.sql import SqlSink
+from malflow.engine import sink_transactions
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.sink_transactions import SinkTransactions
 from malflow.graph import Graph
+from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.sinks import Share, SinkOwner
 from malflow.snapshot import FsspecBackend
+from malflow.store.opening import open_store
 from malflow.testing import ScriptedSource
+from malflow.testing.crash import Crash
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
-from tests.spark.test_distributed_sinks import KEYS, PARTS, SIZE, assert_once, count, paused, plans
+from tests.spark.test_distributed_sinks import KEYS, PARTS, POINTS, SIZE, Pieces, assert_once, count, paused, plans
 
 pytest.importorskip("pyspark")
 
@@ -71,7 +79,7 @@ def sqlite(folder: Path) -> Table:
             return connection.execute(text).fetchall()
 
     query("create table rows (n int, nth int)")
-    query("create table last (key int primary key, n int check (n >= 0))")
+    query("create table last (key int primary key, n int unique check (n >= 0))")
 
     def read() -> list[dict[str, int]]:
         rows = [{"n": n, "nth": nth} for n, nth in query("select n, nth from rows order by rowid")]
@@ -99,7 +107,7 @@ def postgres(connection: psycopg.Connection[Any], dsn: str) -> Table:
     schema = f"s_{uuid4().hex[:12]}"
     connection.execute(
         f"create schema {schema}; create table {schema}.rows (at serial, n int, nth int);"
-        f"create table {schema}.last (key int primary key, n int check (n >= 0))".encode()
+        f"create table {schema}.last (key int primary key, n int unique check (n >= 0))".encode()
     )
 
     def query(text: str) -> list[Any]:
@@ -142,23 +150,27 @@ def in_redis(client: Any, url: str) -> Table:
     return Table(None, sink, read)
 
 
-def numbers_of(graph: Graph) -> Any:
+def numbers_of(provider: StreamProvider) -> Any:
     script = {part: paused(range(SIZE * number, SIZE * number + SIZE)) for number, part in enumerate(PARTS)}
-    return StreamProvider(graph).new_stream().source("numbers", ScriptedSource(script))
+    return provider.new_stream().source("numbers", ScriptedSource(script))
 
 
-def latest(sink: Any) -> Program:
-    """Return a program that writes each number under one of seven keys; rows of a key come from all workers."""
+def rows_into(provider: StreamProvider, sink: Any, of: Callable[[int], int] = int) -> None:
+    """Write each number under one of seven keys; rows of a key come from all workers."""
+    keyed = numbers_of(provider).key_distribute("number", lambda msg: msg.value)
+    keyed.map("row", lambda n: {"key": n % ROW_KEYS, "n": of(n)}).sink("out", sink)
+
+
+def latest(sink: Any, of: Callable[[int], int] = int) -> Program:
     graph = Graph()
-    keyed = numbers_of(graph).key_distribute("number", lambda msg: msg.value)
-    keyed.map("row", lambda n: {"key": n % ROW_KEYS, "n": n}).sink("out", sink)
+    rows_into(StreamProvider(graph), sink, of)
     return compile_graph(graph)
 
 
 def counted(sink: Any) -> Program:
     """Return a program that writes each number, with the count of earlier ones of its key."""
     graph = Graph()
-    keyed = numbers_of(graph).key_distribute("key", lambda msg: msg.value % KEYS)
+    keyed = numbers_of(StreamProvider(graph)).key_distribute("key", lambda msg: msg.value % KEYS)
     keyed.stateful_map("count", count, default=int).sink("out", sink)
     return compile_graph(graph)
 
@@ -183,6 +195,89 @@ def test_each_row_is_appended_once(table: Callable[[], Table], tmp_path: Path) -
     with simulated():
         Cluster(OFTEN).run(counted(it.append()), settings_at(str(tmp_path / "scratch"), backend), 2)
     assert_once(it.read())
+    assert not it.staged()
+    assert not [*tmp_path.glob("state/rows/s/*/*")]
+
+
+@pytest.mark.parametrize("table", SYSTEMS[:2], indirect=True)
+def test_a_row_that_the_table_rejects_ends_the_run_before_its_snapshot(
+    table: Callable[[], Table], tmp_path: Path
+) -> None:
+    it, backend = table(), FsspecBackend(str(tmp_path / "state"), job="rows")
+    program = latest(it.upsert(), lambda n: n if n < SIZE - 1 else -n)
+    cluster = Cluster([Plan(), Plan(asks=True)])
+    with simulated(), pytest.raises(OperatorError, match=r"'out' failed at check_sealed: .*rejects (the|a) row.*-"):
+        cluster.run(program, settings_at(str(tmp_path / "scratch"), backend), 2)
+    assert all(row["n"] >= 0 for row in it.read())
+    with simulated():
+        Cluster([]).run(latest(it.upsert()), settings_at(str(tmp_path / "scratch"), backend), 2)
+    assert_latest(it.read())
+
+
+@pytest.mark.parametrize("table", SYSTEMS[:2], indirect=True)
+def test_a_row_is_checked_after_those_that_are_not_committed(table: Callable[[], Table], tmp_path: Path) -> None:
+    """A row takes the unique name that another row gives up in a transaction before."""
+    it = table()
+    store, copies = open_store(str(tmp_path), {}), []
+    sink = it.upsert()
+    sink.use_store(store)
+    sink.fence(SinkOwner("job", "out", 1))
+    transactions = SinkTransactions("out", sink, Pieces())
+    for number, row in enumerate(({"key": 1, "n": 7}, {"key": 1, "n": 8}, {"key": 2, "n": 7}), 1):
+        copies.append(pickle.loads(dumps_by_value(sink)))
+        writer = copies[-1].open_writer(Share(number, 0, 1, f"t{number}"))
+        writer.write(copies[-1].encode([None], [row], [None]))
+        cut = transactions.cut()
+        assert cut is not None
+        cut.sealed = [writer.seal()]
+        transactions.check(cut)
+        transactions.add(cut)
+        if number == 1:
+            transactions.commit(transactions.position)
+    transactions.commit(transactions.position)
+    sink.close()
+    assert sorted(row["n"] for row in it.read()) == [7, 8]
+
+
+@pytest.mark.fault("I24")
+@pytest.mark.parametrize("table", SYSTEMS, indirect=True)
+@pytest.mark.parametrize("point", ["share-sealed", "before-manifest", "manifest-written", "before-commit", "committed"])
+def test_a_run_that_is_killed_at_any_point_continues(table: Callable[[], Table], point: str, tmp_path: Path) -> None:
+    it, later, passed = table(), Later(), 0
+    backend = FsspecBackend(str(tmp_path / "state"), job="rows")
+    backend._executor = lambda: later  # type: ignore[assignment] # a crash ends it, too
+
+    def crash(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed in (1, 3):
+            raise Crash(name)
+
+    with simulated(), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(POINTS[point], "failpoint", crash)
+        plans = [Plan(asks=True), Plan(), Plan(asks=True, rescale=3), Plan(asks=True)] * 2
+        Cluster(plans, later=later).run(latest(it.upsert()), settings_at(str(tmp_path / "scratch"), backend), 2)
+    assert passed > 3
+    assert_latest(it.read())
+    assert not it.staged()
+
+
+@pytest.mark.parametrize("table", SYSTEMS, indirect=True)
+def test_one_thread_continues_what_workers_have_sealed(table: Callable[[], Table], tmp_path: Path) -> None:
+    it, backend = table(), FsspecBackend(str(tmp_path / "state"), job="rows")
+
+    def leave(name: str) -> None:
+        if name == "before-commit":
+            raise KeyboardInterrupt
+
+    with simulated(), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sink_transactions, "failpoint", leave)
+        cluster, program = Cluster([Plan(), Plan(asks=True)]), latest(it.upsert())
+        with pytest.raises(KeyboardInterrupt):
+            cluster.run(program, settings_at(str(tmp_path / "scratch"), backend), 2)
+    assert it.read() == []
+    SingleThreadRuntime(lambda provider: rows_into(provider, it.upsert()), backend, timedelta(seconds=1)).execute()
+    assert_latest(it.read())
     assert not it.staged()
     assert not [*tmp_path.glob("state/rows/s/*/*")]
 

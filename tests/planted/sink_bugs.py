@@ -8,6 +8,8 @@ __all__ = ["SINK_BUGS"]
 
 _SINKS = "tests/spark/test_distributed_sinks.py"
 _LAWS = "tests/connectors/parquet/test_laws.py"
+_TABLES = "tests/connectors/test_tables_on_workers.py"
+_POSTGRES = "tests/connectors/postgres/test_on_workers.py"
 _PIECES = "runtime/spark/sink_pieces.py"
 _STAGING = "connectors/staging/sink.py"
 
@@ -90,8 +92,8 @@ SINK_BUGS = [
         "a sweep drops segments that a snapshot has",
         "what is not committed is an orphan",
         "connectors/segments.py",
-        "key.startswith(prefix) and key not in keep and",
-        "key.startswith(prefix) and",
+        "is_due and key not in keep and",
+        "is_due and",
         ("tests/connectors/test_segments.py",),
     ),
     Bug(
@@ -109,5 +111,69 @@ SINK_BUGS = [
         "        if gone is not None:\n",
         "        if gone is not None and False:\n",
         ("tests/connectors/delta/test_sink.py::test_a_data_file_that_is_gone_is_an_error_and_never_in_the_log",),
+    ),
+    Bug(
+        "rows of a table are divided into shares by worker",
+        "a row's key is that of its stream",
+        "connectors/tables/ledger_sink.py",
+        "_ONE_SHARE = 1 << 60",
+        "_ONE_SHARE = 1",
+        (f"{_TABLES}::test_of_the_rows_with_a_key_the_last_is_there",),
+    ),
+    Bug(
+        "a transaction whose rows are dropped is read again",
+        "the ledger skips it",
+        "connectors/tables/ledger_sink.py",
+        "            if transaction > self._committed:\n",
+        "            if transaction:\n",
+        (f"{_TABLES}::test_a_run_that_is_killed_at_any_point_continues",),
+    ),
+    Bug(
+        "a sealed transaction is not checked",
+        "the server checks it at the commit",
+        "runtime/spark/snapshots.py",
+        "            self._sinks.check(cuts)\n",
+        "",
+        (f"{_TABLES}::test_a_row_that_the_table_rejects_ends_the_run_before_its_snapshot",),
+    ),
+    Bug(
+        "only sinks with tasks get the store",
+        "others have nothing in it",
+        "engine/sink_transactions.py",
+        'if store is not None and offers(self._impl, "use_store"):',
+        'if store is not None and self._pieces is not None and offers(self._impl, "use_store"):',
+        (f"{_TABLES}::test_one_thread_continues_what_workers_have_sealed",),
+    ),
+    Bug(
+        "the staged rows of Postgres are not counted",
+        "the table is there, so its rows are",
+        "connectors/postgres/staged_rows.py",
+        "            if count is None or count[0] != size:\n",
+        "            if count is None:\n",
+        (f"{_POSTGRES}::test_a_server_that_crashes_between_copy_and_merge_loses_nothing",),
+    ),
+    Bug(
+        "the check of a transaction does not know those before it",
+        "each is checked by itself",
+        "engine/sink_transactions.py",
+        "[*(handle for _, handle in pending), cut.handle]",
+        "[cut.handle]",
+        (f"{_TABLES}::test_a_row_is_checked_after_those_that_are_not_committed",),
+    ),
+    Bug(
+        "staged tables of later runs are dropped",
+        "they belong to the sink",
+        "connectors/postgres/staged_rows.py",
+        " and int(claim) <= self._claim and name not in keep",
+        " and name not in keep",
+        (f"{_POSTGRES}::test_a_run_that_is_replaced_leaves_the_rows_of_the_next",),
+    ),
+    Bug(
+        "rows before a truncation are appended",
+        "the table is emptied first",
+        "connectors/postgres/appended_rows.py",
+        "self._cleared, self._texts = True, []",
+        "self._cleared = True",
+        (f"{_POSTGRES}::test_appended_rows_stay_in_order_and_may_empty_the_table",),
     ),
 ]

@@ -253,3 +253,17 @@ def test_the_next_run_drops_what_is_not_committed(database: Database, job: Job) 
     job.restart(transaction=1)
     assert rows(database) == [(1, "a", "")]
     assert staged(database) == []
+
+
+def test_a_run_that_is_replaced_leaves_the_rows_of_the_next(database: Database, job: Job) -> None:
+    former = job.sink
+    job.sink = job._make()
+    job.restart()
+    job.seal([(1, "a", "")])
+    former.abort([])
+    assert len(staged(database)) == 1
+    with pytest.raises(FencedError):
+        former.commit([(1, ())])
+    former.close()
+    job.commit()
+    assert rows(database) == [(1, "a", "")]
