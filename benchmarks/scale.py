@@ -48,6 +48,7 @@ _MEASURES = {
     "rate": "partial.measure_rate",
     "work": "partial.measure_work",
     "sink": "sinks.measure_sink",
+    "share": "shares.measure_share",
     "key": "keys.measure_key",
 }
 """The functions that child processes call; some need Spark, or a peer."""
@@ -240,6 +241,14 @@ def _print_sinks(rounds: int, records: int, dsn: str) -> None:
             what = f"{_KINDS.get(kind, kind)}, {'snapshots, bytes' if shown == 'bytes' else shown}"
             rows.append([what, f"{median(own):,.3g}", f"{median(driver):,.3g}", f"{ratio:.3f}"])
     print_table(["", "written by the workers", "by the driver", "workers / driver"], rows)
+    if dsn:
+        print("\na transaction of a table of Postgres, us a record, medians")
+        shares = {kind: [_child("share", kind, records, dsn) for _ in range(rounds)] for kind in _KINDS}
+        table = [
+            [_KINDS[kind], *(f"{median(it[part] for it in found):.2f}" for part in ("encode", "stage", "merge"))]
+            for kind, found in shares.items()
+        ]
+        print_table(["", "encoded by the workers", "reduced and copied by a task", "merged by the server"], table)
 
 
 def _print_keys() -> None:

@@ -14,7 +14,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl
 
-__all__ = ["measure_sink"]
+__all__ = ["measure_sink", "new_table", "table_sink"]
 
 _WORKERS = 2
 _EVERY = timedelta(seconds=4)
@@ -64,7 +64,7 @@ def measure_sink(kind: str, records: int, where: str, dsn: str = "") -> dict[str
     on_workers = where == "workers"
     with tempfile.TemporaryDirectory() as folder:
         for size in (records // 10, records):
-            target = _new_table(dsn, kind) if kind in _TABLES else str(Path(folder, f"out-{size}"))
+            target = new_table(dsn, kind) if kind in _TABLES else str(Path(folder, f"out-{size}"))
             backend = FsspecBackend(f"{folder}/state", job=f"sink-{size}")
             runtime = SparkRuntime(
                 lambda provider, size=size, target=target: _flow(provider, size, _sink(kind, target, on_workers, dsn)),  # type: ignore[misc] # mypy does not infer defaults
@@ -82,8 +82,8 @@ def measure_sink(kind: str, records: int, where: str, dsn: str = "") -> dict[str
     return {"records/s": records / took, "driver us": 1e6 * used / records, "state bytes": state, "files": files}
 
 
-def _new_table(dsn: str, kind: str) -> str:
-    """Create a table; return its name."""
+def new_table(dsn: str, kind: str) -> str:
+    """Create an empty table of a database; return its name."""
     import psycopg  # noqa: PLC0415 - only the extra has it
 
     name = f"malflow_bench_{kind}"
@@ -94,12 +94,17 @@ def _new_table(dsn: str, kind: str) -> str:
     return name
 
 
+def table_sink(kind: str, table: str, dsn: str, *, on_workers: bool = True) -> Any:
+    """Return a sink of such a table."""
+    from malflow.connectors.postgres import PostgresSink  # noqa: PLC0415 - only the extra has it
+
+    key = () if kind == "rows" else None
+    return PostgresSink(dsn, table, key=key, columns=["part", "n", "price", "name"], on_workers=on_workers)
+
+
 def _sink(kind: str, target: str, on_workers: bool, dsn: str) -> Any:
     if kind in _TABLES:
-        from malflow.connectors.postgres import PostgresSink  # noqa: PLC0415 - only the extra has it
-
-        key = () if kind == "rows" else None
-        return PostgresSink(dsn, target, key=key, columns=["part", "n", "price", "name"], on_workers=on_workers)
+        return table_sink(kind, target, dsn, on_workers=on_workers)
     if kind == "delta":
         from malflow.connectors.delta import DeltaSink  # noqa: PLC0415 - only the extra has it
 

@@ -8,18 +8,25 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
+import psycopg
 from deltalake import DeltaTable
 
 from malflow.snapshot import fsck
 from tests.campaign.cases import Campaign, Difference
+from tests.connectors.kafka.kit import Broker
 from tests.kit.backends import kept_states
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+from tests.servers.server import Server
 from tests.spark.clusters import Driver
-from tests.spark.programs.soak import END, backend_at, expected
+from tests.spark.programs.soak import END, TABLE, TOPIC, backend_at, expected
+
+S = TypeVar("S", bound=Server)
 
 __all__ = ["soak"]
 
@@ -32,13 +39,14 @@ _MOST_GROWTH = 1.1
 
 
 def soak(campaign: Campaign) -> None:
-    """Run as long as the campaign: an executor is killed each minute, the driver twice, with a rescale at times."""
+    """Run as long as the campaign: executors, drivers, Kafka and Postgres are killed, and the run is rescaled."""
     campaign.attempt(campaign.seed, lambda: _soak(random.Random(campaign.seed), campaign.seconds))
 
 
 def _soak(rng: random.Random, seconds: float) -> str:
-    with TemporaryDirectory() as folder:
-        run = _Run(rng, Path(folder), seconds)
+    with TemporaryDirectory() as folder, ExitStack() as servers:
+        broker, database = _started(Kafka, folder, servers), _started(Postgres, folder, servers)
+        run = _Run(rng, Path(folder), seconds, broker, database)
         try:
             for part in range(3):
                 run.go_on(seconds / 3, ends=part == 2)
@@ -49,16 +57,29 @@ def _soak(rng: random.Random, seconds: float) -> str:
         return run.told()
 
 
+def _started(kind: type[S], folder: str, servers: ExitStack) -> S:
+    server = kind(Path(folder, kind.name))
+    server.folder.mkdir()
+    server.start()
+    servers.callback(server.stop)
+    return server
+
+
 class _Run:
-    def __init__(self, rng: random.Random, folder: Path, seconds: float) -> None:
+    def __init__(self, rng: random.Random, folder: Path, seconds: float, broker: Kafka, database: Postgres) -> None:
+        self._broker, self._database = broker, database
+        Broker(broker.address).topic(name=TOPIC)
+        with psycopg.connect(database.address, autocommit=True) as connection:
+            connection.execute(TABLE)
         self._rng = rng
         self._folder = folder
         self._kill_every = min(60.0, seconds / 6)
         self._rescale_every = min(600.0, seconds / 4)
+        self._crash_every = min(300.0, seconds / 5)
         self._driver: Driver | None = None
         self._drivers: list[Driver] = []
         self._samples: list[dict[str, float]] = []
-        self.kills = self.rescales = 0
+        self.kills = self.rescales = self.crashes = 0
 
     def _started(self, **options: Any) -> Driver:
         driver = Driver(
@@ -71,14 +92,15 @@ class _Run:
         self._drivers.append(driver)
         driver.answer()
         workers = self._rng.randint(3, 6)
-        driver.ask("start", folder=str(self._folder), rate=RATE, parallelism=workers, **options)
+        places = {"folder": str(self._folder), "servers": self._broker.address, "dsn": self._database.address}
+        driver.ask("start", **places, rate=RATE, parallelism=workers, **options)
         return driver
 
     def go_on(self, seconds: float, *, ends: bool) -> None:
         """Run for some seconds with a driver of its own; then kill it, or stop it in the end."""
         driver = self._driver = self._started()
         began = time.monotonic()
-        next_kill, next_rescale = self._kill_every, self._rescale_every
+        next_kill, next_rescale, next_crash = self._kill_every, self._rescale_every, self._crash_every
         while (passed := time.monotonic() - began) < seconds:
             time.sleep(min(5.0, seconds / 20))
             self._samples.append(_sample(driver))
@@ -88,6 +110,12 @@ class _Run:
                     with suppress(ProcessLookupError):
                         os.kill(self._rng.choice(executors), signal.SIGKILL)
                         self.kills += 1
+            if passed >= next_crash:
+                next_crash += self._crash_every
+                server = self._rng.choice([self._broker, self._database])
+                server.kill()
+                server.start()
+                self.crashes += 1
             if passed >= next_rescale:
                 next_rescale += self._rescale_every
                 driver.ask("rescale", parallelism=self._rng.randint(2, 7))
@@ -120,7 +148,7 @@ class _Run:
             Difference: if something is wrong.
         """
         wanted = expected(self.size)
-        for what, found in _written(self._folder):
+        for what, found in (*_written(self._folder), *_sent(self._broker.address, self._database.address)):
             if found != wanted[what]:
                 raise Difference(f"{what} of {self.size} numbers differ")
         if problems := fsck(backend_at(str(self._folder))).problems:
@@ -144,8 +172,9 @@ class _Run:
         flat = "flat" if max(growth.values()) <= _MOST_GROWTH else "NOT FLAT"
         scratch = max(it["scratch"] for it in self._samples)
         return (
-            f"{self.size} numbers of each part, {self.kills} executors killed, {self.rescales} rescales, 2 drivers "
-            f"killed; memory in the last half: {grown} ({flat}); at most {scratch:.1f} MB in the scratch folder"
+            f"{self.size} numbers of each part, {self.kills} executors killed, {self.rescales} rescales, 2 drivers and "
+            f"{self.crashes} servers killed; memory in the last half: {grown} ({flat}); at most {scratch:.1f} MB in "
+            "the scratch folder"
         )
 
     def close(self) -> None:
@@ -178,6 +207,17 @@ def _memory(pid: int) -> float:
     with suppress(OSError, ValueError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     return 0.0
+
+
+def _sent(servers: str, dsn: str) -> Iterator[tuple[str, Any]]:
+    """Yield the committed records of the topic, and the rows of the table."""
+    rows = map(json.loads, Broker(servers).values(TOPIC))
+    yield "sums", sorted((row["part"], row["number"], row["total"]) for row in rows)
+    with psycopg.connect(dsn) as connection:
+        yield "last", connection.execute("select part, key, number, total from last order by 1, 2").fetchall()
+        staged = "select count(*) from pg_class where relpersistence = 'u'"
+        if (found := connection.execute(staged).fetchone()) != (0,):
+            raise Difference(f"staged tables are left: {found}")
 
 
 def _written(folder: Path) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""A driver of a long run: running sums into Parquet, windows into Delta, and matches of a pattern into JSON lines.
+"""A driver of a long run: running sums into Parquet, Kafka and Postgres, windows into Delta, matches into JSON lines.
 
 ``python -m tests.spark.programs.soak FOLDER MASTER``; `tests.campaign.soak` is the other side.
 """
@@ -14,7 +14,9 @@ from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime, StreamProvider, agg
 from malflow.connectors.delta import DeltaSink
+from malflow.connectors.kafka import KafkaSink
 from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.postgres import PostgresSink
 from malflow.patterns import step
 from malflow.sinks import JsonLinesSink
 from malflow.snapshot import FsspecBackend
@@ -23,13 +25,17 @@ from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.windows import tumbling
 from tests.spark.programs import cluster
 
-__all__ = ["KEYS", "PARTS", "WIDTH", "backend_at", "expected"]
+__all__ = ["KEYS", "PARTS", "TABLE", "TOPIC", "WIDTH", "backend_at", "expected"]
 
 PARTS = ("a", "b", "c")
 KEYS = 97
 WIDTH = 1_000
 PERIOD = 5
 """A key's numbers are counted in periods; the second one of a period follows the first one: a match."""
+
+TOPIC = "sums"
+TABLE = "create table last (part text, key int, number int, total bigint, primary key (part, key))"
+"""The table of each key's last sum."""
 
 END = "end"
 """The file that says how many numbers each part has; until it exists they go on."""
@@ -89,7 +95,7 @@ def backend_at(folder: str) -> FsspecBackend:
     return FsspecBackend(f"{folder}/state", retain=3)
 
 
-def _flow(folder: str, rate: int) -> Any:
+def _flow(folder: str, rate: int, servers: str, dsn: str) -> Any:
     first = step("first", lambda value: value[1] // KEYS % PERIOD == 0)
     second = step("second", lambda value: value[1] // KEYS % PERIOD == 1)
 
@@ -97,7 +103,10 @@ def _flow(folder: str, rate: int) -> Any:
         numbers = provider.new_stream().source("numbers", StatefulSource(Numbers(folder, rate)))
         timed = numbers.event_time("times", lambda msg: msg.value[1], out_of_orderness=1, every=WIDTH // 10)
         keyed = timed.key_distribute("key", lambda msg: (msg.value[0], msg.value[1] % KEYS))
-        keyed.stateful_map("sum", _added, default=int).sink("sums", ParquetSink(f"{folder}/sums"))
+        sums = keyed.stateful_map("sum", _added, default=int)
+        sums.sink("sums", ParquetSink(f"{folder}/sums"))
+        sums.sink("topic", _topic(servers))
+        sums.map("last", lambda row: {**row, "key": row["number"] % KEYS}).sink("table", PostgresSink(dsn, "last"))
         keyed.window(tumbling(WIDTH)).aggregate("windows", agg.count(), agg.sum(_number, of=int)).map(
             "row", lambda it: {"start": it.start, "count": it.value[0], "sum": it.value[1]}
         ).sink("delta", DeltaSink(f"{folder}/windows"))
@@ -106,6 +115,10 @@ def _flow(folder: str, rate: int) -> Any:
         )
 
     return build
+
+
+def _topic(servers: str) -> KafkaSink[Any, Any, Any]:
+    return KafkaSink(TOPIC, servers=servers, delivery="exactly-once", encode="json", key="part")
 
 
 def _added(key: tuple[str, int], value: tuple[str, int], total: int) -> tuple[dict[str, Any], int]:
@@ -121,7 +134,8 @@ def expected(size: int) -> dict[str, Any]:
     """Return what a run over so many numbers of each part must have written, without order.
 
     Returns:
-        The rows of the sums; the rows of the windows, by how often they occur; the number of matches.
+        The rows of the sums; the last row of each key; the rows of the windows, by how often they occur; the number of
+        matches.
     """
     sums, windows = [], []
     of_windows: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -133,8 +147,10 @@ def expected(size: int) -> dict[str, Any]:
     for (window, _), them in of_windows.items():
         windows.append((window * WIDTH, len(them), sum(them)))
     pairs = sum(number // KEYS % PERIOD == 0 and number + KEYS < size for number in range(size))
+    last = {number % KEYS: (number % KEYS, number, total) for number, total in sums}
     return {
         "sums": sorted((part, *row) for part in PARTS for row in sums),
+        "last": sorted((part, *row) for part in PARTS for row in last.values()),
         "windows": sorted(windows * len(PARTS)),
         "matches": pairs * len(PARTS),
     }
@@ -147,7 +163,7 @@ class Soak(cluster.Program):
         """Start a run."""
         folder = options["folder"]
         runtime = SparkRuntime(
-            _flow(folder, options["rate"]),
+            _flow(folder, options["rate"], options["servers"], options["dsn"]),
             backend_at(folder),
             timedelta(seconds=5),
             options["parallelism"],
