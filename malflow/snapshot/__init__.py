@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
     from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
     from malflow.snapshot.history import FsckReport, Snapshot, fsck, snapshots
+    from malflow.snapshot.reading import read_state
 
 __all__ = [
     "Delta",
@@ -38,6 +39,7 @@ __all__ = [
     "StateNotSerializable",
     "StateSpec",
     "fsck",
+    "read_state",
     "snapshots",
 ]
 
@@ -47,6 +49,7 @@ _ROOMS = {
     "FsckReport": "history",
     "Snapshot": "history",
     "fsck": "history",
+    "read_state": "reading",
     "snapshots": "history",
 }
 

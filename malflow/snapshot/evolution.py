@@ -19,7 +19,7 @@ from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.states.kinds import StateKind, StateSpec
 
-__all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost"]
+__all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost", "present_name"]
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -46,7 +46,7 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
     for entry in manifest.operators:
         if entry.name in _replaced(there, start):
             continue
-        name = start.renamed.get(entry.name, _present_name(entry))
+        name = start.renamed.get(entry.name, present_name(entry))
         if name in here and here[name].kind.word == entry.kind:
             matched[entry.name] = name
         elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
@@ -73,7 +73,7 @@ def _with_hidden(
     )
 
 
-def _present_name(entry: StateEntry) -> str:
+def present_name(entry: StateEntry) -> str:
     """Return the current name of a state of an exchange or a union, which older versions named differently."""
     if StateKind.of(entry.kind) is not StateKind.FRONTIER:
         return entry.name

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain, starmap
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
+from malflow.snapshot.candidates import candidates, time_of
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.data_file import DataFile, decode_file
 from malflow.snapshot.manifest import Manifest
@@ -40,32 +41,20 @@ def manifest_choice(
 
     def choose(numbers: list[int]) -> Manifest | None:
         if start.restore is None or not numbers:
-            if isinstance(start.restore, int):
-                raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; got restore={start.restore}")
+            if isinstance(start.restore, int | datetime):
+                raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; got restore={start.restore!r}")
             return None
-        candidates = _candidates(manifest_log, start.restore, numbers)
+        wanted = candidates(manifest_log, start.restore, numbers)
         if start.recovery == "previous":
-            return _first_readable(manifest_log, candidates, codec, accept, versions)
+            return _first_readable(manifest_log, wanted, codec, accept, versions)
         try:
-            chosen = manifest_log.manifest(candidates[0])
+            chosen = manifest_log.manifest(wanted[0])
         except SnapshotCorrupt as error:
             raise with_hint(error) from error
         accept(chosen)
         return chosen
 
     return choose
-
-
-def _candidates(manifest_log: ManifestLog, restore: int | str, numbers: list[int]) -> list[int]:
-    """Return the candidate manifests: first the wanted one, then earlier ones, newest first."""
-    if not isinstance(restore, int):
-        return numbers[::-1]
-    contents = {seq: manifest_log.manifest(seq).snapshot if manifest_log.digest(seq) else seq for seq in numbers}
-    if not restore or restore not in contents.values():
-        known = sorted(set(contents.values()) - {0})
-        raise SnapshotError(f"job '{manifest_log.name}' has no snapshot with the id {restore}; it has {known}")
-    before = [seq for seq in numbers if contents[seq] <= restore]
-    return sorted(before, key=lambda seq: (contents[seq], manifest_log.digest(seq) is not None, seq), reverse=True)
 
 
 def _first_readable(
@@ -127,7 +116,7 @@ def load(
         states=states,
         versions={names[entry.name]: entry.version for entry in manifest.operators if entry.name in names},
         placements={names[entry.name]: entry.placement for entry in manifest.operators if entry.name in names},
-        time=datetime.fromisoformat(manifest.time).astimezone(UTC),
+        time=time_of(manifest),
         stored=stored if in_store else None,
     )
 

@@ -116,26 +116,41 @@ class StoredStates:
         """
         everything = [*sections]
         begins = {it.section.state: at for at, it in enumerate(everything) if it.section.what == "whole"}
+        wanted = (it for at, it in enumerate(everything) if at > begins.get(it.section.state, -1))
         states: dict[str, dict[Any, Any]] = {}
+        for section, value in self.chunks(wanted):
+            apply_chunk(states.setdefault(self.names[section.state], {}), section.what, value)
+        for name in {it.section.state for it in everything} if self.versions is not None else ():
+            if self.names[name] in states and self._is_migrating(name):
+                _check_keys(self.names[name], states[self.names[name]])
+        return states
+
+    def chunks(self, sections: Iterable[FoundSection]) -> Iterator[tuple[Section, Any]]:
+        """Yield sections, reassembled from their pieces, with their deserialised content: keys, or states by key.
+
+        Args:
+            sections: sections of one worker, in the order of the files.
+
+        Raises:
+            SnapshotCorrupt: if they are damaged.
+            SnapshotError: if a state can't be read.
+        """
         loads: dict[str, Callable[[bytes], Any]] = {}
         at = FoundSection("", "", Section("", 0, 0, "whole", 0, 0, b""))
 
-        def wanted() -> Iterator[Section]:
+        def bare() -> Iterator[Section]:
             nonlocal at
-            for index, found in enumerate(everything):
+            for found in sections:
                 at = found
-                if index > begins.get(found.section.state, -1):
-                    yield found.section
+                yield found.section
 
-        for section in joined(wanted()):
+        for section in joined(bare()):
+            if section.what == "whole":
+                yield section, ()
+                continue
             if section.state not in loads:
                 loads[section.state] = self._reader(section.state)
-            value = _value(at.file, section, raw_of(at.file, section, at.compression), loads[section.state])
-            apply_chunk(states.setdefault(self.names[section.state], {}), section.what, value)
-        for name in loads:
-            if self.versions is not None and self._is_migrating(name):
-                _check_keys(self.names[name], states[self.names[name]])
-        return states
+            yield section, _value(at.file, section, raw_of(at.file, section, at.compression), loads[section.state])
 
     def check(self, counts: Mapping[str, Mapping[int, int]]) -> None:
         """Check the numbers of keys that were read against the manifest.

@@ -1,0 +1,181 @@
+"""Reading the states of a snapshot without the program that wrote them; nothing is claimed, locked or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, overload
+
+from malflow.errors import GraphError, SnapshotError, short_repr
+from malflow.partitioners import check_key
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.candidates import Wish, candidates, check_wish
+from malflow.snapshot.evolution import present_name
+from malflow.snapshot.manifest import Manifest, StateEntry
+from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.worker_states import WorkerStates
+from malflow.states.kinds import Movement
+
+__all__ = ["opened", "read_state", "wanted_manifest"]
+
+_SLOTS = {
+    Movement.BY_SLOT: "(pane, key)",
+    Movement.BY_ENTRY: "(pane, (key, id))",
+    Movement.EPOCHS: "(worker, name)",
+    Movement.FRONTIER: "(worker, name)",
+}
+"""The keys of states that are not kept by key or part."""
+
+_ATTEMPTS = 10
+_PAIR = 2
+
+
+@overload
+def read_state(backend: FsspecBackend, operator: str, *, at: Wish = "latest") -> Iterator[tuple[Any, Any]]: ...
+
+
+@overload
+def read_state(backend: FsspecBackend, operator: str, *, key: Any, at: Wish = "latest", default: Any = ...) -> Any: ...
+
+
+def read_state(
+    backend: FsspecBackend, operator: str, *, key: Any = ..., at: Wish = "latest", default: Any = ...
+) -> Any:
+    """Read the states that an operator had in a snapshot, or that of one key.
+
+    Without a key, yield each key with its state: worker by worker, one at a time in memory, and in the order that they
+    had there. The keys of windows, rollups, joins and the like are slots, such as ``(pane, key)``, and hidden states
+    have names such as ``"stays/epoch"``: the page on the format of snapshots lists both. Epochs are kept by worker, so
+    their keys are ``(worker, name)``. Under ``key_local`` a key is yielded for each worker that has it.
+
+    The classes in states must be importable, as for a restore; a record whose class is gone or has other fields is read
+    as a mapping of its former fields.
+
+    Args:
+        backend: the backend, configured as for a run.
+        operator: the name of the operator or of a hidden state.
+        key: the key whose state to return; by default all are yielded.
+        at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
+        default: what to return for a key without a state, rather than to raise.
+
+    Raises:
+        GraphError: if an argument is not valid, or a key has no stable hash.
+        SnapshotError: if there is no such snapshot, operator or key, or the snapshot can't be read.
+    """
+    kept = opened(backend, operator, at)
+    return _every(kept) if key is ... else _one(kept, key, default)
+
+
+def opened(backend: FsspecBackend, operator: str, at: Wish) -> WorkerStates:
+    """Find a state in a snapshot.
+
+    Raises:
+        GraphError: if an argument is not valid.
+        SnapshotError: if there is no such snapshot or operator, or the snapshot's manifest can't be read.
+    """
+    manifest_log, manifest = wanted_manifest(backend, at)
+    entry = _entry(manifest, operator)
+    if manifest.codec != backend.codec.name:
+        raise SnapshotError(
+            f"snapshot {manifest.snapshot} was written with codec '{manifest.codec}', but the backend has codec "
+            f"'{backend.codec.name}'; pass codec='{manifest.codec}'"
+        )
+    return WorkerStates(manifest_log, manifest, entry, backend.codec)
+
+
+def wanted_manifest(backend: FsspecBackend, at: Wish) -> tuple[ManifestLog, Manifest]:
+    """Find a snapshot; return the job's files and the snapshot's newest manifest.
+
+    Raises:
+        GraphError: if an argument is not valid.
+        SnapshotError: if there is no such snapshot, or its manifest can't be read.
+    """
+    if not isinstance(backend, FsspecBackend):
+        raise GraphError(f"a snapshot is read from an FsspecBackend; got {short_repr(backend)}")
+    check_wish("at", at)
+    manifest_log = backend.manifest_log()
+    if manifest_log.find() is None:
+        raise SnapshotError(f"{backend!r} has no snapshots: no run has begun there; check the URL and job=")
+    manifest = _newest(manifest_log, at)
+    if not manifest.snapshot:
+        raise SnapshotError(
+            f"job '{manifest_log.name}' has no snapshot since a run began with empty state at {manifest.time}; "
+            "pass the id of an earlier one as at=, if snapshots() lists any"
+        )
+    return manifest_log, manifest
+
+
+def _newest(manifest_log: ManifestLog, at: Wish) -> Manifest:
+    """Return the manifest; look again if a run has deleted it since it was listed."""
+    for attempt in range(_ATTEMPTS):
+        boundary = manifest_log.boundary()
+        numbers = manifest_log.sequences(boundary)
+        if not numbers:
+            break
+        try:
+            return manifest_log.manifest(candidates(manifest_log, at, numbers)[0])
+        except SnapshotError:
+            if manifest_log.boundary() == boundary or attempt == _ATTEMPTS - 1:
+                raise
+    raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; its folder has no manifest")
+
+
+def _entry(manifest: Manifest, operator: str) -> StateEntry:
+    """Return the entry of a state, by its name or, if an older version wrote it, its present one."""
+    entries = {present_name(entry): entry for entry in manifest.operators}
+    entries |= {entry.name: entry for entry in manifest.operators}
+    if operator in entries:
+        return entries[operator]
+    near = get_close_matches(str(operator), entries, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"it has those of {', '.join(map(repr, entries)) or 'none'}"
+    raise SnapshotError(
+        f"snapshot {manifest.snapshot} of job '{manifest.name}' has no state of an operator {operator!r}; {hint}; "
+        "operators that keep nothing, such as map and filter, are in no snapshot"
+    )
+
+
+def _every(kept: WorkerStates) -> Iterator[tuple[Any, Any]]:
+    for worker in kept.workers:
+        if kept.is_by_worker:
+            yield from (((worker, name), state) for name, state in kept.states(worker).items())
+        else:
+            yield from kept.states(worker).items()
+
+
+def _one(kept: WorkerStates, key: Any, default: Any) -> Any:
+    name = f"operator '{kept.entry.name}'"
+    _check(kept, key)
+    found = kept.find(key[1], key[0]) if kept.is_by_worker else kept.find(key)
+    if len(found) > 1:
+        raise SnapshotError(
+            f"{name} has states for key {short_repr(key)} on workers {', '.join(map(str, sorted(found)))}, as it was "
+            "kept under key_local(); read all keys instead"
+        )
+    if not found and default is ...:
+        raise SnapshotError(
+            f"{name} has no state for key {short_repr(key)} in snapshot {kept.manifest.snapshot}; pass default= if "
+            "that may be"
+        )
+    return next(iter(found.values()), default)
+
+
+def _check(kept: WorkerStates, key: Any) -> None:
+    """Check that a key may be one of a state's keys.
+
+    Raises:
+        GraphError: if it has no stable hash, or another form than the keys of this kind of state.
+    """
+    name, kind = kept.entry.name, kept.kind
+    form = None if kind is None else _SLOTS.get(kind.movement)
+    pair = isinstance(key, tuple) and len(key) == _PAIR and isinstance(key[0], int)
+    if form == _SLOTS[Movement.BY_ENTRY]:
+        pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
+    if form is not None and not pair:
+        raise GraphError(
+            f"operator '{name}' is a {kept.entry.kind}, whose states have keys {form}; got key {short_repr(key)}",
+            operator=name,
+        )
+    try:
+        check_key(key)
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"operator '{name}' can't be read by key: {error}", operator=name) from error
