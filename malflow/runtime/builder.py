@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
 from malflow.events import Listener
@@ -30,8 +30,8 @@ class RuntimeBuilder:
         """Set the number of logical workers."""
         return self._with("parallelism", workers)
 
-    def restore(self, snapshot: Literal["latest"] | int | None) -> Self:
-        """Set the snapshot to restore: ``"latest"``, an id, or None to start without state."""
+    def restore(self, snapshot: Literal["latest"] | int | datetime | None) -> Self:
+        """Set the snapshot to restore: ``"latest"``, an id, a datetime, or None to start without state."""
         return self._with("restore", snapshot)
 
     def recovery(self, recovery: Literal["strict", "previous"]) -> Self:

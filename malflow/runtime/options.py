@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from malflow.callables import deferred
@@ -14,7 +14,7 @@ from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import SLOTS
-from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, job_of
+from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, check_wish, job_of
 
 __all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism", "check_positive"]
 
@@ -38,7 +38,7 @@ class RunOptions:
     persistence: Persistence = NOTHING
     snapshots: timedelta | None = None
     parallelism: int | None = None
-    restore: Literal["latest"] | int | None = "latest"
+    restore: Literal["latest"] | int | datetime | None = "latest"
     recovery: Literal["strict", "previous"] = "strict"
     renamed: Mapping[str, str] | None = None
     allow_dropped_state: Collection[str] = ()
@@ -146,8 +146,8 @@ def _check_restore(restore: object, recovery: object, allow_dropped_state: objec
     Raises:
         GraphError: if an option is not valid.
     """
-    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
-        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {short_repr(restore)}")
+    if restore is not None:
+        check_wish("restore", restore, ", or None to start without state")
     if recovery not in ("strict", "previous"):
         raise GraphError(f"recovery must be 'strict' or 'previous'; got {short_repr(recovery)}")
     if isinstance(allow_dropped_state, str):

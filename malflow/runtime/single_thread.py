@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from malflow.engine.plan import Program
@@ -27,7 +27,8 @@ class SingleThreadRuntime(LocalRuntime):
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, which share the thread in a fixed order.
-        restore: the snapshot to restore: ``"latest"``, an id, or None to start without state.
+        restore: the snapshot to restore: ``"latest"``, an id, a datetime with a time zone for the one that was the
+            latest at that time, or None to start without state.
         recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
             one, so that later records are processed and written again.
         renamed: the new names of stateful operators, by their old names.
@@ -55,7 +56,7 @@ class SingleThreadRuntime(LocalRuntime):
         snapshots: timedelta | None = None,
         parallelism: int = 1,
         *,
-        restore: Literal["latest"] | int | None = "latest",
+        restore: Literal["latest"] | int | datetime | None = "latest",
         recovery: Literal["strict", "previous"] = "strict",
         renamed: Mapping[str, str] | None = None,
         allow_dropped_state: Collection[str] = (),

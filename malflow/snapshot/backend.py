@@ -41,7 +41,8 @@ class FsspecBackend:
         url: a local path or an fsspec URL: ``s3://bucket/prefix``, ``memory://name``, ...; left out with `store`.
         job: the job's name, which becomes a folder below the URL. A store of your own holds one job.
         storage_options: options of the file system, such as credentials; secrets are not pickled.
-        retain: the number of snapshots to retain; older ones are deleted.
+        retain: the number of snapshots to retain, or for how long: with a timedelta, every state of that time can be
+            restored by ``restore=datetime``. Older snapshots are deleted, except for the newest ones.
         compression: ``"lz4"`` or ``"none"``.
         codec: how states are serialised: ``"pickle"`` accepts any object whose class is importable, but loading it can
             execute code; ``"msgpack"``, or a `MsgpackCodec` with your own classes, accepts data only.
@@ -71,7 +72,7 @@ class FsspecBackend:
         *,
         job: str = "default",
         storage_options: Mapping[str, Any] | None = None,
-        retain: int = 10,
+        retain: int | timedelta = 10,
         compression: Literal["lz4", "none"] = "lz4",
         codec: str | Codec = "pickle",
         signing_key: str | bytes | Sequence[str | bytes] | None = None,
@@ -96,8 +97,10 @@ class FsspecBackend:
         self._signer = Signer.of(signing_key)
         self._unsigned = allow_unsigned_pickle
         self._unsafe = allow_unsafe_single_writer
-        if isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
-            raise GraphError(f"retain must be a positive integer; got {retain!r}")
+        if isinstance(retain, timedelta):
+            _seconds("retain", retain)
+        elif isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
+            raise GraphError(f"retain must be a positive integer or timedelta; got {retain!r}")
         if compression not in _COMPRESSIONS:
             raise GraphError(f"compression must be 'lz4' or 'none'; got {compression!r}")
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
 
-from malflow.errors import GraphError, SnapshotError, short_repr
+from malflow.errors import SnapshotError
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.persistence import Wish
 
-__all__ = ["Wish", "candidates", "check_wish", "time_of"]
-
-Wish = Literal["latest"] | int | datetime
-"""The snapshot wanted: the latest one, that with an id, or the latest one at a point in time."""
-
-
-def check_wish(name: str, wish: object) -> None:
-    """Check a wish.
-
-    Args:
-        name: the name of the argument, for the error.
-        wish: the wish.
-
-    Raises:
-        GraphError: if it is neither ``"latest"`` nor an id nor a datetime with a time zone.
-    """
-    if wish == "latest" or (isinstance(wish, int) and not isinstance(wish, bool)):
-        return
-    if not isinstance(wish, datetime):
-        raise GraphError(f"{name} needs 'latest', the id of a snapshot, or a datetime; got {short_repr(wish)}")
-    if wish.utcoffset() is None:
-        raise GraphError(f"{name} needs a datetime with a time zone; got {wish!r}; add tzinfo=UTC, or .astimezone()")
+__all__ = ["candidates", "time_of"]
 
 
 def time_of(manifest: Manifest) -> datetime:

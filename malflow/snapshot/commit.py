@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot.layout import (
@@ -242,7 +243,7 @@ class Claim:
         if self._lost is not None:
             raise self._lost
 
-    def delete_unreferenced(self, retain: int) -> None:
+    def delete_unreferenced(self, retain: int | timedelta) -> None:
         """Delete the snapshots that are not retained, and the files that no retained one refers to.
 
         Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from malflow.errors import OperatorError, error_text, short_repr
+from malflow.errors import GraphError, OperatorError, error_text, short_repr
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
 
@@ -24,8 +24,14 @@ __all__ = [
     "RestoredState",
     "Session",
     "StateNotSerializable",
+    "Wish",
+    "check_wish",
     "job_of",
 ]
+
+
+Wish = Literal["latest"] | int | datetime
+"""The snapshot wanted: the latest one, that with an id, or the latest one at a point in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,8 @@ class RestoreOptions:
     """Which snapshot a run restores, and how its states map to the program's.
 
     Attributes:
-        restore: the snapshot to restore: ``"latest"``, a snapshot id, or None to start from empty state.
+        restore: the snapshot to restore: ``"latest"``, an id, a datetime with a time zone for the one that was the
+            latest at that time, or None to start from empty state.
         recovery: what to do if that snapshot can't be read: ``"strict"`` raises, ``"previous"`` falls back to the
             newest readable one, and later input is processed again.
         renamed: new names of operators by their old names.
@@ -42,7 +49,7 @@ class RestoreOptions:
         in_store: whether the states may stay in the store, for other processes to read: see `RestoredState.stored`.
     """
 
-    restore: Literal["latest"] | int | None = "latest"
+    restore: Wish | None = "latest"
     recovery: Literal["strict", "previous"] = "strict"
     renamed: Mapping[str, str] = field(default_factory=dict)
     allow_dropped_state: Collection[str] = ()
@@ -80,6 +87,25 @@ class RestoredState:
         if self.stored is not None:
             return self.stored.keys
         return {name: sum(map(len, by_worker.values())) for name, by_worker in self.states.items()}
+
+
+def check_wish(name: str, wish: object, others: str = "") -> None:
+    """Check a wish.
+
+    Args:
+        name: the name of the argument, for the error.
+        wish: the wish.
+        others: what else may be passed, for the error.
+
+    Raises:
+        GraphError: if it is neither ``"latest"`` nor an id nor a datetime with a time zone.
+    """
+    if wish == "latest" or (isinstance(wish, int) and not isinstance(wish, bool)):
+        return
+    if not isinstance(wish, datetime):
+        raise GraphError(f"{name} needs 'latest', the id of a snapshot, or a datetime{others}; got {short_repr(wish)}")
+    if wish.utcoffset() is None:
+        raise GraphError(f"{name} needs a datetime with a time zone; got {wish!r}; add tzinfo=UTC, or .astimezone()")
 
 
 class StateNotSerializable(Exception):

@@ -9,10 +9,11 @@ from typing import Any, overload
 from malflow.errors import GraphError, SnapshotError, short_repr
 from malflow.partitioners import check_key
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.candidates import Wish, candidates, check_wish
+from malflow.snapshot.candidates import candidates
 from malflow.snapshot.evolution import present_name
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.persistence import Wish, check_wish
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.kinds import Movement
 

@@ -42,7 +42,7 @@ def manifest_choice(
     def choose(numbers: list[int]) -> Manifest | None:
         if start.restore is None or not numbers:
             if isinstance(start.restore, int | datetime):
-                raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; got restore={start.restore!r}")
+                raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; got restore={start.restore}")
             return None
         wanted = candidates(manifest_log, start.restore, numbers)
         if start.recovery == "previous":

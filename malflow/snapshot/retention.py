@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 
 from malflow.errors import SnapshotError, StoreError
+from malflow.snapshot.candidates import time_of
 from malflow.snapshot.layout import (
     BOUNDARIES,
     DATA,
@@ -29,13 +31,13 @@ _MOST_CLAIMS = 64
 _NOTHING = 0
 
 
-def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int) -> None:
+def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int | timedelta) -> None:
     """Raise the boundary, then delete the manifests below it and the data files that no manifest refers to.
 
     Args:
         manifest_log: the manifests and data files of the job.
         newest: the number of the latest manifest.
-        retain: the number of snapshots to retain.
+        retain: the number of snapshots to retain, or for how long.
 
     Raises:
         StoreError: if something could not be deleted; the next call retries it.
@@ -61,8 +63,10 @@ def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int) -> 
     manifest_log.forget(boundary)
 
 
-def _new_boundary(manifest_log: ManifestLog, newest: int, retain: int, numbers: list[int]) -> int:
+def _new_boundary(manifest_log: ManifestLog, newest: int, retain: int | timedelta, numbers: list[int]) -> int:
     """Return the number of the oldest snapshot to be retained."""
+    if isinstance(retain, timedelta):
+        return max(_NOTHING, min(_newest_before(manifest_log, newest, retain, numbers), newest + 1 - FEWEST_MANIFESTS))
     contents: set[int] = set()
     oldest = newest
     for seq in reversed(numbers):
@@ -78,6 +82,23 @@ def _new_boundary(manifest_log: ManifestLog, newest: int, retain: int, numbers: 
             break
         oldest = seq
     return max(_NOTHING, min(oldest, newest + 1 - FEWEST_MANIFESTS))
+
+
+def _newest_before(manifest_log: ManifestLog, newest: int, span: timedelta, numbers: list[int]) -> int:
+    """Return the number of the manifest that was the newest a span of time before the newest one was written."""
+    try:
+        since = time_of(manifest_log.manifest(newest)) - span
+    except OverflowError:  # before the first year
+        return numbers[0]
+    for seq in reversed(numbers):
+        try:
+            if time_of(manifest_log.manifest(seq)) <= since:
+                return seq
+        except StoreError:
+            raise
+        except SnapshotError:
+            continue  # its time is unknown: an older one decides
+    return numbers[0]
 
 
 def _needed(manifest_log: ManifestLog, numbers: list[int]) -> set[str] | None:

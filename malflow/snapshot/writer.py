@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -70,13 +71,13 @@ class Limits:
     """Limits of retention, growth and failures.
 
     Attributes:
-        retain: the number of snapshots to retain.
+        retain: the number of snapshots to retain, or for how long.
         growth: the size of all increments, as a multiple of the base, above which a new base is written.
         tolerance: the number of seconds that snapshots may keep failing before the run ends.
         compression: the compression of frames.
     """
 
-    retain: int
+    retain: int | timedelta
     growth: float
     tolerance: float
     compression: str

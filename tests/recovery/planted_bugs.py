@@ -19,7 +19,7 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators.hosting import part_operator as parts
-from malflow.snapshot import commit, data_file, manifest, manifest_log, restore, retention, sections, writer
+from malflow.snapshot import candidates, commit, data_file, manifest, manifest_log, restore, retention, sections, writer
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store import retry
@@ -575,7 +575,7 @@ BUGS = (
     ),
     Bug(
         "a run starts from the oldest snapshot",
-        Edit(restore, "_candidates", "return numbers[::-1]", "return numbers"),
+        Edit(candidates, "candidates", "return numbers[::-1]", "return numbers"),
         (partial(enumerated, "first_run"),),
         ("floor",),
     ),

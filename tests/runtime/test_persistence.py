@@ -106,9 +106,9 @@ def test_state_is_captured_at_the_end_of_the_tick(tmp_path: Path) -> None:
     assert kept_states(backend, "grow") == {"all": list(range(20))}
 
 
-@pytest.mark.parametrize("restore", ["newest", True, 1.5])
+@pytest.mark.parametrize("restore", ["newest", True, 1.5, "2026-01-01"])
 def test_invalid_snapshot_id_is_refused_before_the_run(restore: Any) -> None:
-    with pytest.raises(GraphError, match="restore needs 'latest', the id of a snapshot, or None"):
+    with pytest.raises(GraphError, match="restore needs 'latest', the id of a snapshot, or a datetime, or None"):
         SingleThreadRuntime(counting(""), restore=restore)
 
 

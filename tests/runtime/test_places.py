@@ -75,8 +75,9 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retain": 0}, "retain must be a positive integer; got 0"),
+        ({"retain": 0}, "retain must be a positive integer or timedelta; got 0"),
         ({"retain": True}, "retain must be"),
+        ({"retain": timedelta(0)}, "retain must be a positive timedelta"),
         ({"compression": "zip"}, "compression must be 'lz4' or 'none'; got 'zip'"),
         ({"growth": 0}, "growth must be a positive number; got 0"),
         ({"growth": float("nan")}, "growth must be a positive number; got nan"),

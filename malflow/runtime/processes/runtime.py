@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from malflow.engine.plan import Program
@@ -67,7 +67,7 @@ class MultiProcessRuntime(LocalRuntime):
         processes: int | None = None,
         start_method: Literal["spawn", "forkserver"] = "spawn",
         restart: RestartPolicy | None = None,
-        restore: Literal["latest"] | int | None = "latest",
+        restore: Literal["latest"] | int | datetime | None = "latest",
         recovery: Literal["strict", "previous"] = "strict",
         renamed: Mapping[str, str] | None = None,
         allow_dropped_state: Collection[str] = (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from malflow.engine.plan import Program
@@ -99,7 +99,7 @@ class SparkRuntime(Runtime):
         scratch_options: Mapping[str, Any] | None = None,
         restart: RestartPolicy | None = None,
         name: str | None = None,
-        restore: Literal["latest"] | int | None = "latest",
+        restore: Literal["latest"] | int | datetime | None = "latest",
         recovery: Literal["strict", "previous"] = "strict",
         renamed: Mapping[str, str] | None = None,
         allow_dropped_state: Collection[str] = (),
