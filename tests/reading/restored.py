@@ -1,0 +1,74 @@
+"""The states that a run has right after it has restored a snapshot: the model of what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from malflow import StreamProvider
+from malflow.engine.plan import compile_graph
+from malflow.engine.state_specs import placement_of, specs_of, states_of
+from malflow.engine.workers import Workers
+from malflow.graph import Graph
+from malflow.snapshot import FsspecBackend, read_state
+from malflow.snapshot.persistence import RestoreOptions
+from malflow.states.kinds import Movement, StateKind
+from malflow.states.paned import PanedState
+
+__all__ = ["check_read", "restored_states"]
+
+_KEY_OF: dict[Movement, Callable[[Any], Any]] = {
+    Movement.BY_KEY: lambda key: key,
+    Movement.BY_SLOT: lambda slot: slot[1],
+    Movement.BY_ENTRY: lambda slot: slot[1][0],
+}
+
+
+def restored_states(
+    build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int
+) -> dict[str, dict[int, Any]]:
+    """Restore a snapshot, and return the live states of the operators by name and worker; it claims the job."""
+    program = compile_graph(_graph(build))
+    session, restored = backend.open(states_of(program), RestoreOptions())
+    assert restored is not None
+    session.close()
+    workers = Workers(program, parallelism=parallelism, tracked=False)
+    sinks = {spec.name for spec in states_of(program) if spec.kind is StateKind.SINK}
+    states = {name: by_worker for name, by_worker in restored.states.items() if name not in sinks}
+    workers.load(restored.parallelism, states, restored.versions, restored.placements)
+    found: dict[str, dict[int, Any]] = {}
+    for (worker, name), state in workers.states().items():
+        found.setdefault(name, {})[worker] = state
+    return found
+
+
+def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int) -> set[str]:
+    """Assert that what is read of each state with keys is what a run with so many workers has; return their kinds."""
+    program = compile_graph(_graph(build))
+    owners = {
+        spec.name: (placement_of(vertex.node), spec.kind)
+        for vertex in program.vertices
+        for spec in specs_of(vertex.node)
+        if spec.kind.movement in _KEY_OF
+    }
+    read = {name: list(read_state(backend, name)) for name in owners}
+    kinds = set()
+    for name, by_worker in restored_states(build, backend, parallelism).items():
+        if name not in owners:
+            continue
+        placement, kind = owners[name]
+        key_of = _KEY_OF[kind.movement]
+        assert placement is not None
+        kinds |= {kind.word} if read[name] else set()
+        for worker, states in by_worker.items():
+            mine = [(key, state) for key, state in read[name] if placement(key_of(key), range(parallelism)) == worker]
+            if isinstance(states, PanedState):
+                mine.sort(key=lambda it: it[0][0])
+            assert mine == list(states.items()), (name, worker)
+    return kinds
+
+
+def _graph(build: Callable[[StreamProvider], object]) -> Graph:
+    graph = Graph()
+    build(StreamProvider(graph))
+    return graph

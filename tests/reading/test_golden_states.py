@@ -1,0 +1,84 @@
+"""`read_state` of each golden folder: the states that a restored run has, with as many workers, more and fewer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import StreamProvider
+from malflow.snapshot import read_state
+from tests.golden.limited import build_limits
+from tests.golden.matched import build_patterns
+from tests.golden.members import build_members
+from tests.golden.moments import build_moments
+from tests.golden.program import Parts, build_dataflow, events
+from tests.golden.rolled_up import build_rollups
+from tests.golden.test_golden import FOLDER
+from tests.golden.windowed import build_windows, readings
+from tests.golden.write import JOBS, PLACED, Job, backend_of
+from tests.kit.backends import kept
+from tests.reading.restored import check_read
+
+pytestmark = pytest.mark.slow
+
+KINDS = {
+    "format-1": {"stateful_map", "stateful_op", "ttl_map"},
+    "format-2": {"stateful_map", "stateful_op", "ttl_map"},
+    "format-3": {"window", "session", "count_window", "aggregate", "join", "timers", "distinct", "changes", "throttle"}
+    | {"sort", "batch", "stateful_op"},
+    "rollups": {"rollup"},
+    "patterns": {"match"},
+    "limits": {"throttle"},
+}
+
+FOLDERS = {
+    "format-1": None,
+    "format-2": None,
+    "format-3": build_windows,
+    "rollups": build_rollups,
+    "patterns": build_patterns,
+    "limits": build_limits,
+    "moments": build_moments,
+    "members": build_members,
+}
+
+
+JOBS_OF_FOLDERS = [
+    (folder, job) for folder in FOLDERS for job in ([PLACED] if folder in ("moments", "members") else JOBS)
+]
+
+
+def test_each_golden_folder_is_read() -> None:
+    assert {(path.parent.parent.name, path.parent.name) for path in FOLDER.glob("*/*/job.json")} == {
+        (folder, job.name) for folder, job in JOBS_OF_FOLDERS
+    }
+
+
+@pytest.mark.parametrize(("folder", "job"), JOBS_OF_FOLDERS, ids=lambda it: getattr(it, "name", it))
+def test_golden_states_are_read_as_they_are_restored(folder: str, job: Job, tmp_path: Path) -> None:
+    made = FOLDERS[folder]
+
+    def build(provider: StreamProvider) -> Any:
+        return build_dataflow(provider, events(), Parts()) if made is None else made(provider, readings(), {})
+
+    kinds = set()
+    for parallelism in {job.parallelism, 5 if job.signed else 1}:
+        place = tmp_path / str(parallelism)
+        shutil.copytree(FOLDER / folder / job.name, place / job.name)
+        kinds |= check_read(build, backend_of(job, place), parallelism)
+    assert kinds == KINDS.get(folder, {"stateful_map"})
+
+
+@pytest.mark.parametrize(("folder", "job"), JOBS_OF_FOLDERS[3::4], ids=lambda it: getattr(it, "name", it))
+def test_golden_states_are_read_key_by_key(folder: str, job: Job) -> None:
+    backend = backend_of(job, FOLDER / folder)
+    for name, by_worker in kept(backend).states.items():
+        states = dict(read_state(backend, name))
+        assert len(states) == sum(map(len, by_worker.values()))
+        for key in [*states][:: max(1, len(states) // 5)]:
+            assert read_state(backend, name, key=key) == states[key]
+        if states and isinstance(next(iter(states)), tuple) and "epoch" in name:
+            assert states == {(worker, key): it for worker, held in by_worker.items() for key, it in held.items()}
