@@ -20,10 +20,13 @@ from malflow.states.kinds import StateSpec
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
     from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
+    from malflow.snapshot.copying import copy_snapshot
+    from malflow.snapshot.differences import ABSENT, StateChange, diff_state
     from malflow.snapshot.history import FsckReport, Snapshot, fsck, snapshots
     from malflow.snapshot.reading import read_state
 
 __all__ = [
+    "ABSENT",
     "Delta",
     "FsckReport",
     "FsspecBackend",
@@ -35,15 +38,22 @@ __all__ = [
     "RestoredState",
     "Session",
     "Snapshot",
+    "StateChange",
     "StateDelta",
     "StateNotSerializable",
     "StateSpec",
+    "copy_snapshot",
+    "diff_state",
     "fsck",
     "read_state",
     "snapshots",
 ]
 
 _ROOMS = {
+    "ABSENT": "differences",
+    "StateChange": "differences",
+    "copy_snapshot": "copying",
+    "diff_state": "differences",
     "FsspecBackend": "backend",
     "MsgpackCodec": "codecs.msgpack_codec",
     "FsckReport": "history",

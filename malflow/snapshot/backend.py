@@ -142,6 +142,20 @@ class FsspecBackend:
         )
         return session, restored
 
+    def claim_empty(self) -> Claim:
+        """Claim the job, which must have no snapshot, in order to write its first one.
+
+        Raises:
+            SnapshotError: if it has one, or can't be claimed.
+        """
+        manifest_log = self._opened()
+
+        def refuse(numbers: list[int]) -> None:
+            if any(manifest_log.digest(seq) is None or manifest_log.manifest(seq).snapshot for seq in numbers):
+                raise SnapshotError(f"{self!r} has snapshots; choose another job= or another URL")
+
+        return claim(manifest_log, refuse, self._environment)
+
     def _loaded(
         self,
         manifest_log: ManifestLog,

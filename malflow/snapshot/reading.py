@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError, short_repr
 from malflow.partitioners import check_key
@@ -32,15 +33,29 @@ _PAIR = 2
 
 
 @overload
-def read_state(backend: FsspecBackend, operator: str, *, at: Wish = "latest") -> Iterator[tuple[Any, Any]]: ...
+def read_state(
+    backend: FsspecBackend, operator: str, *, at: Literal["latest"] | int | datetime = "latest"
+) -> Iterator[tuple[Any, Any]]: ...
 
 
 @overload
-def read_state(backend: FsspecBackend, operator: str, *, key: Any, at: Wish = "latest", default: Any = ...) -> Any: ...
+def read_state(
+    backend: FsspecBackend,
+    operator: str,
+    *,
+    key: Any,
+    at: Literal["latest"] | int | datetime = "latest",
+    default: Any = ...,
+) -> Any: ...
 
 
 def read_state(
-    backend: FsspecBackend, operator: str, *, key: Any = ..., at: Wish = "latest", default: Any = ...
+    backend: FsspecBackend,
+    operator: str,
+    *,
+    key: Any = ...,
+    at: Literal["latest"] | int | datetime = "latest",
+    default: Any = ...,
 ) -> Any:
     """Read the states that an operator had in a snapshot, or that of one key.
 
@@ -137,10 +152,7 @@ def _entry(manifest: Manifest, operator: str) -> StateEntry:
 
 def _every(kept: WorkerStates) -> Iterator[tuple[Any, Any]]:
     for worker in kept.workers:
-        if kept.is_by_worker:
-            yield from (((worker, name), state) for name, state in kept.states(worker).items())
-        else:
-            yield from kept.states(worker).items()
+        yield from kept.states(worker).items()
 
 
 def _one(kept: WorkerStates, key: Any, default: Any) -> Any:
@@ -173,7 +185,8 @@ def _check(kept: WorkerStates, key: Any) -> None:
         pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
     if form is not None and not pair:
         raise GraphError(
-            f"operator '{name}' is a {kept.entry.kind}, whose states have keys {form}; got key {short_repr(key)}",
+            f"operator '{name}' has states of kind '{kept.entry.kind}', whose keys are {form}; got key "
+            f"{short_repr(key)}",
             operator=name,
         )
     try:

@@ -17,7 +17,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.stored_states import FoundSection, StoredStates
 from malflow.states.kinds import Movement, StateKind
 
-__all__ = ["WorkerStates"]
+__all__ = ["WorkerStates", "deletion_explained"]
 
 _MOST_HELD = 32 << 20
 """The size of the files that are held in memory, rather than read again for each worker."""
@@ -77,18 +77,22 @@ class WorkerStates:
     def states(self, worker: int) -> dict[Any, Any]:
         """Read the states of one worker, in their order. After those of all workers, check their number.
 
+        Where each worker has states under the same names, these are preceded by the worker's number.
+
         Raises:
             SnapshotCorrupt: if a file is damaged or missing, or the states don't add up.
             SnapshotError: if a state can't be read.
         """
-        with self._explained():
+        if worker not in self.workers:
+            return {}
+        with deletion_explained(self._manifest_log, self.manifest):
             files = [at for at, workers in enumerate(self._workers_of_files) if worker in workers]
             sections = (found for at in files for found in self._sections(at) if found.section.worker == worker)
             states = self._stored.states(sections).get(self.entry.name, {})
             self._counts[worker] = len(states)
             if len(self._counts) == len(self.workers):
                 self._stored.check({self.entry.name: self._counts})
-        return states
+        return {(worker, name): state for name, state in states.items()} if self.is_by_worker else states
 
     def find(self, key: Any, worker: int | None = None) -> dict[int, Any]:
         """Return the state of a key, by worker; only under ``key_local`` may several workers have one.
@@ -105,7 +109,7 @@ class WorkerStates:
         """
         undecided = self._owners(key) if worker is None else {worker}
         found: dict[int, Any] = {}
-        with self._explained():
+        with deletion_explained(self._manifest_log, self.manifest):
             for section, states in self._newest_first(undecided):
                 if section.what == "whole":
                     undecided.discard(section.worker)
@@ -140,7 +144,8 @@ class WorkerStates:
     @cached_property
     def _workers_of_files(self) -> list[set[int]]:
         """The workers that have a section in each file, all of which are read for it."""
-        return [{found.section.worker for found in self._sections(file)} for file in range(self._stored.files)]
+        with deletion_explained(self._manifest_log, self.manifest):
+            return [{found.section.worker for found in self._sections(file)} for file in range(self._stored.files)]
 
     def _sections(self, file: int) -> list[FoundSection]:
         if file in self._held:
@@ -150,21 +155,25 @@ class WorkerStates:
             self._held[file] = sections
         return sections
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say so if a file is missing because a run has deleted the snapshot meanwhile."""
-        try:
-            yield
-        except SnapshotIncomplete as error:
-            manifest = self.manifest
-            if self._manifest_log.boundary() <= manifest.seq:
-                raise
-            raise SnapshotIncomplete(
-                f"snapshot {manifest.snapshot} of job '{manifest.name}' was deleted while it was read, since newer "
-                "ones exist; read a newer one, give the run a larger retain=, or copy a snapshot by copy_snapshot() "
-                "before reading it for long",
-                name=error.name,
-            ) from error
+
+@contextmanager
+def deletion_explained(manifest_log: ManifestLog, manifest: Manifest) -> Iterator[None]:
+    """Explain a file that is missing in the block because a run has deleted the snapshot meanwhile.
+
+    Raises:
+        SnapshotIncomplete: naming the snapshot and a remedy.
+    """
+    try:
+        yield
+    except SnapshotIncomplete as error:
+        if manifest_log.boundary() <= manifest.seq:
+            raise
+        raise SnapshotIncomplete(
+            f"snapshot {manifest.snapshot} of job '{manifest.name}' was deleted while it was read, since newer ones "
+            "exist; read a newer one, let the job retain more by retain=, or copy a snapshot by copy_snapshot() and "
+            "read the copy",
+            name=error.name,
+        ) from error
 
 
 def _small(manifest: Manifest) -> set[int]:
