@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Literal, overload
@@ -82,8 +82,14 @@ def read_state(
     return _every(kept) if key is ... else _one(kept, key, default)
 
 
-def opened(backend: FsspecBackend, operator: str, at: Wish) -> WorkerStates:
+def opened(backend: FsspecBackend, operator: str, at: Wish, hidden: Collection[str] = ()) -> WorkerStates:
     """Find a state in a snapshot.
+
+    Args:
+        backend: the backend.
+        operator: the name of the state.
+        at: the snapshot.
+        hidden: the names of other states to be read with it, if they are there.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -96,7 +102,8 @@ def opened(backend: FsspecBackend, operator: str, at: Wish) -> WorkerStates:
             f"snapshot {manifest.snapshot} was written with codec '{manifest.codec}', but the backend has codec "
             f"'{backend.codec.name}'; pass codec='{manifest.codec}'"
         )
-    return WorkerStates(manifest_log, manifest, entry, backend.codec)
+    others = [it for it in manifest.operators if it.name in hidden]
+    return WorkerStates(manifest_log, manifest, entry, backend.codec, others)
 
 
 def wanted_manifest(backend: FsspecBackend, at: Wish) -> tuple[ManifestLog, Manifest]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
@@ -43,21 +43,29 @@ class WorkerStates:
         manifest: the snapshot.
         entry: the state.
         codec: the codec of the states.
+        hidden: other states of the same operator.
 
     Attributes:
         manifest: the snapshot.
         entry: the state.
     """
 
-    def __init__(self, manifest_log: ManifestLog, manifest: Manifest, entry: StateEntry, codec: Codec) -> None:
+    def __init__(
+        self,
+        manifest_log: ManifestLog,
+        manifest: Manifest,
+        entry: StateEntry,
+        codec: Codec,
+        hidden: Iterable[StateEntry] = (),
+    ) -> None:
         self.manifest = manifest
         self.entry = entry
         self._manifest_log = manifest_log
-        names = {entry.name: entry.name}
+        names = {it.name: it.name for it in (entry, *hidden)}
         self._stored = StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, names, None)
         self._small = _small(manifest)
         self._held: dict[int, list[FoundSection]] = {}
-        self._counts: dict[int, int] = {}
+        self._counts: dict[str, dict[int, int]] = {name: {} for name in names}
 
     @property
     def kind(self) -> StateKind | None:
@@ -68,6 +76,16 @@ class WorkerStates:
     def is_by_worker(self) -> bool:
         """Whether each worker has states of its own, under the same names."""
         return self.kind is not None and self.kind.movement in (Movement.EPOCHS, Movement.FRONTIER)
+
+    @property
+    def key_of(self) -> Callable[[Any], Any] | None:
+        """Returns the key of a record from that of an entry of the state; None if records have no part in it."""
+        return None if self.kind is None else _KEYS_OF_ENTRIES.get(self.kind.movement)
+
+    def owners(self, key: Any) -> set[int]:
+        """Return the workers to which records with a key may have gone: all, if the partitioner is not known."""
+        select, workers = _OWNERS.get(self.entry.placement), range(self.manifest.parallelism)
+        return set(workers) if select is None else {select(key, workers)}
 
     @cached_property
     def workers(self) -> list[int]:
@@ -83,16 +101,23 @@ class WorkerStates:
             SnapshotCorrupt: if a file is damaged or missing, or the states don't add up.
             SnapshotError: if a state can't be read.
         """
+        states = self.states_by_name(worker)[self.entry.name]
+        return {(worker, name): state for name, state in states.items()} if self.is_by_worker else states
+
+    def states_by_name(self, worker: int) -> dict[str, dict[Any, Any]]:
+        """Read all states of one worker, with the hidden ones, as `states` does."""
+        found: dict[str, dict[Any, Any]] = {name: {} for name in self._counts}
         if worker not in self.workers:
-            return {}
+            return found
         with deletion_explained(self._manifest_log, self.manifest):
             files = [at for at, workers in enumerate(self._workers_of_files) if worker in workers]
             sections = (found for at in files for found in self._sections(at) if found.section.worker == worker)
-            states = self._stored.states(sections).get(self.entry.name, {})
-            self._counts[worker] = len(states)
-            if len(self._counts) == len(self.workers):
-                self._stored.check({self.entry.name: self._counts})
-        return {(worker, name): state for name, state in states.items()} if self.is_by_worker else states
+            found.update(self._stored.states(sections))
+            for name, counts in self._counts.items():
+                counts[worker] = len(found[name])
+            if len(self._counts[self.entry.name]) == len(self.workers):
+                self._stored.check(self._counts)
+        return found
 
     def find(self, key: Any, worker: int | None = None) -> dict[int, Any]:
         """Return the state of a key, by worker; only under ``key_local`` may several workers have one.
@@ -122,11 +147,8 @@ class WorkerStates:
         return found
 
     def _owners(self, key: Any) -> set[int]:
-        """Return the workers that may have the state of a key."""
-        select, kind = _OWNERS.get(self.entry.placement), self.kind
-        key_of = None if kind is None else _KEYS_OF_ENTRIES.get(kind.movement)
-        workers = range(self.manifest.parallelism)
-        return set(workers) if select is None or key_of is None else {select(key_of(key), workers)}
+        """Return the workers that may have an entry of the state."""
+        return set(range(self.manifest.parallelism)) if self.key_of is None else self.owners(self.key_of(key))
 
     def _newest_first(self, workers: set[int]) -> Iterator[tuple[Section, Any]]:
         """Yield the sections of workers with their content, newest first, until no worker is left."""
@@ -135,7 +157,7 @@ class WorkerStates:
             for found in reversed(self._sections(file)):
                 if not workers:
                     return
-                if found.section.worker in workers:
+                if found.section.worker in workers and found.section.state == self.entry.name:
                     pieces.insert(0, found)
                     if not found.section.piece:
                         yield from self._stored.chunks(pieces)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -88,6 +87,19 @@ class Columns:
         arrays = [self._array(field, column, values) for field, column in zip(schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def make_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        """Return a batch of columns, which are those of the schema; values in errors are those of one column.
+
+        Raises:
+            UnfitRow: if a value does not fit the schema.
+        """
+        if self.schema is None:
+            self.schema = pa.schema(
+                [self._field(name, column, column) for name, column in zip(names, columns, strict=True)]
+            )
+        fields = zip(self.schema, columns, strict=True)
+        return pa.RecordBatch.from_arrays([self._array(*it, values=it[1]) for it in fields], schema=self.schema)
+
     def _row(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, Mapping):
             return value if type(value) is dict else dict(value)  # a defaultdict or Counter has every column
@@ -113,9 +125,7 @@ class Columns:
     def _by_name(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:
         try:
             if names and all(len(value) == len(names) for value in values):
-                if len(names) == 1:
-                    return [[value[names[0]] for value in values]]
-                return zip(*map(itemgetter(*names), values), strict=True)
+                return [[value[name] for value in values] for name in names]
         except (KeyError, TypeError):
             pass
         known = set(names)
@@ -154,17 +164,20 @@ class Columns:
         for name in names:
             if not isinstance(name, str):
                 raise UnfitRow(self._target, None, values[0], f"the name of a column is a text; got {name!r}")
-            column = [value.get(name) for value in values]
-            try:
-                kind = pa.array(column, from_pandas=False).type
-                fields.append(pa.field(name, kind if self._stored is None else self._stored(kind)))
-            except _REFUSALS as error:
-                index = _first_unfit_prefix(column)
-                reason = f"its type does not follow from the values ({error}); pass schema="
-                raise UnfitRow(self._target, name, values[index], reason) from error
+            fields.append(self._field(name, [value.get(name) for value in values], values))
         if not fields:
             raise UnfitRow(self._target, None, values[0], "it has no columns; pass schema=")
         return pa.schema(fields)
+
+    def _field(self, name: str, column: Sequence[Any], values: Sequence[Any]) -> pa.Field:
+        """Return the field of a column, whose type follows from its values."""
+        try:
+            kind = pa.array(column, from_pandas=False).type
+            return pa.field(name, kind if self._stored is None else self._stored(kind))
+        except _REFUSALS as error:
+            index = _first_unfit_prefix(column)
+            reason = f"its type does not follow from the values ({error}); pass schema="
+            raise UnfitRow(self._target, name, values[index], reason) from error
 
     def _mend(self) -> str:
         if self._given and self.schema is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,12 @@ class LocalPlace(Place):
                 raise SinkFileError(str(source), LOST % final) from None
         _sync_folder(self._folder)
         _sync_folder(self._staged)
+
+    def tidy(self) -> None:
+        """Remove the folder for staged files if it is empty."""
+        with suppress(OSError):
+            self._staged.rmdir()
+            self._staged.parent.rmdir()
 
     def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
         """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.aggregators.contract import Aggregator
@@ -61,6 +61,12 @@ class CountAggregate(Operator):
         """Return the number of windows that are not full."""
         count = sum((len(windows) - _HEAD) // 2 for windows in self.state.values())
         return Waiting("windows", count) if count else None
+
+    def results_so_far(self) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of windows that are not full, in the order of their first records."""
+        for key, windows in self.state.items():
+            for at in range(_HEAD, len(windows), 2):
+                yield key, self._result(key, windows[at], windows[1], windows[at + 1], Timing.EARLY)
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""

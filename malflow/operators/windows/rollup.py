@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from malflow.aggregators.contract import Aggregator
@@ -16,7 +17,7 @@ from malflow.operators.waiting import Waiting
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
-from malflow.windows import FOREVER, TimeWindows, Timing
+from malflow.windows import FOREVER, TimeWindows, Timing, WindowResult
 
 __all__ = ["Level", "RollupAggregate"]
 
@@ -59,6 +60,11 @@ class RollupAggregate(WindowAggregate):
         self._outputs: Sequence[Results] = ()
         self._sorted = False  # whether the levels know their panes
 
+    @property
+    def units(self) -> list[str]:
+        """The units of the levels, finest first."""
+        return [level.unit.value for level in self._levels]
+
     def new_outputs(self) -> Sequence[Results]:
         """Return an empty collection of results for each level."""
         self._outputs = [Results() for _ in self._levels]
@@ -96,6 +102,30 @@ class RollupAggregate(WindowAggregate):
     def held(self) -> Waiting | None:
         """Return the number of open windows of all units."""
         return self.waiting()
+
+    def results_so_far(self, unit: str | None = None) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of windows that are open, or closed and kept, unit by unit.
+
+        An open window has all of its records: those of the open windows of the finer unit are merged in.
+
+        Args:
+            unit: the unit of the windows; None for all.
+        """
+        if self._fitted() is None:
+            return
+        self._sort()
+        below = self._levels[0]
+        finer: dict[int, Mapping[Any, Any]] = {}
+        for level in self._levels:
+            unfinished: dict[int, Mapping[Any, Any]] = {it: self.state.panes[level.slot(it)] for it in level.open}
+            for number in sorted(finer):
+                parent = self._parent(below, level, number)
+                unfinished[parent] = self.merge(unfinished.get(parent, {}), finer[number])
+            if unit in (None, level.unit.value):
+                closed: dict[int, Mapping[Any, Any]] = {it: self.state.panes[level.slot(it)] for it in level.kept}
+                for number, states in sorted({**closed, **unfinished}.items(), key=itemgetter(0)):
+                    yield from self._so_far(level.panes, number, states)
+            below, finer = level, unfinished
 
     def apply(self, delta: Delta) -> None:
         """Apply a delta to the state."""

@@ -8,7 +8,7 @@ one timer per key finds those. The merging of windows is that of the Dataflow mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -212,12 +212,14 @@ class SessionAggregate(WindowOperator):
             yield instant, self._ranks[key], key, first, end, acc
 
     def _emit(self, closed: Sequence[_Over], timing: Timing, results: Results) -> None:
+        results.add_each([it[2] for it in closed], self._made(closed, timing), [it[0] for it in closed])
+
+    def _made(self, closed: Sequence[_Over], timing: Timing) -> list[WindowResult[Any, Any]]:
         try:
             values = self._kernel.results([acc for *_, acc in closed])
         except Exception as error:
             raise self._unfinished(error, closed) from error
-        made = [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
-        results.add_each([it[2] for it in closed], made, [it[0] for it in closed])
+        return [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
 
     def _unfinished(self, error: Exception, closed: Sequence[_Over]) -> Exception:
         """Return the error of the first session whose result fails."""
@@ -230,6 +232,14 @@ class SessionAggregate(WindowOperator):
                 )
                 return self.error(own, about=about)
         return self.error(error)
+
+    def results_so_far(self) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of open sessions, in order of time, as if no record followed."""
+        for key, sessions in self.state.items():
+            found = [(None, 0, key, *sessions[at : at + _WIDTH]) for at in range(0, len(sessions), _WIDTH)]
+            over = [(*it[:4], it[4] + self._gap, it[5]) for it in found]
+            for made in self._made(over, Timing.EARLY):
+                yield key, made
 
     def waiting(self) -> Waiting | None:
         """Return the number of keys with open sessions; timers may be earlier than the first end."""

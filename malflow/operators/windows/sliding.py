@@ -7,7 +7,7 @@ three merges per key, however many windows share it. Nothing is subtracted, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.aggregators.contract import Aggregator
@@ -18,7 +18,7 @@ from malflow.operators.result_columns import Results
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
-from malflow.windows import TimeWindows, Timing
+from malflow.windows import TimeWindows, Timing, WindowResult
 
 __all__ = ["SlidingAggregate"]
 
@@ -84,6 +84,20 @@ class SlidingAggregate(WindowAggregate):
             states = self.state.panes.get(number, {})
             found = self.merge(found, {key: states[key] for key in keys if key in states})
         return found
+
+    def results_so_far(self) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of open windows, in order of time."""
+        panes, held, epoch = self._fitted(), self.state.panes, self.reached.epoch
+        span, step = self._windows.span, self._windows.step
+        if panes is None:
+            return
+        firsts = {first for number in held for first in range(number - span + 1, number + 1) if first % step == 0}
+        for first in sorted(firsts):
+            last = panes.last(first + span - 1)
+            if epoch is None or last > epoch:
+                keys = dict.fromkeys(key for number in range(first, first + span) for key in held.get(number, ()))
+                states = self.accumulated(first, keys)
+                yield from self._so_far(panes, first, self.not_closed(last, states))
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close panes in order, with the windows that end with them."""

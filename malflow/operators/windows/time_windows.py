@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -170,9 +170,17 @@ class WindowAggregate(PanedOperator):
             results: receives them.
             timestamp: their timestamp; by default the last instant of the windows.
         """
-        end = first + self._windows.span
         if timing is not Timing.EARLY and self._early is not None:
             self._early.close(first)
+        made = self._results(panes, first, states, repeat(timing))
+        end = first + self._windows.span
+        results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
+
+    def _results(
+        self, panes: Panes, first: int, states: Mapping[Any, Any], timings: Iterable[Timing]
+    ) -> Iterator[WindowResult[Any, Any]]:
+        """Return the results of the window of each key whose first pane is `first`."""
+        end = first + self._windows.span
         start, stop = shown_in_zone(panes, panes.start(first)), shown_in_zone(panes, panes.start(end))
         try:
             values = self._kernel.results(states.values())
@@ -180,8 +188,29 @@ class WindowAggregate(PanedOperator):
             raise self._unfinished(
                 error, states, f"the window from {short_repr(start)} to {short_repr(stop)}"
             ) from error
-        made = map(WindowResult, repeat(start), repeat(stop), values, repeat(timing))
-        results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
+        return map(WindowResult, repeat(start), repeat(stop), values, timings)
+
+    def results_so_far(self) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of windows that are open, or closed and kept, in order of time.
+
+        The timing of a window is `Timing.EARLY` if it is open for its key, and else `Timing.FINAL`.
+
+        Raises:
+            OperatorError: if a user's function fails, naming the key.
+        """
+        panes = self._fitted()
+        for number in () if panes is None else sorted(self.state.panes):
+            yield from self._so_far(panes, number, self.state.panes[number])
+
+    def _so_far(
+        self, panes: Any, first: int, states: Mapping[Any, Any]
+    ) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Pair the keys with the results of their windows whose first pane is `first`."""
+        last = panes.last(first + self._windows.span - 1)
+        is_over = self.reached.epoch is not None and last <= self.reached.epoch
+        still_open = () if is_over else self.not_closed(last, states)
+        timings = (Timing.EARLY if key in still_open else Timing.FINAL for key in states)
+        return zip(states, self._results(panes, first, states, timings), strict=False)
 
     def merge(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
         """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
