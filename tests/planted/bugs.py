@@ -10,6 +10,7 @@ from tests.planted.hunt import Bug
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
+from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 
@@ -739,6 +740,7 @@ BUGS: list[Bug] = [
     *PROCESS_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
+    *READING_BUGS,
     *SINK_BUGS,
     *SPARK_BUGS,
 ]

@@ -49,6 +49,14 @@ class Keeper:
             states.touch([key])
         return self._commit()
 
+    def rewrite(self) -> int:
+        """Drop the first key of each worker, and take a snapshot with all others, written again; return its id."""
+        for states in self._workers:
+            if states:
+                del states[next(iter(states))]
+            states.forget()
+        return self._commit()
+
     def rescale(self, workers: int) -> int:
         """Move the keys to another number of workers, and take a snapshot; return its id."""
         before, self._workers = self._workers, [KeyedState(tracked=True) for _ in range(workers)]

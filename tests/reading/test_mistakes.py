@@ -94,6 +94,21 @@ def test_damage_is_found_before_anything_is_loaded(reader: Callable[[FsspecBacke
         reader(StoreBackend(store, signing_key=KEY))
 
 
+@pytest.mark.fault("B13")
+@pytest.mark.damages_snapshots("its manifest")
+def test_states_that_do_not_add_up_are_an_error() -> None:
+    store = MemoryStore()
+    job = keeper(store)
+    manifest_log = job.backend.manifest_log()
+    assert manifest_log.find()
+    manifest = manifest_log.manifest(2)
+    forged = replace(manifest, operators=(replace(manifest.operators[0], keys=11),))
+    store.objects[manifest_key(2)] = forged.to_bytes(manifest_log.authenticator)
+    for read in (READERS["all"], READERS["differences"]):
+        with pytest.raises(SnapshotCorrupt, match="operator 'sum' has 10 keys of 11"):
+            read(StoreBackend(store, signing_key=KEY))
+
+
 @pytest.mark.fault("K4")
 @each_reader
 def test_a_snapshot_of_another_key_or_none_is_not_loaded(reader: Callable[[FsspecBackend], Any]) -> None:

@@ -19,7 +19,8 @@ from tests.reading.keeping import Keeper
 KEYS = st.integers(0, 12)
 STATES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 CHANGES = st.dictionaries(KEYS, STATES, max_size=8)
-STEPS = st.lists(CHANGES | st.integers(1, 4).map(lambda workers: -workers), min_size=1, max_size=8)
+STEPS = st.lists(CHANGES | st.integers(1, 4) | st.none(), min_size=1, max_size=8)
+"""Changes of states, a number of workers, or None to drop a key and write all states again."""
 FILES = st.sampled_from([10, 40, 1 << 20])
 PLACEMENTS = st.sampled_from([PLACEMENT, "malflow.partitioners.index_select", "gone.select"])
 
@@ -32,7 +33,13 @@ def kept(steps: list[Any], limit: int, placement: str, growth: float = 1e9) -> K
         for module in (writer, sections):
             patched.setattr(module, "pack", partial(pack, limit=limit))
         for step in steps:
-            keeper.rescale(-step) if isinstance(step, int) else keeper.save(step)
+            match step:
+                case None:
+                    keeper.rewrite()
+                case int():
+                    keeper.rescale(step)
+                case _:
+                    keeper.save(step)
     return keeper
 
 
