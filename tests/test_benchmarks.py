@@ -29,6 +29,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
             "processes.py", ["--only", "a,b,d", "--records", "3200"], "(d) 20 us a record", marks=needs_bytewax
         ),
         ("processes.py", ["--only", "start,ticks", "--starts", "2", "--ticks", "5"], "4 processes, forkserver"),
+        ("state.py", ["--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],
 )

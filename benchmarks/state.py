@@ -1,0 +1,144 @@
+"""Measure reading what was kept: all states of a snapshot and one key of it, beside a restore.
+
+pip install 'malflow[parquet]'
+python benchmarks/state.py [--rounds 5] [--only read,key] [--keys 1000000] [--workers 8]
+
+Each measurement is a process of its own, on one local snapshot; the snapshot is in the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tables import print_table
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.engine.plan import compile_graph
+from malflow.engine.state_specs import states_of
+from malflow.graph import Graph
+from malflow.snapshot import FsspecBackend, RestoreOptions, read_state
+from malflow.sources import SingleIteratorSource
+
+_SECTIONS = ["read", "key"]
+
+_STATES: dict[str, Callable[[int], Any]] = {
+    "counts": lambda number: number,
+    "tuples of seven": lambda number: (number, 2 * number, number / 7, f"abc{number}", True, number + 1, 2.5),
+    "dicts of three": lambda number: {"count": number, "total": number / 7, "last": f"abc{number}"},
+}
+
+_READERS = ["restore", "read_state", "to_arrow", "export_state"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each thing is measured")
+    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="the keys of the snapshot")
+    parser.add_argument("--workers", type=int, default=8, help="the workers of the snapshot")
+    parser.add_argument("--states", type=int, default=len(_STATES), help="how many kinds of states, simple ones first")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        what, *how = json.loads(options.one)
+        print(json.dumps(_write(*how) if what == "write" else _measured(what, *how)))
+        return
+    sections = {"read": _print_read, "key": _print_key}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.states):  # a process that has forked from a large one has its peak
+            _child("write", folder, number, options.keys, options.workers)
+        for name in options.only.split(","):
+            what = f"{options.keys:,} keys on {options.workers} workers"
+            sections[name](folder, options.rounds, [*_STATES][: options.states], what)
+
+
+def _flow(values: range, make: Callable[[int], Any]) -> Callable[[StreamProvider], None]:
+    def build(provider: StreamProvider) -> None:
+        source = provider.new_stream().source("numbers", SingleIteratorSource(values))
+        source.key_distribute("number", lambda msg: msg.value).stateful_map(
+            "kept", lambda key, _value, _state: (None, make(key))
+        )
+
+    return build
+
+
+def _write(folder: str, number: int, keys: int, workers: int) -> dict[str, float]:
+    make = list(_STATES.values())[number]
+    backend = FsspecBackend(folder, job=f"job-{number}")
+    SingleThreadRuntime(_flow(range(keys), make), backend, parallelism=workers).execute()
+    return {}
+
+
+def _print_read(folder: str, rounds: int, states: list[str], what: str) -> None:
+    print(f"\nall states of {what}, s of processor time, medians; peak memory beside the libraries', MB")
+    rows = []
+    for number, name in enumerate(states):
+        found = {reader: [_child(reader, folder, number) for _ in range(rounds)] for reader in _READERS}
+        times = {reader: [it["cpu"] for it in them] for reader, them in found.items()}
+        ratio = median(one / two for one, two in zip(times["restore"], times["to_arrow"], strict=True))
+        shown = [f"{median(times[it]):.2f} ({median(m['MB'] for m in found[it]):,.0f} MB)" for it in _READERS]
+        rows.append([name, *shown, f"{ratio:.2f}"])
+    print_table(["", *_READERS, "speed of to_arrow / restore"], rows)
+
+
+def _print_key(folder: str, rounds: int, states: list[str], what: str) -> None:
+    print(f"\none of {what}, s, medians")
+    rows = []
+    for number, name in enumerate(states):
+        found = [_child("key", folder, number) for _ in range(rounds)]
+        rows.append([name, *(f"{median(it[unit] for it in found):.3f}" for unit in ("wall", "cpu"))])
+    print_table(["", "from the call to the answer", "of it processor time"], rows)
+
+
+def _measured(reader: str, folder: str, number: int) -> dict[str, float]:
+    """Read a snapshot; return seconds of processor time and of the clock, and the growth of peak memory in MB."""
+    backend = FsspecBackend(folder, job=f"job-{number}")
+    read = _reader(reader, backend, f"{folder}/{number}.parquet")
+    before, cpu, wall = _peak(), time.process_time(), time.perf_counter()
+    read()
+    return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "MB": _peak() - before}
+
+
+def _reader(reader: str, backend: FsspecBackend, path: str) -> Callable[[], object]:
+    """Return what is measured; libraries are imported before."""
+    match reader:
+        case "restore":
+            graph = Graph()
+            _flow(range(0), int)(StreamProvider(graph))
+            specs = states_of(compile_graph(graph))
+            return lambda: backend.open(specs, RestoreOptions())
+        case "read_state":
+            return lambda: sum(1 for _ in read_state(backend, "kept"))
+        case "key":
+            return lambda: read_state(backend, "kept", key=77)
+    tables: Any = import_module("malflow.reading.tables")
+    if reader == "to_arrow":
+        return lambda: tables.to_arrow(backend, "kept")
+    Path(path).unlink(missing_ok=True)
+    return lambda: tables.export_state(backend, "kept", path)
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _child(*how: str | int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", json.dumps(how)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this program
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    main()
