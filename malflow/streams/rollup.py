@@ -123,7 +123,8 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
             aggregators: up to four of `malflow.agg` that support merging. With several, a result's value is a tuple.
             zone: the time zone of all levels: its name, or a tzinfo.
             keep: how long the state keeps the accumulators of closed windows, by level: a timedelta, or
-                `malflow.windows.FOREVER`. They are part of snapshots, but nothing reads them yet.
+                `malflow.windows.FOREVER`. They are part of snapshots, where
+                `malflow.reading.read_windows` reads them.
             version: the schema version of the accumulators: increase it when levels, zone or aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
 

@@ -221,6 +221,18 @@ def test_sales_rollup(run: Run) -> None:
     ]
 
 
+def test_closed_days(run: Run) -> None:
+    assert run("closed_days") == [
+        "books, 28 March: 7 FINAL",
+        "books, 29 March: 20 FINAL",
+        "books, 30 March: 21 EARLY",
+        "tea, 28 March: 3 FINAL",
+        "tea, 29 March: 15 FINAL",
+        "tea in all: 18",
+        "[{'shop': 'books', 'total': 48}, {'shop': 'tea', 'total': 18}]",
+    ]
+
+
 def test_log_sessions(run: Run) -> None:
     assert run("log_sessions") == [
         "bob, 09:01 to 09:31: Visit(pages=1, first='/home', last='/home')",

@@ -138,7 +138,7 @@ def floor_of(at: datetime, unit: str) -> datetime:
     return at.replace(day=1) if unit == "month" else at
 
 
-ENDS = {
+ENDS: dict[str, Callable[[datetime], datetime]] = {
     "hour": lambda start: start + HOUR,
     "day": lambda start: start + 24 * HOUR,
     "month": lambda start: (start + 32 * 24 * HOUR).replace(day=1),
@@ -233,7 +233,7 @@ def test_a_program_that_has_changed_is_not_read_by() -> None:
 
 
 def test_an_aggregator_that_fails_is_named_with_the_key() -> None:
-    mean = agg.fold(lambda: 0, lambda state, value: state + value, result=lambda state: 1 / (state - 1))
+    mean: Any = agg.fold(lambda: 0, lambda state, value: state + value, result=lambda state: 1 / (state - 1))
     build, backend = kept([("a", 1, 1)], lambda keyed, _: keyed.window(tumbling(5)).aggregate("sums", mean), 1)
     with pytest.raises(OperatorError, match="operator 'sums' failed at the result of key 'a'"):
         list(read_windows(build, backend, "sums"))
