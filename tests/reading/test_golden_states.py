@@ -10,6 +10,7 @@ import pytest
 
 from malflow import StreamProvider
 from malflow.snapshot import read_state
+from malflow.states.kinds import StateKind
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
@@ -49,6 +50,17 @@ FOLDERS = {
 JOBS_OF_FOLDERS = [
     (folder, job) for folder in FOLDERS for job in ([PLACED] if folder in ("moments", "members") else JOBS)
 ]
+
+
+def test_each_kind_of_state_with_keys_is_in_a_golden_folder() -> None:
+    assert set().union(*KINDS.values()) == {kind.word for kind in StateKind if kind.migrates}
+
+
+def test_hidden_states_are_read_by_their_former_and_their_present_names() -> None:
+    backend = backend_of(JOBS[0], FOLDER / "format-1")
+    former, present = (dict(read_state(backend, f"by key{role}")) for role in ("-distribute", "/exchange"))
+    assert former == present
+    assert former
 
 
 def test_each_golden_folder_is_read() -> None:
