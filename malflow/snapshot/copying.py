@@ -23,8 +23,8 @@ def copy_snapshot(
     The files are copied as they are, each verified, without loading what is in them. The copy is signed with the other
     backend's key. A copy that was interrupted can be repeated; until it is complete, the other job has no snapshot.
 
-    A run of the other job starts from the copy. It is another job: its transactional sinks need other outputs than the
-    first one's.
+    A run of the other job starts from the copy. It is another job, so its exactly-once sinks need outputs and names of
+    their own; ``allow_dropped_state`` with the former names drops the states of the first job's sinks.
 
     Args:
         backend: the backend, configured as for a run. Nothing is claimed or written there.

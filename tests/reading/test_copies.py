@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, StoreError
+from malflow.connectors.parquet import ParquetSink
+from malflow.errors import GraphError, OperatorError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot import FsspecBackend, MsgpackCodec, copy_snapshot, fsck, read_state, snapshots
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
@@ -106,3 +108,23 @@ def test_the_other_backend_is_checked_before_anything_is_written() -> None:
     with pytest.raises(SnapshotError, match=r"with codec 'pickle', but FsspecBackend.* has codec 'msgpack'; pass"):
         copy_snapshot(job.backend, to=StoreBackend(store, codec=MsgpackCodec()))
     assert store.objects == {}
+
+
+def test_a_run_from_a_copy_needs_a_sink_of_its_own(tmp_path: Path) -> None:
+    def build(words: str, name: str) -> Any:
+        def build_dataflow(provider: StreamProvider) -> None:
+            source = provider.new_stream().source("letters", StatefulSource(ScriptedSource(words)))
+            keyed = source.key_distribute("letter", lambda msg: msg.value)
+            counts = keyed.stateful_map("count", lambda key, _, n: ({"letter": key, "n": n + 1}, n + 1), default=int)
+            counts.sink(name, ParquetSink(tmp_path / name))
+
+        return build_dataflow
+
+    job, copy = at_once(tmp_path / "job"), at_once(tmp_path / "copy")
+    SingleThreadRuntime(build("aab", "out"), job).execute()
+    copy_snapshot(job, to=copy)
+    with pytest.raises(OperatorError, match=r"operator 'out' failed at fence: .* lacks committed records"):
+        SingleThreadRuntime(build("aabb", "out"), copy).execute()
+    SingleThreadRuntime(build("aabb", "new"), copy, allow_dropped_state=["out"]).execute()
+    assert pq.read_table(tmp_path / "new").to_pylist() == [{"letter": "b", "n": 2}]
+    assert pq.read_table(tmp_path / "out").num_rows == 3

@@ -179,6 +179,7 @@ def s3(request: pytest.FixtureRequest) -> Iterator[FaultyS3]:
         yield server
 
 
+@pytest.mark.slow
 def test_states_are_exported_to_s3(s3: FaultyS3) -> None:
     backend, path = kept({key: key for key in range(100)}), f"s3://{s3.bucket}/exports/sums.parquet"
     assert export_state(backend, "sum", path, storage_options=s3.options) == 100
@@ -188,6 +189,7 @@ def test_states_are_exported_to_s3(s3: FaultyS3) -> None:
         export_state(backend, "sum", path, storage_options=s3.options)
 
 
+@pytest.mark.slow
 def test_no_secret_is_shown_where_s3_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
     options = {

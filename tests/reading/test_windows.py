@@ -26,6 +26,8 @@ from tests.kit.memory_store import MemoryStore
 from tests.windows.model import parted, sessions, sliding_windows, windowed
 from tests.windows.running import source_of
 
+pytestmark = pytest.mark.slow
+
 BOUND = 3
 RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-2, 4), st.integers(1, 9)), min_size=1, max_size=25)
 Add = Callable[[Any], Any]
