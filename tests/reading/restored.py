@@ -11,7 +11,7 @@ from malflow.engine.state_specs import placement_of, specs_of, states_of
 from malflow.engine.workers import Workers
 from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, read_state
-from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.persistence import RestoredState, RestoreOptions
 from malflow.states.kinds import Movement, StateKind
 from malflow.states.paned import PanedState
 
@@ -26,8 +26,8 @@ _KEY_OF: dict[Movement, Callable[[Any], Any]] = {
 
 def restored_states(
     build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int
-) -> dict[str, dict[int, Any]]:
-    """Restore a snapshot, and return the live states of the operators by name and worker; it claims the job."""
+) -> tuple[RestoredState, dict[str, dict[int, Any]]]:
+    """Restore a snapshot, which claims the job; return its content, and the live states by name and worker."""
     program = compile_graph(_graph(build))
     session, restored = backend.open(states_of(program), RestoreOptions())
     assert restored is not None
@@ -39,11 +39,11 @@ def restored_states(
     found: dict[str, dict[int, Any]] = {}
     for (worker, name), state in workers.states().items():
         found.setdefault(name, {})[worker] = state
-    return found
+    return restored, found
 
 
 def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int) -> set[str]:
-    """Assert that what is read of each state with keys is what a run with so many workers has; return their kinds."""
+    """Assert that each state is read as a run with so many workers restores it; return the kinds of those with keys."""
     program = compile_graph(_graph(build))
     owners = {
         spec.name: (placement_of(vertex.node), spec.kind)
@@ -51,11 +51,15 @@ def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend
         for spec in specs_of(vertex.node)
         if spec.kind.movement in _KEY_OF
     }
+    restored, live = restored_states(build, backend, parallelism)
+    for name, by_worker in restored.states.items():
+        if name not in owners:
+            _check_by_worker(list(read_state(backend, name)), by_worker)
     read = {name: list(read_state(backend, name)) for name in owners}
     kinds = set()
-    for name, by_worker in restored_states(build, backend, parallelism).items():
+    for name, by_worker in live.items():
         if name not in owners:
-            continue
+            continue  # positions and epochs are computed again
         placement, kind = owners[name]
         key_of = _KEY_OF[kind.movement]
         kinds |= {kind.word} if read[name] else set()
@@ -68,6 +72,13 @@ def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend
                 mine.sort(key=lambda it: it[0][0])
             assert mine == list(states.items()), (name, worker)
     return kinds
+
+
+def _check_by_worker(read: list[tuple[Any, Any]], by_worker: dict[int, Any]) -> None:
+    """Compare positions, or what each worker has under the same names."""
+    plain = [item for worker in sorted(by_worker) for item in by_worker[worker].items()]
+    numbered = [((worker, name), it) for worker in sorted(by_worker) for name, it in by_worker[worker].items()]
+    assert read in (plain, numbered)
 
 
 def _graph(build: Callable[[StreamProvider], object]) -> Graph:
