@@ -14,6 +14,7 @@ import malflow
 import malflow.agg
 import malflow.events
 import malflow.patterns
+import malflow.reading
 import malflow.sinks
 import malflow.snapshot
 import malflow.sources
@@ -29,6 +30,7 @@ from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
         malflow.agg,
         malflow.events,
         malflow.patterns,
+        malflow.reading,
         malflow.sources,
         malflow.sinks,
         malflow.snapshot,
