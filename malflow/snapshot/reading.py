@@ -16,7 +16,7 @@ from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish, check_wish
 from malflow.snapshot.worker_states import WorkerStates
-from malflow.states.kinds import Movement
+from malflow.states.kinds import Movement, StateKind
 
 __all__ = ["opened", "read_state", "wanted_manifest"]
 
@@ -27,6 +27,8 @@ _SLOTS = {
     Movement.FRONTIER: "(worker, name)",
 }
 """The keys of states that are not kept by key or part."""
+
+_WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP)
 
 _ATTEMPTS = 10
 _PAIR = 2
@@ -191,9 +193,10 @@ def _check(kept: WorkerStates, key: Any) -> None:
     if form == _SLOTS[Movement.BY_ENTRY]:
         pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
     if form is not None and not pair:
+        hint = "; malflow.reading.read_windows() takes the key alone" if kind in _WINDOWS else ""
         raise GraphError(
             f"operator '{name}' has states of kind '{kept.entry.kind}', whose keys are {form}; got key "
-            f"{short_repr(key)}",
+            f"{short_repr(key)}{hint}",
             operator=name,
         )
     try:
