@@ -244,6 +244,8 @@ class Operator:
     state: OperatorState | None = None
     hidden: Mapping[str, StateKeeper] = MappingProxyType({})
     """The additional states of the operator, by role."""
+    is_repeatable = True
+    """Whether the same input and state always give the same output; not if it asks systems outside."""
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
 

@@ -23,6 +23,7 @@ from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_sink, checked_source, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
+from malflow.streams.looking_up import LookupOperators
 from malflow.streams.matching import MatchOperators
 from malflow.streams.rollup import RollupOperators
 from malflow.streams.routing import RoutingOperators
@@ -52,7 +53,12 @@ class StreamProvider:
         return Stream(self._graph, None)
 
 
-class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], EventTimeOperators[K, V_co, T]):
+class Stream(
+    StatelessOperators[K, V_co, T],
+    LookupOperators[K, V_co, T],
+    RoutingOperators[K, V_co, T],
+    EventTimeOperators[K, V_co, T],
+):
     """Records of one value type, each with a key and a timestamp.
 
     A stream is immutable: each method returns a new one. A stream that is used twice feeds both consumers, which share

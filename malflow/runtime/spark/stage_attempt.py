@@ -199,7 +199,12 @@ class StageAttempt:
         counts_of_records = RecordCounts(self._taken, outgoing.sent)
         # without an entry, another attempt has the same result, or its report shows that it has not
         is_noted = bool(
-            report.bytes is not None or report.report.polled or output.rows or output.sinks or self._may_come
+            report.bytes is not None
+            or report.report.polled
+            or output.rows
+            or output.sinks
+            or self._may_come
+            or (self._taken and not all(operator.is_repeatable for operator in live.worker.operators))
         )
         report = replace(
             report,

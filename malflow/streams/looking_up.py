@@ -1,0 +1,128 @@
+"""The stream method that joins records with a table outside of the dataflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from malflow.errors import require_methods, short_repr
+from malflow.graph import StatelessNode
+from malflow.lookups.contract import LookupTable
+from malflow.operators.lookup import COUNTS, Lookup, require_cache
+from malflow.streams.arguments import checked_field_of, checked_function, malformed
+from malflow.streams.handle import StreamHandle
+from malflow.type_parameters import K, T, V_co
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import Stream
+
+__all__ = ["LookupOperators"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+VO = TypeVar("VO")
+
+
+class LookupOperators(StreamHandle[K, V_co, T]):
+    """The method for look-ups."""
+
+    __slots__ = ()
+
+    @overload
+    def lookup(
+        self,
+        name: str,
+        by: Callable[[V_co], A],
+        table: LookupTable[A, R],
+        joiner: Callable[[V_co, R | None], VO],
+        *,
+        how: Literal["left"] = "left",
+        cache: timedelta | None = None,
+        most: int = 100_000,
+    ) -> Stream[K, VO, T]: ...
+    @overload
+    def lookup(
+        self,
+        name: str,
+        by: Callable[[V_co], A],
+        table: LookupTable[A, R],
+        joiner: Callable[[V_co, R], VO],
+        *,
+        how: Literal["inner"],
+        cache: timedelta | None = None,
+        most: int = 100_000,
+    ) -> Stream[K, VO, T]: ...
+    @overload
+    def lookup(
+        self,
+        name: str,
+        by: str | None,
+        table: LookupTable[Any, R],
+        joiner: Callable[[V_co, Any], VO],
+        *,
+        how: Literal["left", "inner"] = "left",
+        cache: timedelta | None = None,
+        most: int = 100_000,
+    ) -> Stream[K, VO, T]: ...
+    def lookup(
+        self,
+        name: str,
+        by: Callable[[V_co], Any] | str | None,
+        table: LookupTable[Any, Any],
+        joiner: Callable[[V_co, Any], VO],
+        *,
+        how: Literal["left", "inner"] = "left",
+        cache: timedelta | None = None,
+        most: int = 100_000,
+    ) -> Any:
+        """Join each record with the row that a table outside of the dataflow has for a key *now*.
+
+        The table is asked once for the distinct keys of a batch of records, in the order of the batch. A run that
+        resumes from a snapshot asks again for the records after it, and may get other rows: results are those of the
+        moment at which a record is processed. If they must not depend on that, bring the table into the dataflow as a
+        stream, and use a join.
+
+        If the table can't be asked, after its retries, the run fails; no record is joined with a row that is not known.
+
+        Args:
+            name: the operator's name.
+            by: the key to ask for: a function of the value, or the name of its item or attribute; None for the value.
+                It must be hashable.
+            table: a table, such as `malflow.connectors.redis.RedisLookup`, or an object with ``get_many(keys)``.
+            joiner: returns the result for a value and its row; the row is None if there is none.
+            how: ``"inner"`` to drop records without a row, for which `joiner` is then not called.
+            cache: how long each worker may use a row again, by the time of ticks; the absence of a row is kept for a
+                tenth of that. By default each batch asks anew. Needs ``malflow[lookups]``.
+            most: the maximum number of rows that a worker keeps; those used last stay.
+
+        Raises:
+            MissingDependency: if `cache` is given and cachetools is not installed.
+
+        >>> from malflow.lookups import LookupTable
+        >>> class Names(LookupTable):
+        ...     def get_many(self, keys):
+        ...         return {key: {1: "one", 2: "two"}.get(key) for key in keys}
+        >>> run([1, 3, 1], lambda stream: stream.lookup("names", None, Names(), lambda n, name: (n, name)))
+        [(1, 'one'), (3, None), (1, 'one')]
+        """
+        require_methods(table, f"operator {name!r} table", ("get_many",))
+        if how not in ("left", "inner"):
+            raise malformed(name, f"needs how='left' or how='inner'; got {short_repr(how)}")
+        if cache is not None and (not isinstance(cache, timedelta) or cache <= timedelta(0)):
+            raise malformed(name, f"needs cache=timedelta(...) above zero, or None; got {short_repr(cache)}")
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise malformed(name, f"needs most, a number of rows above zero; got {short_repr(most)}")
+        if cache is not None:
+            require_cache()
+        logic = partial(
+            Lookup,
+            by=checked_field_of(name, "by", by),
+            table=table,
+            joiner=checked_function(name, "joiner", joiner, "value, row"),
+            inner=how == "inner",
+            cache=cache,
+            most=most,
+        )
+        return self._at(self._append(StatelessNode(name, logic, counts=COUNTS)))
