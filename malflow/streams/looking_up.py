@@ -94,7 +94,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
             joiner: returns the result for a value and its row; the row is None if there is none.
             how: ``"inner"`` to drop records without a row, for which `joiner` is then not called.
             cache: how long each worker may use a row again, by the time of ticks; the absence of a row is kept for a
-                tenth of that. By default each batch asks anew. Needs ``malflow[lookups]``.
+                tenth of that. By default each batch of records asks again. Needs ``malflow[lookups]``.
             most: the maximum number of rows that a worker keeps; those used last stay.
 
         Raises:

@@ -38,13 +38,14 @@ from malflow.connectors.files.json_sink import JsonLinesSink
 from malflow.connectors.files.json_source import JsonLinesSource
 from malflow.connectors.files.text_sink import TextFileSink
 from malflow.connectors.files.text_source import TextFileSource
-from malflow.connectors.http import HttpSink, WebhookSource
+from malflow.connectors.http import HttpLookup, HttpSink, WebhookSource
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
-from malflow.connectors.postgres import PostgresChanges, PostgresSink, PostgresSource
-from malflow.connectors.redis import RedisSink, RedisStreamSource
-from malflow.connectors.sql import SqlSink
+from malflow.connectors.postgres import PostgresChanges, PostgresLookup, PostgresSink, PostgresSource
+from malflow.connectors.redis import RedisLookup, RedisSink, RedisStreamSource
+from malflow.connectors.sql import SqlLookup, SqlSink
 from malflow.errors import GraphError, short_repr
+from malflow.lookups import LookupTable
 from malflow.sinks import StatefulSinkImpl, StatelessSinkImpl, StdOutSink, VecSink
 from malflow.sources import (
     CronSource,
@@ -153,6 +154,7 @@ _TABLE_SINK = {
     "on_data_loss": CHOICE,
     "on_workers": FLAG,
 }
+_LOOKUP = {"table": NAME, "key": NAMES_OR_NONE, "columns": NAMES_OR_NONE, "row": FUNCTION, "retry_for": DURATION}
 _DSN = {"dsn": "host=localhost"}
 _REDIS = {"url": "redis://localhost:6379/0"}
 _SUBJECT = {"registry": SchemaRegistry("http://localhost:8081"), "subject": "orders-value"}
@@ -202,6 +204,21 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "retry_for": DURATION,
             "on_data_loss": CHOICE,
             "on_workers": FLAG,
+        },
+    ),
+    HttpLookup: (
+        {"url": "https://example.org/orders"},
+        {
+            "url": SECRET_URL,
+            "decode": CODEC,
+            "encode": FUNCTION_OR_NONE,
+            "headers": SECRETS_OR_NONE,
+            "batch": COUNT,
+            "at_once": COUNT,
+            "retries": RETRIES,
+            "timeout": SECONDS,
+            "largest": COUNT,
+            "settings": SECRETS_OR_NONE,
         },
     ),
     HttpSink: (
@@ -311,6 +328,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "retry_for": DURATION,
         },
     ),
+    PostgresLookup: ({**_DSN, "table": "orders"}, {**_LOOKUP, "dsn": SECRET_URL}),
     PostgresSink: ({**_DSN, "table": "orders"}, {**_TABLE_SINK, "dsn": SECRET_URL, "text": NAMES}),
     PostgresSource: (
         {**_DSN, "table": "orders"},
@@ -331,6 +349,18 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
     ProtobufEncoder: (
         {"message": StringValue, **_SUBJECT},
         {"message": MESSAGE, "registry": REGISTRY_OR_NONE, "subject": NAME},
+    ),
+    RedisLookup: (
+        {**_REDIS, "table": "totals"},
+        {
+            "url": SECRET_URL,
+            "table": NAME_OR_NONE,
+            "prefix": TEXT_OR_NONE,
+            "decode": CODEC,
+            "encode_key": CODEC_OR_NONE,
+            "retry_for": DURATION,
+            "settings": SECRETS_OR_NONE,
+        },
     ),
     RedisSink: (
         {**_REDIS, "table": "totals"},
@@ -378,6 +408,10 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
         },
     ),
     SingleIteratorSource: ({"iterable": []}, {"iterable": Kind((5, True)).required()}),
+    SqlLookup: (
+        {"url": "sqlite://", "table": "orders"},
+        {**_LOOKUP, "url": SECRET_URL, "settings": SECRETS_OR_NONE},
+    ),
     SqlSink: (
         {"url": "sqlite://", "table": "orders"},
         {**_TABLE_SINK, "url": SECRET_URL, "settings": SECRETS_OR_NONE},
@@ -416,7 +450,15 @@ _CONTRACTS_ROOMS = (
     *("malflow.connectors.files.staged_lines", "malflow.connectors.staging.sink"),
 )
 _MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})
-_CONTRACTS = (Decoder, Encoder, StatefulSourceImpl, StatelessSourceImpl, StatefulSinkImpl, StatelessSinkImpl)
+_CONTRACTS = (
+    Decoder,
+    Encoder,
+    LookupTable,
+    StatefulSourceImpl,
+    StatelessSourceImpl,
+    StatefulSinkImpl,
+    StatelessSinkImpl,
+)
 
 
 def _public_classes() -> Iterator[type]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
+from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
@@ -741,6 +742,7 @@ BUGS: list[Bug] = [
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
     *READING_BUGS,
+    *LOOKUP_BUGS,
     *SINK_BUGS,
     *SPARK_BUGS,
 ]

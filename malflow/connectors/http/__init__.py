@@ -1,4 +1,4 @@
-"""HTTP: records to a URL, and a source that is a web server."""
+"""HTTP: records to a URL, look-ups, and a source that is a web server."""
 
 from malflow.errors import MissingDependency
 
@@ -10,7 +10,8 @@ except ImportError as missing:
         "malflow.connectors.http needs aiohttp and urllib3; pip install 'malflow[http]'"
     ) from missing
 
+from malflow.connectors.http.lookup import HttpLookup, HttpLookupError
 from malflow.connectors.http.sink import HttpSink
 from malflow.connectors.http.webhook import WebhookSource
 
-__all__ = ["HttpSink", "WebhookSource"]
+__all__ = ["HttpLookup", "HttpLookupError", "HttpSink", "WebhookSource"]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import urllib3
@@ -75,7 +75,7 @@ class Target:
     secrets: tuple[str, ...] = field(repr=False)
 
 
-def target_of(url: str, headers: Mapping[str, str]) -> Target:
+def target_of(url: str, headers: Mapping[str, str], asked_by: str = "HttpSink") -> Target:
     """Return the target of a URL; its userinfo becomes a header.
 
     Raises:
@@ -90,7 +90,7 @@ def target_of(url: str, headers: Mapping[str, str]) -> Target:
         parsed = parse_url("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         got = "" if isinstance(url, str) else f"; got a {type(url).__name__}"  # a text may contain secrets
-        raise GraphError(f"HttpSink url must be one such as https://example.org/orders{got}")
+        raise GraphError(f"{asked_by} url must be one such as https://example.org/orders{got}")
     sent = dict(headers)
     if parsed.auth is not None:
         sent = {"Authorization": _basic(unquote(parsed.auth)), **sent}
@@ -102,23 +102,23 @@ def target_of(url: str, headers: Mapping[str, str]) -> Target:
     return Target(parsed._replace(auth=None, fragment=None).url, shown, sent, tuple(filter(None, secrets)))
 
 
-def checked_headers(headers: Any) -> dict[str, str]:
+def checked_headers(headers: Any, asked_by: str = "HttpSink") -> dict[str, str]:
     """Return headers whose names and values can be sent.
 
     Raises:
         GraphError: if one can't be sent; the message does not show the value.
     """
     if not isinstance(headers, Mapping):
-        raise GraphError(f"HttpSink headers must be a mapping of names to texts; got {type(headers).__name__}")
+        raise GraphError(f"{asked_by} headers must be a mapping of names to texts; got {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise GraphError(f"HttpSink headers have the invalid name {short_repr(name)}")
+            raise GraphError(f"{asked_by} headers have the invalid name {short_repr(name)}")
         if not isinstance(value, str):
-            raise GraphError(f"HttpSink header '{name}' must be a text; got {type(value).__name__}")
+            raise GraphError(f"{asked_by} header '{name}' must be a text; got {type(value).__name__}")
         if _NO_HEADER.search(value):
             raise GraphError(
-                f"HttpSink header '{name}' has a line break, or a character that is not Latin-1; if it was read from a "
-                "file, strip() it"
+                f"{asked_by} header '{name}' has a line break, or a character that is not Latin-1; if it was read from "
+                "a file, strip() it"
             )
     return dict(headers)
 
@@ -167,6 +167,22 @@ def _shut(sock: socket.socket) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
+class _Answer(NamedTuple):
+    """The outcome of a request.
+
+    Attributes:
+        status: of the response; None if there was none.
+        problem: None if the request was accepted.
+        wait: seconds until a retry; 0: as usual, None: no retry.
+        text: the body of the response, if it was accepted.
+    """
+
+    status: int | None
+    problem: str | None
+    wait: float | None
+    text: bytes = b""
+
+
 class Client:
     """Send requests to one target, one after the other.
 
@@ -177,6 +193,8 @@ class Client:
         timeout: seconds to wait for a connection, and for the whole head of the response.
         settings: arguments of `urllib3.PoolManager`.
         sleep: sleeps for a number of seconds.
+        largest: the maximum size in bytes of a response that is returned whole; 0 if only the status counts.
+        asked_by: the class that uses it, for messages.
 
     Raises:
         GraphError: if the method or a setting is invalid.
@@ -190,8 +208,12 @@ class Client:
         timeout: float,
         settings: Mapping[str, Any],
         sleep: Callable[[float], object] = time.sleep,
+        *,
+        largest: int = 0,
+        asked_by: str = "HttpSink",
     ) -> None:
         self._target = target
+        self._largest = largest
         self._method = method
         self._retries = retries
         self._timeout = timeout
@@ -200,23 +222,28 @@ class Client:
         self._pool: urllib3.PoolManager | None = None
         self._process = 0
         if not isinstance(method, str) or not _TOKEN.fullmatch(method):
-            raise GraphError(f"HttpSink method must be an HTTP method, such as 'POST'; got {method!r}")
+            raise GraphError(f"{asked_by} method must be an HTTP method, such as 'POST'; got {method!r}")
         try:
             self._new_pool().connection_from_url(target.url)
         except TypeError as error:
             said = re.sub(r"'key_(\w+)'", r"'\1'", str(error))
-            raise GraphError(f"HttpSink settings are not valid for urllib3.PoolManager: {said}") from None
+            raise GraphError(f"{asked_by} settings are not valid for urllib3.PoolManager: {said}") from None
 
-    def send(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """Send a request until it is accepted.
+    def send(self, body: bytes | None, headers: Mapping[str, str], url: str | None = None) -> bytes:
+        """Send a request until it is accepted; return the body of the response.
+
+        Args:
+            body: the body of the request, if it has one.
+            headers: headers besides those of the target.
+            url: a URL of the target's server, instead of the target.
 
         Raises:
             HttpSinkError: if the server rejects it, or has not accepted it after all retries.
         """
         for attempt in range(self._retries + 1):
-            status, problem, wait = self._try(body, headers)
+            status, problem, wait, text = self._try(body, headers, url or self._target.url)
             if problem is None:
-                return
+                return text
             if wait is None or attempt == self._retries:
                 break
             self._sleep(wait if wait else _pause(attempt))
@@ -229,12 +256,12 @@ class Client:
             self._pool.clear()
             self._pool = None
 
-    def _try(self, body: bytes, headers: Mapping[str, str]) -> tuple[int | None, str | None, float | None]:
-        """Send a request once; return status, problem, and the pause before a retry (0: the usual, None: no retry)."""
+    def _try(self, body: bytes | None, headers: Mapping[str, str], url: str) -> _Answer:
+        """Send a request once."""
         try:
             response = self._opened().request(
                 self._method,
-                self._target.url,
+                url,
                 body=body,
                 headers={**self._target.headers, **headers},
                 retries=False,
@@ -244,22 +271,44 @@ class Client:
             )
         except SSLError as error:
             if isinstance(error.args[0] if error.args else None, _LOST):
-                return None, f"could not be reached: {error}", 0.0
-            return None, f"has no valid certificate: {error}", None
+                return _Answer(None, f"could not be reached: {error}", 0.0)
+            return _Answer(None, f"has no valid certificate: {error}", None)
         except HTTPError as error:
-            return None, f"could not be reached: {type(error).__name__}: {error}", 0.0
-        text = self._read(response)
+            return _Answer(None, f"could not be reached: {type(error).__name__}: {error}", 0.0)
         kind = response.status // 100
+        if kind == _SUCCESS and self._largest:
+            return self._whole(response)
+        text = self._read(response)
         if kind == _SUCCESS:
-            return response.status, None, None
+            return _Answer(response.status, None, None, text)
         said = text.decode("utf-8", "replace").strip()
         shown = f"{said[:_SHOWN]}..." if len(said) > _SHOWN else said
         problem = f"answered {response.status} {response.reason or ''}".rstrip() + (f": {shown}" if shown else "")
         if response.status in _TRANSIENT:
-            return response.status, problem, _retry_after(response.headers.get("Retry-After"))
+            return _Answer(response.status, problem, _retry_after(response.headers.get("Retry-After")))
         if kind == _REDIRECTION:
             problem += "; pass the URL that it redirects to"
-        return response.status, problem, None
+        return _Answer(response.status, problem, None)
+
+    def _whole(self, response: urllib3.BaseHTTPResponse) -> _Answer:
+        """Return the whole body of a response; it is a problem if it breaks off, is late or too large."""
+        pieces: list[bytes] = []
+        size, deadline = 0, time.monotonic() + self._timeout
+        try:
+            while size <= self._largest and time.monotonic() < deadline:
+                piece = response.read1(_READ)
+                if not piece:
+                    response.release_conn()
+                    return _Answer(response.status, None, None, b"".join(pieces))
+                pieces.append(piece)
+                size += len(piece)
+        except HTTPError as error:
+            response.close()
+            return _Answer(response.status, f"broke off its response: {type(error).__name__}: {error}", 0.0)
+        response.close()
+        if size > self._largest:
+            return _Answer(response.status, f"answered more than {self._largest:,} bytes", None)
+        return _Answer(response.status, f"had not sent its response after {self._timeout:g} s", 0.0)
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """Return the beginning of a body. Only the status counts: the body may break off, be damaged or be slow."""

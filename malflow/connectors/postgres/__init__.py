@@ -1,4 +1,4 @@
-"""Postgres: rows of a table or query, changes of tables, and an exactly-once sink; by psycopg 3."""
+"""Postgres: rows of a table or query, changes of tables, an exactly-once sink, and look-ups; by psycopg 3."""
 
 from malflow.errors import MissingDependency
 
@@ -11,6 +11,7 @@ except ImportError as _missing:
 
 from malflow.connectors.postgres.changes import PostgresChanges
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
+from malflow.connectors.postgres.lookup import PostgresLookup
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource
 from malflow.connectors.tables.change import UNCHANGED, Change, NotSent, Unchanged
@@ -22,6 +23,7 @@ __all__ = [
     "PositionLost",
     "PostgresChanges",
     "PostgresError",
+    "PostgresLookup",
     "PostgresSink",
     "PostgresSource",
     "Unchanged",

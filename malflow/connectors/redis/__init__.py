@@ -1,4 +1,4 @@
-"""Redis: a table as an exactly-once sink, and streams as sources; by redis-py."""
+"""Redis: a table as an exactly-once sink and for look-ups, and streams as sources; by redis-py."""
 
 from malflow.errors import MissingDependency
 
@@ -8,6 +8,7 @@ except ImportError as _missing:
     raise MissingDependency("malflow.connectors.redis needs redis-py; pip install 'malflow[redis]'") from _missing
 
 from malflow.connectors.redis.errors import BadStreamEntry, RedisDataLost, RedisFailed, UnwritableRow
+from malflow.connectors.redis.lookup import RedisLookup
 from malflow.connectors.redis.sink import RedisSink
 from malflow.connectors.redis.stream_source import RedisStreamSource
 
@@ -15,6 +16,7 @@ __all__ = [
     "BadStreamEntry",
     "RedisDataLost",
     "RedisFailed",
+    "RedisLookup",
     "RedisSink",
     "RedisStreamSource",
     "UnwritableRow",

@@ -18,6 +18,7 @@ from malflow.connectors.options import (
 )
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
+from malflow.connectors.redis.plain import PLAIN
 from malflow.connectors.redis.table import RedisTable, TransactionRows
 from malflow.connectors.segments import OF_SHARES, Segments, SegmentWriter
 from malflow.errors import GraphError, MalflowError, short_repr
@@ -108,8 +109,8 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
         self._server = RedisServer(url, settings, retry_for, "RedisSink")
         self._name = table if table is not None else f"{prefix}*"
         self._table = RedisTable(self._server, table, prefix or "", rows_per_call)
-        self._encode = _PLAIN if encode is None else encoder_of(encode, "RedisSink")
-        self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink", "encode_key")
+        self._encode = PLAIN if encode is None else encoder_of(encode, "RedisSink")
+        self._encode_key = PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink", "encode_key")
         self._formatter = checked_formatter("RedisSink", formatter)
         self._delete = delete
         self._accept_loss = on_data_loss == "continue"
@@ -281,24 +282,6 @@ class _RowsWriter:
 
 _MOST_ROWS = 400_000
 """Redis accepts a million arguments of a command."""
-
-
-class _PlainEncoder(Encoder[Any]):
-    """Encode values as Redis clients do."""
-
-    def encode(self, value: Any) -> bytes:
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, str):
-            return value.encode()
-        if isinstance(value, int) and not isinstance(value, bool):
-            return int.__repr__(value).encode()
-        if isinstance(value, float):
-            return float.__repr__(value).encode()
-        raise TypeError(f"it is {type(value).__name__}, not bytes, text or a number")
-
-
-_PLAIN = _PlainEncoder()
 
 
 def _try(encoder: Encoder[Any], it: Any, what: str, row: tuple[Any, Any]) -> None:

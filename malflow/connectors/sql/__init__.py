@@ -1,4 +1,4 @@
-"""SQL: a table of any database for which SQLAlchemy has a dialect, as an exactly-once sink."""
+"""SQL: a table of any database for which SQLAlchemy has a dialect, as an exactly-once sink, and for look-ups."""
 
 from malflow.errors import MissingDependency
 
@@ -8,8 +8,9 @@ except ImportError as _missing:
     raise MissingDependency("malflow.connectors.sql needs SQLAlchemy; pip install 'malflow[sql]'") from _missing
 
 from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.lookup import SqlLookup
 from malflow.connectors.sql.sink import SqlSink
 
-__all__ = ["SqlError", "SqlSink"]
+__all__ = ["SqlError", "SqlLookup", "SqlSink"]
 
 del _sqlalchemy
