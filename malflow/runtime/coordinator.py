@@ -112,6 +112,7 @@ class Coordinator:
             parallelism=self._host.parallelism,
             snapshot=self.snapshots.snapshot,
             restarts=self._restarts,
+            sizes=self.snapshots.sizes,
         )
 
     # The run

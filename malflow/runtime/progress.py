@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from malflow.engine.plan import Program, key_of_count
@@ -13,6 +14,7 @@ from malflow.graph import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.runtime.hot_keys import HotKey, hot_keys
+from malflow.snapshot.sizes import StateSize
 
 __all__ = [
     "Progress",
@@ -52,6 +54,7 @@ class Progress:
         hot: the busiest worker and the busiest key of each operator that gets records by key, estimated from a sample
             of recent records or, where these are added up before they are sent, accumulators; by the name of the
             operator, or of the `key_distribute` if several read its records.
+        states: the size of each operator's state in the last snapshot of this run.
     """
 
     tick: int
@@ -68,9 +71,18 @@ class Progress:
     lag_by_part: dict[str, dict[Any, int | None]] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     hot: dict[str, HotKey] = field(default_factory=dict)
+    states: dict[str, StateSize] = field(default_factory=dict)
 
 
-def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: int | None, restarts: int) -> Progress:
+def progress_of(
+    program: Program,
+    ticks: Ticks,
+    *,
+    parallelism: int,
+    snapshot: int | None,
+    restarts: int,
+    sizes: Mapping[str, StateSize] = MappingProxyType({}),
+) -> Progress:
     """Return the progress of a run; may be called from any thread.
 
     Args:
@@ -79,6 +91,7 @@ def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: i
         parallelism: the number of workers.
         snapshot: the id of the last snapshot; None before the first.
         restarts: how often the run was restarted.
+        sizes: the sizes of its states in the last snapshot.
     """
     counts = ticks.counts.copy()
     own = _counts_of(program, counts, ticks.gauges)
@@ -97,6 +110,7 @@ def progress_of(program: Program, ticks: Ticks, *, parallelism: int, snapshot: i
         lag_by_part=lags_of(ticks.lags),
         counts=own,
         hot=hot_keys(program, ticks.hot),
+        states={name: size for name, size in sizes.items() if "/" not in name},
     )
 
 

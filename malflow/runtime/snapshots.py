@@ -25,6 +25,8 @@ from malflow.snapshot.persistence import (
     StateNotSerializable,
     job_of,
 )
+from malflow.snapshot.sizes import StateSize
+from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
 
@@ -144,6 +146,12 @@ class RunSnapshots:
     def session(self) -> Session | None:
         """The session that holds the job's claim; None without a persistence and before `restore`."""
         return self._session
+
+    @property
+    def sizes(self) -> Mapping[str, StateSize]:
+        """The sizes of the states in the last snapshot of this run; empty if the session does not know them."""
+        session = self._session
+        return session.sizes if isinstance(session, SnapshotSession) else {}
 
     @property
     def is_blocked(self) -> bool:

@@ -14,6 +14,7 @@ from malflow.snapshot.persistence import (
     Session,
     StateNotSerializable,
 )
+from malflow.snapshot.sizes import StateSize
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateSpec
 
@@ -41,6 +42,7 @@ __all__ = [
     "StateChange",
     "StateDelta",
     "StateNotSerializable",
+    "StateSize",
     "StateSpec",
     "copy_snapshot",
     "diff_state",

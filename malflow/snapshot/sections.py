@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import islice
+from operator import itemgetter
+from typing import Any
 
-from malflow.errors import SnapshotError
+from malflow.errors import SnapshotError, short_repr
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -16,6 +19,8 @@ from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta, StateDelta
 
 __all__ = [
+    "LARGE",
+    "Found",
     "Written",
     "bare_sections",
     "encoded",
@@ -26,15 +31,31 @@ __all__ = [
     "write_file",
 ]
 
+LARGE = 1 << 20
+"""The bytes from which a state of one key is large: a change of it costs as much as thousands of others."""
+
 Written = tuple[Sequence[FileEntry], Sequence[Finding]]
 """The files written, and the classes found in them."""
 
 
-def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[type]) -> Finding:
-    """Return the shapes of the classes in a delta."""
-    shapes = map(codec.shape_of, kinds) if isinstance(codec, ShapedCodec) else ()
-    found = sorted((shape for shape in shapes if shape is not None), key=lambda shape: shape.name)
-    return Finding(worker, name, delta.whole, tuple(found))
+@dataclass
+class Found:
+    """What is found in a delta while it is serialised.
+
+    Attributes:
+        kinds: the classes.
+        largest: as in `Finding`.
+    """
+
+    kinds: set[type] = field(default_factory=set)
+    largest: tuple[str, int] | None = None
+
+
+def finding(codec: Codec, worker: int, name: str, delta: Delta, found: Found) -> Finding:
+    """Return the shapes of the classes in a delta, and its largest state."""
+    shapes = map(codec.shape_of, found.kinds) if isinstance(codec, ShapedCodec) else ()
+    known = sorted((shape for shape in shapes if shape is not None), key=lambda shape: shape.name)
+    return Finding(worker, name, delta.whole, tuple(known), found.largest)
 
 
 def bare_sections(
@@ -43,7 +64,7 @@ def bare_sections(
     name: str,
     version: int,
     delta: Delta,
-    kinds: set[type],
+    found: Found,
     errors: type[BaseException] = Exception,
 ) -> Iterator[tuple[Section, bytes]]:
     """Serialise a delta to sections without frames; yield each with the bytes of its frame, uncompressed.
@@ -54,7 +75,7 @@ def bare_sections(
         name: the state.
         version: its schema version.
         delta: the delta.
-        kinds: a set to which the classes found are added.
+        found: takes the classes, and the largest state.
         errors: the exceptions attributed to the classes of a state; see `encode_delta`.
 
     Raises:
@@ -65,13 +86,35 @@ def bare_sections(
         raise SnapshotError(f"operator '{name}' has keys that have become equal; keys and their hashes must not change")
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
-    writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec
+    writing = codec.noting(found.kinds) if isinstance(codec, ShapedCodec) else codec
+    start, usual = 0, 0.0
     try:
         for what, count, raw in encode_delta(writing, delta, errors):
+            if what != "deleted":
+                size = len(raw)
+                if size >= usual * count + LARGE:
+                    large = _largest(codec, delta.changed, start, count)
+                    found.largest = _larger(found.largest, large)
+                    size -= 0 if large is None else large[1]
+                start, usual = start + count, size / count
             yield Section(name, worker, version, what, count, len(raw), b""), raw
     except StateNotSerializable as error:
         error.operator = name
         raise
+
+
+def _largest(codec: Codec, changed: Mapping[Any, Any], start: int, count: int) -> tuple[str, int] | None:
+    """Return the key and the bytes of the largest state in a slice, if it is large.
+
+    A slice that takes more than the states before it made expect has such a state; only then its states are measured.
+    """
+    some = islice(changed.items(), start, start + count)
+    key, size = max(((key, len(codec.dumps(state))) for key, state in some), key=itemgetter(1))
+    return (short_repr(key), size) if size >= LARGE else None
+
+
+def _larger(one: tuple[str, int] | None, other: tuple[str, int] | None) -> tuple[str, int] | None:
+    return max((it for it in (one, other) if it is not None), key=itemgetter(1), default=None)
 
 
 def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
@@ -97,10 +140,10 @@ def encoded(
     sections: list[Section] = []
     findings: list[Finding] = []
     for worker, name, delta, _ in deltas:
-        kinds: set[type] = set()
-        bare = bare_sections(codec, worker, name, versions[name], delta, kinds)
+        found = Found()
+        bare = bare_sections(codec, worker, name, versions[name], delta, found)
         sections += [with_frame(section, raw, compression) for section, raw in bare]
-        findings.append(finding(codec, worker, name, delta, kinds))
+        findings.append(finding(codec, worker, name, delta, found))
     return sections, findings
 
 

@@ -31,6 +31,7 @@ from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry, StateEntry
 from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.sections import (
+    Found,
     Written,
     bare_sections,
     finding,
@@ -39,6 +40,7 @@ from malflow.snapshot.sections import (
     with_frame,
     write_file,
 )
+from malflow.snapshot.sizes import Sizes, StateSize
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateSpec
 
@@ -113,6 +115,9 @@ class SnapshotSession:
             self._keys.update({(worker, name): len(states) for worker, states in by_worker.items()})
         self._shapes = Kept({entry.name: entry.shapes for entry in claim.head.operators}, claim.head.parallelism)
         self._warned = False
+        self._sizes = Sizes()
+        if restored is not None:
+            self._sizes.note_keys({entry.name: entry.keys for entry in claim.head.operators})
         self._are_files_shared = False
         self._unwritten: list[Section] = []
         self._unwritten_base = False
@@ -179,9 +184,9 @@ class SnapshotSession:
             self._shapes.clear()
         for worker, name, delta, count in deltas:
             self._keys[worker, name] = count
-            kinds: set[type] = set()
-            sections.extend(self._capture(worker, name, versions[name], delta, kinds))
-            self._note(self._shapes, [finding(self._codec, worker, name, delta, kinds)])
+            found = Found()
+            sections.extend(self._capture(worker, name, versions[name], delta, found))
+            self._note(self._shapes, [finding(self._codec, worker, name, delta, found)])
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
@@ -206,9 +211,9 @@ class SnapshotSession:
         sections: list[Future[Section]] = []
         changed: Counter[str] = Counter()
         for worker, name, delta, count in deltas:
-            kinds: set[type] = set()
-            sections.extend(self._capture(worker, name, versions[name], delta, kinds))
-            self._note(self._shapes, [finding(self._codec, worker, name, delta, kinds)])
+            found = Found()
+            sections.extend(self._capture(worker, name, versions[name], delta, found))
+            self._note(self._shapes, [finding(self._codec, worker, name, delta, found)])
             self._keys[worker, name] = count
             changed[name] += count
         entries = tuple(
@@ -297,15 +302,15 @@ class SnapshotSession:
         """Close the executor; with `wait`, finish pending writes and deletions."""
         self._executor.close(wait=wait)
 
-    def _capture(
-        self, worker: int, name: str, version: int, delta: Delta, kinds: set[type]
-    ) -> Iterable[Future[Section]]:
+    def _capture(self, worker: int, name: str, version: int, delta: Delta, found: Found) -> Iterable[Future[Section]]:
         compression = self._limits.compression
-        for bare, raw in bare_sections(self._codec, worker, name, version, delta, kinds):
+        for bare, raw in bare_sections(self._codec, worker, name, version, delta, found):
             yield self._executor.submit(lambda bare=bare, raw=raw: with_frame(bare, raw, compression))  # type: ignore[misc] # mypy does not infer defaults
 
     def _note(self, shapes: Kept, findings: Iterable[Finding]) -> None:
-        """Add findings; warn once about classes that only the running script can find."""
+        """Add findings; warn once about large states, and classes that only the running script can find."""
+        findings = list(findings)
+        self._sizes.note_findings(findings)
         script = script_name()
         for found in findings:
             named = replace(found, shapes=tuple(in_script(shape, script) for shape in found.shapes))
@@ -406,7 +411,13 @@ class SnapshotSession:
             self._must_base = False
         return self._committed()
 
+    @property
+    def sizes(self) -> dict[str, StateSize]:
+        """The sizes of the states in the last snapshot of this run."""
+        return self._sizes.found
+
     def _committed(self) -> int:
+        self._sizes.note_keys({entry.name: entry.keys for entry in self._claim.head.operators})
         self._executor.submit(self._delete_unreferenced)
         return self._claim.head.seq
 

@@ -13,6 +13,7 @@ from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
 from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
+from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 
 __all__ = ["BUGS"]
@@ -744,5 +745,6 @@ BUGS: list[Bug] = [
     *READING_BUGS,
     *LOOKUP_BUGS,
     *SINK_BUGS,
+    *SIZE_BUGS,
     *SPARK_BUGS,
 ]

@@ -17,7 +17,7 @@ from malflow.runtime.transport.pickling import dumps
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.sections import bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import Found, bare_sections, finding, with_frame, write_file
 from malflow.states.keyed import Delta, StateDelta
 
 __all__ = ["WorkerSnapshots"]
@@ -82,14 +82,14 @@ class WorkerSnapshots:
         changes = _Changes(command.tick, command.full)
         findings = []
         for it in deltas:
-            kinds: set[type] = set()
+            seen = Found()
             try:
                 changes.sections += bare_sections(
-                    command.codec, it.worker, it.name, self._versions[it.name], it.delta, kinds, BaseException
+                    command.codec, it.worker, it.name, self._versions[it.name], it.delta, seen, BaseException
                 )
             except StateNotSerializable as error:
                 raise error.as_operator_error() from error.__cause__
-            findings.append(finding(command.codec, it.worker, it.name, it.delta, kinds))
+            findings.append(finding(command.codec, it.worker, it.name, it.delta, seen))
         self._unwritten = [*(() if command.full else self._unwritten), changes]
         return Captured(keys, findings, (), any(it.is_full for it in self._unwritten))
 

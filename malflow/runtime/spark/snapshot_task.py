@@ -14,7 +14,7 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.sections import Written, bare_sections, finding, merge_files, with_frame, write_file
+from malflow.snapshot.sections import Found, Written, bare_sections, finding, merge_files, with_frame, write_file
 from malflow.states.keyed import Delta
 
 __all__ = ["MergeTask", "SnapshotTask", "summed"]
@@ -62,17 +62,17 @@ class SnapshotTask:
         findings = []
         for stage, ticks in self.spans.get(worker, {}).items():
             for name, delta in summed(changelog, stage, worker, ticks, self.versions).items():
-                kinds: set[type] = set()
+                found = Found()
                 try:
                     sections += [
                         with_frame(bare, raw, self.compression)
                         for bare, raw in bare_sections(
-                            self.codec, worker, name, self.versions[name], delta, kinds, BaseException
+                            self.codec, worker, name, self.versions[name], delta, found, BaseException
                         )
                     ]
                 except StateNotSerializable as error:
                     raise error.as_operator_error() from error.__cause__
-                findings.append(finding(self.codec, worker, name, delta, kinds))
+                findings.append(finding(self.codec, worker, name, delta, found))
         return sections, findings
 
 

@@ -69,12 +69,14 @@ class Finding:
         state: the name of the state.
         whole: whether the delta holds the full state, which makes earlier findings obsolete.
         shapes: the shapes.
+        largest: the key, as a text, and the bytes of a state that is large; None if none was seen.
     """
 
     worker: int
     state: str
     whole: bool
     shapes: tuple[Shape, ...]
+    largest: tuple[str, int] | None = None
 
 
 class Kept:
