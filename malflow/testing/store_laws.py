@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import secrets as chance
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,7 @@ STORE_LAWS: Final = (
     "secrets",
 )
 
-_LARGE: Final = b"".join(number.to_bytes(4) for number in range(500_000))
+_LARGE: Final = array("I", range(500_000)).tobytes()
 _BODIES: Final = (b"", b"\0", bytes(range(256)), b"\r\n\x1a \n" * 9, b"\x1f\x8b\x08", _LARGE + b"!")
 _NO_KEYS: Final = ("", "/", "/m", "m/", "m//1", ".", "m/../1", "../1", ".hidden", "m/.tmp-1", "m/1\n", "m\\1", "m/ü")
 _NO_FOLDERS: Final = ("m", "/", "/m/", "../", "m//", ".tmp/", "m/*/")

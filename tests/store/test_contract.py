@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from array import array
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +18,7 @@ from tests.store.conftest import S3_PLACES, Place, run_python
 
 pytestmark = pytest.mark.slow
 
-LARGE = b"".join(number.to_bytes(4) for number in range(750_000)) + b"!"
+LARGE = array("I", range(750_000)).tobytes() + b"!"
 BODIES = {
     "empty": b"",
     "zero": b"\0",
