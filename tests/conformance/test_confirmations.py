@@ -223,6 +223,7 @@ def test_no_confirmation_without_snapshots(any_parallelism: Any, log: Log) -> No
     assert not confirmed(log, "a")
 
 
+@pytest.mark.slow
 def test_no_confirmation_of_failed_snapshots(runtime: Any, store: Any, log: Log, tmp_path: Any) -> None:
     breaks = Interrupts(tmp_path / "kept" / "default" / "d")
     job = runtime(reading(Tracked(log, last=10**9)), store, OFTEN, listeners=[breaks])

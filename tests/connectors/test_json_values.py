@@ -39,6 +39,7 @@ def together(texts: list[str]) -> Any:
         return str(error)
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS | CUT, max_size=6))
 @example(["[1", "2]"])
 @example(["[1", "2],3"])

@@ -339,6 +339,7 @@ def test_keyed_streams(run: Run) -> None:
         assert values == sorted(values), "a key's records keep their order"
 
 
+@pytest.mark.slow
 def test_multithreading(run: Run) -> None:
     lines = run("multithreading")
     middle = lines.index("in four processes, whose lines begin with their worker:")

@@ -39,6 +39,7 @@ def mapped(function: Any) -> VecSink[Any, Any, Any]:
     return sink
 
 
+@pytest.mark.slow
 def test_an_error_has_the_frames_of_the_user() -> None:
     with pytest.raises(OperatorError, match=r"operator 'f' failed .* value 0.*KeyError.*test_errors\.py:\d+") as caught:
         mapped(careful)

@@ -165,6 +165,7 @@ POINTS = {
 """The failpoints on the way of a transaction, and the modules that pass them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("nth", [1, 2, 4])
 def test_a_run_that_is_killed_at_any_point_goes_on(point: str, nth: int) -> None:

@@ -301,6 +301,7 @@ def sums(values: Iterable[Any], sink: Any = None, *, aggregators: Sequence[Any] 
     return compiled(build)
 
 
+@pytest.mark.slow
 def test_a_tick_sends_one_accumulator_for_each_key_and_window() -> None:
     assert rows_sent(sums(range(4_000)))[1:5] == [6, 6, 6, 0]
     assert rows_sent(sums(range(4_000)), debug=True)[1:5] == [1_000, 1_000, 1_000, 0]
