@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -187,6 +191,75 @@ def test_a_run_that_is_killed_at_any_point_goes_on(point: str, nth: int) -> None
 def test_the_records_of_a_key_stay_in_order_over_a_rescale(name: str) -> None:
     """Two workers have had a key since the last snapshot; the share of the former comes first."""
     run_simulated(name, [Plan(), Plan(), Plan(rescale=4), Plan(rescale=3), Plan(), Plan(asks=True)], 1)
+
+
+@pytest.mark.parametrize("name", ["parquet", "delta"])
+def test_duckdb_reads_the_rows_that_workers_wrote(name: str, tmp_path: Path) -> None:
+    """A reader that shares no code with the writers sees each row once, with its values and types."""
+    graph = Graph()
+    script = {part: paused(range(SIZE * number, SIZE * number + SIZE)) for number, part in enumerate(PARTS)}
+    numbers = StreamProvider(graph).new_stream().source("numbers", ScriptedSource(script))
+    keyed = numbers.key_distribute("key", lambda msg: msg.value % KEYS)
+    sink = {"parquet": ParquetSink, "delta": DeltaSink}[name](tmp_path / "out", schema=SCHEMA)
+    sink.share_bytes = 200
+    keyed.map("row", row_of).sink("out", sink)
+    plans = [Plan(asks=True, again=frozenset({0, 3})), Plan(asks=True, doubled=True), Plan(rescale=3), Plan(asks=True)]
+    with simulated():
+        Cluster(plans * 2).run(compile_graph(graph), settings_at(str(tmp_path / "scratch"), in_memory()), 2)
+    assert duckdb_rows(active_files(tmp_path / "out")) == [row_of(number) for number in range(len(PARTS) * SIZE)]
+
+
+SCHEMA = pa.schema(
+    {
+        "n": pa.int64(),
+        "text": pa.string(),
+        "ratio": pa.float64(),
+        "even": pa.bool_(),
+        "some": pa.int64(),
+        "price": pa.decimal128(9, 2),
+        "raw": pa.binary(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", "UTC"),
+        "tags": pa.list_(pa.string()),
+        "nested": pa.struct({"a": pa.int32(), "b": pa.struct({"c": pa.float64()})}),
+    }
+)
+
+
+def row_of(number: int) -> dict[str, Any]:
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=number)
+    return {
+        "n": number - (1 << 40),
+        "text": f"ü{number}" * (number % 3),
+        "ratio": number / 7,
+        "even": number % 2 == 0,
+        "some": None if number % 3 else number,
+        "price": Decimal(number) / 4,
+        "raw": bytes([number]),
+        "day": at.date(),
+        "at": at,
+        "tags": [str(number)] * (number % 4),
+        "nested": {"a": number, "b": None if number % 2 else {"c": 0.5}},
+    }
+
+
+def active_files(folder: Path) -> list[str]:
+    """Return the files of a folder, or those that the log of a Delta table has added and not removed."""
+    commits = sorted(folder.glob("_delta_log/*.json"))
+    if not commits:
+        return [str(path) for path in folder.glob("*.parquet")]
+    actions = [json.loads(line) for commit in commits for line in commit.read_text(encoding="utf-8").splitlines()]
+    added = {action["add"]["path"] for action in actions if "add" in action}
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    return [str(folder / unquote(path)) for path in added - removed]
+
+
+def duckdb_rows(files: list[str]) -> list[dict[str, Any]]:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(config={"threads": 1, "autoinstall_known_extensions": False}) as connection:
+        found = connection.execute("SELECT * FROM read_parquet(?) ORDER BY n", [files])
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 @pytest.mark.fault("I3")
