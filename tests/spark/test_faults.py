@@ -133,6 +133,7 @@ def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Dri
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I28")
 def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: Driver, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
         end = cluster.run(folder=str(tmp_path), scratch=str(disk), attempts=1, every=0)
