@@ -19,6 +19,9 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import make_server
 
 from tests.kit.faults import ArmedFaults, Fault
+from tests.kit.s3_clients import share_files
+
+share_files()
 
 _ANSWERS = {
     "error_before": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
