@@ -19,7 +19,7 @@ three = st.tuples(records, records, records)
 each_case = pytest.mark.parametrize("chosen", CASES, ids=[it.name for it in CASES])
 _UNORDERED = [it for it in CASES if not it.ordered]
 each_unordered_case = pytest.mark.parametrize("chosen", _UNORDERED, ids=[it.name for it in _UNORDERED])
-few = settings(max_examples=settings().max_examples // 3)  # of the profile, for each aggregator
+few = settings(max_examples=settings().max_examples // 5)  # of the profile, for each aggregator
 distinct_times = st.lists(values, min_size=1, max_size=12).map(lambda vs: list(enumerate(vs)))
 
 

@@ -14,11 +14,11 @@ EXAMPLES = settings().max_examples
 
 TestRecovery = RecoveryMachine.TestCase
 TestRecovery.settings = settings(
-    max_examples=max(60, EXAMPLES * 3 // 2), stateful_step_count=30, report_multiple_bugs=False
+    max_examples=max(60, EXAMPLES), stateful_step_count=30, report_multiple_bugs=False
 )
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase
-TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 4))
+TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 8))
 
 TestRecoveryInProcesses = ProcessesRecoveryMachine.TestCase
 TestRecoveryInProcesses.settings = settings(TestRecovery.settings, max_examples=max(5, EXAMPLES // 20))
