@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, such as a,b,start")
     parser.add_argument("--starts", type=int, default=7, help="how many runs measure the start")
     parser.add_argument("--ticks", type=int, default=60, help="how many ticks without records are measured")
+    parser.add_argument("--processes", type=int, default=4, help="the most worker processes for starts and ticks")
     parser.add_argument("--kafka", default="localhost:9092", help="the broker's address, for (c)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -122,12 +123,15 @@ def main() -> None:
     jobs = {letter: _run_job(letter, options) for letter in JOBS if letter in only}
     if jobs:
         _print_jobs(jobs)
+    starts, ticking = (
+        {name: it for name, it in them.items() if it.processes <= options.processes} for them in (STARTS, TICKING)
+    )
     if "start" in only:
-        _print_starts(_in_turn("start", STARTS, options.rounds, lambda peer: _child("start", peer, options.starts)))
+        _print_starts(_in_turn("start", starts, options.rounds, lambda peer: _child("start", peer, options.starts)))
     if "ticks" in only:
-        idle = _in_turn("idle", TICKING, options.rounds, lambda peer: _child("ticks", peer, options.ticks, 0))
+        idle = _in_turn("idle", ticking, options.rounds, lambda peer: _child("ticks", peer, options.ticks, 0))
         most = _SMALL * options.ticks
-        small = _in_turn("small", TICKING, options.rounds, lambda peer: _child("ticks", peer, most, 1))
+        small = _in_turn("small", ticking, options.rounds, lambda peer: _child("ticks", peer, most, 1))
         _print_ticks(idle, small)
 
 
@@ -284,7 +288,7 @@ def _print_starts(found: Mapping[str, Sequence[Sequence[float]]]) -> None:
 
 def _print_ticks(idle: Mapping[str, Sequence[Sequence[float]]], small: Mapping[str, Sequence[Sequence[float]]]) -> None:
     rows = []
-    for name in TICKING:
+    for name in idle:
         cells = []
         for rounds in (idle[name], small[name]):
             ticks = [1_000 * it for round_ in rounds for it in round_]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.spark_session import QUICK_JAVA
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +30,11 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         pytest.param(
             "processes.py", ["--only", "a,b,d", "--records", "3200"], "(d) 20 us a record", marks=needs_bytewax
         ),
-        ("processes.py", ["--only", "start,ticks", "--starts", "2", "--ticks", "5"], "4 processes, forkserver"),
+        (
+            "processes.py",
+            ["--only", "start,ticks", "--starts", "2", "--ticks", "5", "--processes", "2"],
+            "2 processes, forkserver",
+        ),
         ("state.py", ["--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],
@@ -68,7 +74,8 @@ def test_benchmark_of_processes_on_kafka_prints_its_table(kafka_servers: str) ->
 def printed(script: str, *arguments: str) -> str:
     """Run a benchmark; return what it prints."""
     command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "SPARK_SUBMIT_OPTS": QUICK_JAVA}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
