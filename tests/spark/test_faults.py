@@ -24,6 +24,9 @@ pytestmark = pytest.mark.spark
 
 SIZE = Options.size
 RECORDS = SIZE * len(PARTS)
+LONG = 240
+"""Records in each part of a run that lasts some seconds."""
+
 BEFORE_THE_LAST_TASK = [
     number
     for number in range(50, 50 + KEYS)
@@ -38,6 +41,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     need_spark()
     with Driver(tmp_path_factory.mktemp("cluster")) as driver:
         yield driver
+
+
+@pytest.fixture
+def staying(cluster: Driver) -> Iterator[Driver]:
+    """Return the cluster while Spark waits for the executor that it prefers."""
+    wait_until(lambda: cluster.ask("registered")["executors"] == 2)
+    cluster.ask("prefer", wait="8s")
+    yield cluster
+    cluster.ask("prefer", wait="0")
 
 
 def assert_exact(folder: Path, size: int = SIZE) -> None:
@@ -211,6 +223,45 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
     assert_exact(tmp_path)
     wait_until(lambda: len(cluster.executors()) == 2)
     assert set(cluster.executors()) != set(before)
+
+
+@pytest.mark.fault("I2")
+def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(staying: Driver, tmp_path: Path) -> None:
+    end = staying.run(folder=str(tmp_path))
+    assert (end["error"], end["restarts"], end["moves"], end["copies"]) == (None, 0, 0, 1.0)
+    assert end["read"] == 0, "the state was empty at the start"
+    assert_exact(tmp_path)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    staying.ask("start", folder=str(folder), size=LONG, most=30)
+    wait_until(lambda: staying.ask("progress")["tick"] >= 5)
+    os.kill(staying.executors()[0], signal.SIGKILL)
+    end = staying.wait()
+    assert (end["error"], end["restarts"], end["copies"]) == (None, 0, 1.0)
+    stages, workers = 2, Options.parallelism
+    assert 0 < end["moves"] <= 3 * stages * workers, "away from the lost executor, and then to the one in its place"
+    assert end["read"] > 0, "by those that took over"
+    assert_exact(folder, LONG)
+
+
+@pytest.mark.fault("I2")
+def test_without_what_anchors_need_the_run_says_so_once(staying: Driver, tmp_path: Path) -> None:
+    end = staying.run(folder=str(tmp_path), anchorless=True)
+    assert (end["error"], end["restarts"]) == (None, 0)
+    assert [text for text in end["warnings"] if "keep" in text] == [
+        "Spark can't keep tasks where their state is: 'Anchors' has no such door; each executor may come to hold the "
+        "state of all workers"
+    ]
+    assert_exact(tmp_path)
+
+
+def test_changes_that_are_lost_or_damaged_start_the_run_again(staying: Driver, tmp_path: Path) -> None:
+    """No other process has the state: the tasks of a worker stay on an executor of one core."""
+    end = staying.run(folder=str(tmp_path), deeds=[("sum", 50, "lose_scratch"), ("sum", 100, "flip_scratch")])
+    assert (end["error"], end["restarts"]) == (None, 2)
+    assert "is missing from the scratch folder" in end["warnings"][0]
+    assert "is damaged: its content is not what this run wrote" in end["warnings"][1]
+    assert_exact(tmp_path)
 
 
 @only_nightly

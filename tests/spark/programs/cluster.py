@@ -97,6 +97,11 @@ class Program:
         """Return the number of executors that the driver knows."""
         return {"executors": executors(self.session.sparkContext)}
 
+    def prefer(self, wait: str) -> dict[str, Any]:
+        """Set the time that Spark waits for an executor that it prefers, from the next job."""
+        self.session.sparkContext._jsc.sc().conf().set("spark.locality.wait", wait)
+        return {}
+
     def stop(self) -> dict[str, Any]:
         """Stop the run at the end of its tick."""
         self.handle.stop()
