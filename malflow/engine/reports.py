@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from malflow.operators.hosting.reader_methods import Lags
@@ -53,6 +54,13 @@ class Report:
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     held: Mapping[str, Waiting] = field(default_factory=dict)
     hot: Mapping[str, HotSample] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[Report], tuple[Any, ...]]:
+        """Pickle the values without their names: with many workers, thousands of reports are pickled in a tick."""
+        return Report, _VALUES(self)
+
+
+_VALUES = attrgetter(*(it.name for it in fields(Report)))
 
 
 def held_in(reports: Iterable[Report]) -> dict[str, Waiting]:

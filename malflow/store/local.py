@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -98,6 +98,19 @@ class LocalStore:
         with self._explained("deleted", key), suppress(FileNotFoundError), self._opened(folder) as directory:
             os.unlink(name, dir_fd=directory)
             # not synced: a file that reappears after a power cut is found and deleted again
+
+    def delete_together(self, keys: Iterable[str]) -> None:
+        """Delete many files, and open each of their folders once; those that can't be deleted remain."""
+        by_folder: dict[str, list[str]] = {}
+        for key in keys:
+            require_key(key)
+            folder, _, name = key.rpartition("/")
+            by_folder.setdefault(folder, []).append(name)
+        for folder, names in by_folder.items():
+            with suppress(OSError, StoreError), self._opened(folder) as directory:
+                for name in names:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=directory)
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
         """Delete temporary files."""

@@ -26,6 +26,7 @@ import lz4.frame
 from malflow.errors import RunFailed, StoreError
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, PackedEntry, unpack_entry
 from malflow.store.contract import KeyExists, KeyMissing, Store
+from malflow.store.local import LocalStore
 from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
@@ -245,7 +246,11 @@ class Changelog:
             entries: the stage, worker and tick of each entry.
             pieces: the names of the pieces.
         """
-        for name in (*(self._name(*entry) for entry in entries), *pieces):
+        names = [*(self._name(*entry) for entry in entries), *pieces]
+        if isinstance(self._store, LocalStore):
+            self._store.delete_together(names)
+            return
+        for name in names:
             if self._is_private:
                 self._delete(name)
                 continue

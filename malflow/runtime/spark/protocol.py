@@ -8,8 +8,9 @@ import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from malflow.engine.plan import Program
@@ -186,7 +187,7 @@ class TickCommand:
 
     def dumps(self) -> str:
         """Return the command as a text, which Spark copies into every task, so that it must be short."""
-        facts = asdict(self)
+        facts = {it.name: getattr(self, it.name) for it in fields(self)}
         facts["last"] = [_packed_ticks(of_stage) for of_stage in self.last]
         for name in _PLACES:
             facts[name] = _packed_places(facts[name])
@@ -286,6 +287,10 @@ class StageReport:
     copies: int = 0
     read: int = 0
 
+    def __reduce__(self) -> tuple[type[StageReport], tuple[Any, ...]]:
+        """Pickle the values without their names, as `Report` does."""
+        return StageReport, _VALUES(self)
+
     @property
     def worker(self) -> int:
         """The worker."""
@@ -295,6 +300,9 @@ class StageReport:
         """Yield the errors of readers that could not confirm a position, each after the name of its source."""
         for error in map(loaded_error, self.unconfirmed):
             yield error.operator if isinstance(error, OperatorError) else "", error
+
+
+_VALUES = attrgetter(*(it.name for it in fields(StageReport)))
 
 
 def names_of_counts(program: Program) -> list[str]:
