@@ -112,6 +112,14 @@ SPARK_BUGS = [
         (f"{_ANCHORS}::test_workers_of_living_executors_stay", f"{_ANCHORS}::test_places_become_even_and_then_stay"),
     ),
     Bug(
+        "workers stay on a decommissioned executor",
+        "it is registered until it ends",
+        "runtime/spark/anchors.py",
+        "if it not in leaving)",
+        "if it)",
+        (f"{_ANCHORS}::test_a_decommissioned_executor_loses_its_workers_at_once",),
+    ),
+    Bug(
         "a worker that ran once elsewhere is dropped",
         "once is taken for twice",
         "runtime/spark/worker_places.py",

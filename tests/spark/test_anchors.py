@@ -64,6 +64,47 @@ def test_an_executor_without_a_known_host_gets_workers_later(monkeypatch: pytest
     assert anchors._known == "1,2,3"
 
 
+class Java:
+    """Stands for Spark's context in Java, whose executors are decommissioned."""
+
+    def __init__(self, *registered: str) -> None:
+        self.registered, self.decommissioned = [*registered], set[str]()
+
+    def getExecutorIds(self) -> Java:  # noqa: N802 - as Spark names it
+        return self
+
+    def mkString(self, _: str) -> str:  # noqa: N802 - as above
+        return ",".join(self.registered)
+
+    def schedulerBackend(self) -> Java:  # noqa: N802 - as above
+        return self
+
+    def executorsPendingDecommission(self) -> Java:  # noqa: N802 - as above
+        return self
+
+    def isEmpty(self) -> bool:  # noqa: N802 - as above
+        return not self.decommissioned
+
+    def isExecutorActive(self, executor: str) -> bool:  # noqa: N802 - as above
+        return executor not in self.decommissioned
+
+
+def test_a_decommissioned_executor_loses_its_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    anchors, made, java = Anchors.__new__(Anchors), list[list[str]](), Java("1", "2", "3")
+    anchors._parallelism, anchors._places, anchors._known, anchors._anchored = 6, (), "", True
+    anchors._scala = java
+    monkeypatch.setattr(anchors, "_hosts", lambda: dict.fromkeys("123", "n"))
+    monkeypatch.setattr(anchors, "_anchor", made.append)
+    for leaving, remaining in (("2", {"executor_n_1", "executor_n_3"}), ("3", {"executor_n_1"})):
+        anchors.refresh()
+        java.decommissioned.add(leaving)
+        anchors.refresh()
+        assert {*made[-1]} == remaining
+    java.registered.remove("1")
+    anchors.refresh()
+    assert len(made) == 3, "there is no better place"
+
+
 def report(worker: int, process: str) -> StageReport:
     return StageReport(0, 0, Report(worker), process=process, copies=1)
 

@@ -244,6 +244,21 @@ def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(staying: Driv
     assert_exact(folder, LONG)
 
 
+@pytest.mark.fault("I29")
+def test_workers_leave_a_decommissioned_executor(staying: Driver, tmp_path: Path) -> None:
+    """It gets no more tasks, but for those that Spark would wait for it, eight seconds in each stage of a tick."""
+    staying.ask("start", folder=str(tmp_path), size=LONG, most=30)
+    wait_until(lambda: staying.ask("progress")["tick"] >= 3)
+    executor = staying.ask("decommission")["executor"]
+    wait_until(lambda: executor not in staying.ask("anchored")["executors"])
+    (pid,) = staying.processes(f"--executor-id\0{executor}\0")
+    end = staying.wait()
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, LONG * len(PARTS))
+    assert_exact(tmp_path, LONG)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(staying.executors()) == 2 and pid not in staying.executors())
+
+
 @pytest.mark.fault("I2")
 def test_without_what_anchors_need_the_run_says_so_once(staying: Driver, tmp_path: Path) -> None:
     end = staying.run(folder=str(tmp_path), anchorless=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,11 @@ class Anchors:
         if not self._anchored:
             return
         try:
-            known: str = self._scala.getExecutorIds().mkString(",")
+            registered: str = self._scala.getExecutorIds().mkString(",")
+            leaving = self._leaving(registered)
+            known = ",".join(it for it in registered.split(",") if it not in leaving)
             if known != self._known:
-                self._place(known)
+                self._place(known, leaving)
         except Exception as error:  # noqa: BLE001 - a run without it is slower, and right
             _log.warning(
                 "Spark can't keep tasks where their state is: %s; each executor may come to hold the state of all "
@@ -68,11 +70,21 @@ class Anchors:
             )
             self._anchored = False
 
-    def _place(self, known: str) -> None:
+    def _leaving(self, registered: str) -> Collection[str]:
+        """Return the decommissioned executors, which get no more tasks; Spark would wait for them in vain."""
+        try:
+            backend = self._scala.schedulerBackend()
+            if backend.executorsPendingDecommission().isEmpty():
+                return ()
+            return {it for it in registered.split(",") if not backend.isExecutorActive(it)}
+        except Exception:  # noqa: BLE001 - another kind of cluster, whose executors are left as they are
+            return ()
+
+    def _place(self, known: str, leaving: Collection[str] = ()) -> None:
         registered, hosts = known.split(",") if known else [], self._hosts()
         alive = [executor for executor in registered if executor in hosts]
         places = places_after(self._places, alive, self._parallelism)
-        if len(alive) > 1 and places != self._places:
+        if places != self._places and (len(alive) > 1 or not {*leaving}.isdisjoint(self._places)):
             self._anchor([f"executor_{hosts[place]}_{place}" for place in places])
             self._places = places
         if alive == registered and places == places_after(places, alive, self._parallelism):

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ _CONF = {
 }
 
 _ANCHOR = Anchors._anchor
+_PREFERRED: list[str] = []
+"""The executors that workers were last placed on, as Spark names them."""
 
 
 class Warnings(logging.Handler):
@@ -69,7 +72,7 @@ class Program:
     def start(self, **options: Any) -> dict[str, Any]:
         """Start a run."""
         chosen = Options(**options)
-        Anchors._anchor = _no_door if chosen.anchorless else _ANCHOR  # type: ignore[assignment, method-assign]
+        Anchors._anchor = _no_door if chosen.anchorless else _noted  # type: ignore[assignment, method-assign]
         self.warnings.texts.clear()
         self.out = VecSink()
         runtime = SparkRuntime(
@@ -97,6 +100,18 @@ class Program:
         """Return the number of executors that the driver knows."""
         return {"executors": executors(self.session.sparkContext)}
 
+    def decommission(self) -> dict[str, Any]:
+        """Decommission an executor, which stays and gets no more tasks; return its id."""
+        scala, java = self.session.sparkContext._jsc.sc(), self.session.sparkContext._jvm
+        executor = scala.getExecutorIds().head()
+        info = java.org.apache.spark.scheduler.ExecutorDecommissionInfo("it is a spot node", java.scala.Option.empty())
+        assert scala.schedulerBackend().decommissionExecutor(executor, info, False, False)
+        return {"executor": executor}
+
+    def anchored(self) -> dict[str, Any]:
+        """Return the executors that workers were last placed on."""
+        return {"executors": sorted({place.rpartition("_")[2] for place in _PREFERRED})}
+
     def prefer(self, wait: str) -> dict[str, Any]:
         """Set the time that Spark waits for an executor that it prefers, from the next job."""
         self.session.sparkContext._jsc.sc().conf().set("spark.locality.wait", wait)
@@ -122,6 +137,11 @@ class Program:
             "outputs": len(self.out),
             "warnings": self.warnings.texts,
         }
+
+
+def _noted(anchors: Anchors, preferred: Sequence[str]) -> None:
+    _PREFERRED[:] = preferred
+    _ANCHOR(anchors, preferred)
 
 
 def _no_door(*_: object) -> None:
