@@ -13,12 +13,17 @@ from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import s3fs
 
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept_states
+from tests.kit.nights import only_nightly
 from tests.kit.waiting import wait_until
+from tests.servers.plugin import SERVER
+from tests.servers.versitygw import Versitygw
 from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
@@ -46,13 +51,16 @@ class Standalone:
 
     Args:
         folder: for their files, and the input.
+        scratch: the scratch folder, if it isn't there.
+        variables: more of the environment, such as credentials.
 
     Attributes:
         environment: for the rest of the README's commands.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scratch: str | None = None, **variables: str) -> None:
         self.folder = folder
+        self._scratch = scratch or f"{folder}/scratch"
         self.environment = {
             **users_environment(folder),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -63,6 +71,7 @@ class Standalone:
             "SPARK_WORKER_CORES": "1",
             "SPARK_WORKER_MEMORY": "1g",
             "TMPDIR": str(folder),
+            **variables,
         }
         with (folder / "conf" / "spark-defaults.conf").open("a", encoding="utf-8") as settings:
             settings.write("spark.shuffle.io.maxRetries 1\nspark.shuffle.io.retryWait 50ms\n")
@@ -96,7 +105,8 @@ class Standalone:
     def submit(self) -> subprocess.Popen[str]:
         """Submit the example as the README says, with places of the test's."""
         command = self._commands[-1].replace("7077", self._port)
-        for here, there in (("/shared", str(self.folder)), (" word_count.py", f" {FOLDER / 'word_count.py'}")):
+        places = {"/shared/scratch": self._scratch, "/shared": str(self.folder)}
+        for here, there in {**places, " word_count.py": f" {FOLDER / 'word_count.py'}"}.items():
             assert here in command
             command = command.replace(here, there)
         with (self.folder / "errors.log").open("ab") as errors:
@@ -133,14 +143,19 @@ def counted(words: list[str], so_far: Counter[str]) -> list[str]:
 
 
 @pytest.mark.spark
-def test_a_cluster_counts_words_and_goes_on_when_there_are_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scratch", ["folder", pytest.param("s3", marks=[*SERVER, only_nightly])])
+def test_a_cluster_counts_words_and_goes_on_when_there_are_more(
+    scratch: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Changes and output pass through a folder that all machines have, or a bucket."""
     need_spark()
+    url, variables = on_s3(request.getfixturevalue("versitygw")) if scratch == "s3" else (None, {})
     make_zip = commands_under("What every machine needs")
     subprocess.run(
         [sys.executable, *shlex.split(make_zip)[1:]], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}
     )
     counts: Counter[str] = Counter()
-    with closing(Standalone(tmp_path)) as cluster:
+    with closing(Standalone(tmp_path, url, **variables)) as cluster:
         cluster.start_worker()
         (tmp_path / "first.txt").write_text(SHORT, encoding="utf-8")
         assert sorted(cluster.output(cluster.submit())) == counted(SHORT.split(), counts)
@@ -154,6 +169,16 @@ def test_a_cluster_counts_words_and_goes_on_when_there_are_more(tmp_path: Path) 
         cluster.start_worker()
         assert cluster.output(run)
     assert kept_states(FsspecBackend(str(tmp_path / "state"), job="word-count"), "count") == counts
+    assert (tmp_path / "scratch").exists() == (scratch == "folder")
+
+
+def on_s3(server: Versitygw) -> tuple[str, dict[str, str]]:
+    """Return the URL of a new bucket, and the variables by which all machines reach it."""
+    bucket = f"scratch-{uuid4().hex[:8]}"
+    s3fs.S3FileSystem(**server.options).mkdir(bucket)
+    key, secret = server.options["key"], server.options["secret"]
+    credentials = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_DEFAULT_REGION": "us-east-1"}
+    return f"s3://{bucket}/scratch", {**credentials, "AWS_ENDPOINT_URL": server.address}
 
 
 def manifest() -> dict[str, dict[str, Any]]:
