@@ -68,7 +68,9 @@ class WorkerTime:
         for vertex, operator in self._operators.items():
             feeds = self._feeds[vertex]
             if vertex in self._exchanges:
-                idle = [idleness(feeds[0], worker, self._parts, self._ended) for worker in self._workers]
+                differ = self._workers if feeds[0].local else self._workers[:1]  # what is only remote is so everywhere
+                idle = [idleness(feeds[0], worker, self._parts, self._ended) for worker in differ]
+                idle *= len(self._workers) // len(differ)
             else:
                 idle = [idleness(feed, self._worker_id, self._parts, self._ended) for feed in feeds]
             operator.set_idle_inputs([Idle.BUSY] * len(idle) if final else idle)

@@ -48,6 +48,16 @@ def test_pieces_of_an_output_have_names_of_their_own(place: ScratchFolder) -> No
     assert scratch.read_piece(names[1]) == b"a1"
 
 
+def test_discarded_entries_and_pieces_are_gone_at_once_from_a_local_folder(place: ScratchFolder) -> None:
+    scratch = Changelog(place, 1)
+    for tick in (5, 6, 7):
+        scratch.write(0, 2, change(tick, tick, before=NEVER))
+    pieces = [scratch.write_piece(0, 2, 7, [b"sent"]), scratch.write_sink_pieces(0, 2, 7, b"written")]
+    scratch.discard([(0, 2, 5), (0, 2, 4), (0, 2, 6)], pieces)
+    assert [scratch.find(0, 2, tick) is None for tick in (5, 6, 7)] == [True, True, False]
+    assert [path.name for path in Path(place.url).rglob("*") if path.is_file()] == [f"{7:012d}-0-2"]
+
+
 @pytest.mark.parametrize("held", [NEVER, 4, 5])
 def test_of_a_whole_change_only_those_behind_read_all(place: ScratchFolder, held: int) -> None:
     """Whoever has the change before it needs what is recent, and no more."""
