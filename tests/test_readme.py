@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 README_LINES = 191
+LONG = {"docs/testing.md", "docs/runtimes.md"}
+"""Pages whose programs search for crashes, and start processes."""
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -61,7 +63,14 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if name_of(page) in LONG else (), id=name_of(page))
+        for page in PAGES
+        if programs(page)
+    ],
+)
 def test_programs_of_a_page_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

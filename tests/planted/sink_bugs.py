@@ -33,6 +33,17 @@ SINK_BUGS = [
         (f"{_SINKS}::test_of_two_attempts_at_once_the_pieces_of_the_first_count",),
     ),
     Bug(
+        "pieces that find no room are lost",
+        "a scratch folder is only for a while",
+        "runtime/spark/stage_output.py",
+        "        self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n",
+        "        try:\n"
+        "            self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n"
+        "        except Exception:\n"
+        "            pass\n",
+        ("tests/spark/test_full_scratch.py::test_a_scratch_folder_that_pieces_fill",),
+    ),
+    Bug(
         "a share that is sealed again has the name of the first",
         "a share is named by its number",
         _STAGING,

@@ -112,6 +112,14 @@ SPARK_BUGS = [
         (f"{_ANCHORS}::test_workers_of_living_executors_stay", f"{_ANCHORS}::test_places_become_even_and_then_stay"),
     ),
     Bug(
+        "what is discarded stays in a local folder",
+        "the folder is removed at the end",
+        "store/local.py",
+        "for name in names:\n                    with suppress(OSError):\n                        os.unlink",
+        "for name in names[:0]:\n                    with suppress(OSError):\n                        os.unlink",
+        ("tests/spark/test_changelog.py::test_discarded_entries_and_pieces_are_gone_at_once_from_a_local_folder",),
+    ),
+    Bug(
         "workers stay on a decommissioned executor",
         "it is registered until it ends",
         "runtime/spark/anchors.py",
