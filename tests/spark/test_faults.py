@@ -145,7 +145,7 @@ def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Dri
     assert_exact(tmp_path)
 
 
-@pytest.mark.fault("I28")
+@pytest.mark.fault("I30")
 def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: Driver, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
         end = cluster.run(folder=str(tmp_path), scratch=str(disk), attempts=1, every=0)
@@ -244,7 +244,7 @@ def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(staying: Driv
     assert_exact(folder, LONG)
 
 
-@pytest.mark.fault("I29")
+@pytest.mark.fault("I31")
 def test_workers_leave_a_decommissioned_executor(staying: Driver, tmp_path: Path) -> None:
     """It gets no more tasks, but for those that Spark would wait for it, eight seconds in each stage of a tick."""
     staying.ask("start", folder=str(tmp_path), size=LONG, most=30)

@@ -28,7 +28,7 @@ PARTS = {"a": range(8), "b": range(8, 16)}
 KEYS = 3
 NO_SPACE = "No space left on device; free some space"
 
-pytestmark = pytest.mark.fault("I28")
+pytestmark = pytest.mark.fault("I30")
 
 
 def number_of(_key: Any, value: int, seen: int) -> tuple[tuple[int, int], int]:

@@ -192,7 +192,7 @@ def test_a_snapshot_that_lacks_keys_is_found_before_the_first_tick(monkeypatch: 
         on_cluster(backend, 3, [*range(20)], rendezvous_select)
 
 
-@pytest.mark.fault("I28")
+@pytest.mark.fault("I30")
 def test_a_scratch_folder_that_is_full_at_the_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = kept_by_one_thread([*range(20)])
 
