@@ -19,7 +19,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import pack
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.snapshot.sections import Written, bare_sections, with_frame, write_file
+from malflow.snapshot.sections import Found, Written, bare_sections, with_frame, write_file
 from malflow.snapshot.writer import SnapshotSession
 from malflow.sources import StatefulSource
 from malflow.states.keyed import Delta
@@ -48,7 +48,7 @@ def write_snapshot(folder: str, keys: int) -> None:
         files = []
         for worker, them in enumerate(of_workers):
             bare = bare_sections(
-                session.codec, worker, "count", 1, Delta({key: key for key in them}, whole=True), set()
+                session.codec, worker, "count", 1, Delta({key: key for key in them}, whole=True), Found()
             )
             framed = (with_frame(section, raw, session.compression) for section, raw in bare)
             files += [write_file(writer, it, session.codec, session.compression, base=True) for it in pack(framed)]
