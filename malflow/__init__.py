@@ -55,6 +55,8 @@ from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
+from malflow.streams.table import Table
+from malflow.table_change import TableChange
 from malflow.version import __version__
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamProvider",
+    "Table",
+    "TableChange",
     "TimeRow",
     "TimeTable",
     "UnsupportedOperator",

@@ -122,6 +122,7 @@ class StatefulNode(NodeFacts):
         reads: the fields of the values that it reads, if it neither reads nor emits anything else of them; otherwise
             None.
         local: makes the aggregation of records on their way to it, which must have the same result; None without one.
+        times: how many of its first inputs its output has the records and epochs of; None for all of them.
     """
 
     name: str
@@ -139,6 +140,7 @@ class StatefulNode(NodeFacts):
     counts: Counts = NO_COUNTS
     reads: tuple[str, ...] | None = None
     local: Callable[[], LocalAggregate] | None = None
+    times: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,11 @@ class Vertex:
     node: Node
     inputs: tuple[Port, ...]
     location: str | None
+
+    @property
+    def timed_by(self) -> tuple[Port, ...]:
+        """The inputs whose records and epochs its output has; the others only change what it makes of them."""
+        return self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs
 
 
 _Placements = tuple[Partitioner | None, ...]
@@ -355,7 +362,7 @@ class Graph:
             vertex = self.vertices[port.vertex]
             if isinstance(vertex.node, EpochsNode):
                 return port
-            if isinstance(vertex.node, TimestampsNode) or len(vertex.inputs) != 1:
+            if isinstance(vertex.node, TimestampsNode) or len(vertex.timed_by) != 1:
                 return None
             port = vertex.inputs[0]
 
@@ -386,7 +393,7 @@ class Graph:
         vertex = self.vertices[port.vertex]
         if isinstance(vertex.node, EpochsNode):
             return True
-        return bool(vertex.inputs) and all(map(self.has_epochs, vertex.inputs))
+        return bool(vertex.inputs) and all(map(self.has_epochs, vertex.timed_by))
 
     def is_on_time(self, port: Port) -> bool:
         """Whether no record of an edge is late: a generator has separated late ones, and no operator sets new times."""
@@ -404,7 +411,7 @@ class Graph:
         return self._lineages[port.vertex]
 
     def _lineage_of(self, vertex: Vertex) -> Lineage:
-        before, name = [self._lineages[port.vertex] for port in vertex.inputs], vertex.node.name
+        before, name = [self._lineages[port.vertex] for port in vertex.timed_by], vertex.node.name
         if len(before) > 1:
             return merged(before, name, vertex.location)
         match vertex.node:

@@ -54,7 +54,7 @@ def feeds_of(program: Program) -> list[tuple[Feed, ...]]:
     for vertex, generators in zip(program.vertices, carried, strict=True):
         inputs = tuple(given[port.vertex] for port in vertex.inputs)
         feeds.append(inputs)
-        local, remote = _upstream(vertex, inputs)
+        local, remote = _upstream(vertex, inputs[: len(vertex.timed_by)])
         given.append(Feed(local, remote, frozenset[str]().union(*(met[name] for name in generators))))
     return feeds
 
@@ -71,7 +71,7 @@ def _sources_met(program: Program) -> dict[str, frozenset[str]]:
     """Return, by generator, the sources of all generators that it meets downstream, itself included."""
     upstream: list[frozenset[str]] = []
     for vertex in program.vertices:
-        own = frozenset[str]().union(*(upstream[port.vertex] for port in vertex.inputs))
+        own = frozenset[str]().union(*(upstream[port.vertex] for port in vertex.timed_by))
         upstream.append(own if vertex.inputs else frozenset({vertex.node.name}))
     sources = {v.node.name: own for v, own in zip(program.vertices, upstream, strict=True) if v.node.issues_epochs}
     return {

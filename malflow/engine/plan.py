@@ -165,7 +165,7 @@ def epochs_along(program: Program) -> list[frozenset[str]]:
         elif isinstance(vertex.node, TimestampsNode):
             carried.append(frozenset())
         else:
-            carried.append(frozenset[str]().union(*(carried[port.vertex] for port in vertex.inputs)))
+            carried.append(frozenset[str]().union(*(carried[port.vertex] for port in vertex.timed_by)))
     return carried
 
 
@@ -174,7 +174,7 @@ def generators_behind(program: Program) -> list[frozenset[str]]:
     behind: list[frozenset[str]] = [frozenset()] * len(program.vertices)
     for index, vertex in reversed([*enumerate(program.vertices)]):
         issued = frozenset({vertex.node.name}) if vertex.node.issues_epochs else frozenset[str]()
-        for port in vertex.inputs:
+        for port in vertex.timed_by:
             behind[port.vertex] |= behind[index] | issued
     return behind
 
@@ -183,9 +183,9 @@ def meetings(program: Program) -> list[frozenset[str]]:
     """Return, for each vertex with several inputs, the epoch generators whose streams meet there."""
     carried = epochs_along(program)
     met = [
-        frozenset[str]().union(*(carried[port.vertex] for port in vertex.inputs))
+        frozenset[str]().union(*(carried[port.vertex] for port in vertex.timed_by))
         for vertex in program.vertices
-        if len(vertex.inputs) > 1
+        if len(vertex.timed_by) > 1
     ]
     return [names for names in met if names]
 

@@ -50,6 +50,7 @@ class StateKind(Enum):
     TIMERS = "timers", Movement.BY_KEY
     DISTINCT = "distinct", Movement.BY_ENTRY
     CHANGES = "changes", Movement.BY_KEY
+    TABLE = "table", Movement.BY_KEY
     THROTTLE = "throttle", Movement.BY_KEY
     SORT = "sort", Movement.BY_SLOT
     BATCH = "batch", Movement.BY_KEY

@@ -218,7 +218,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         others: Sequence[Any] = (),
         validate: Any = None,
-        keeps_keys: bool = True,
+        waits: bool = True,
         **facts: Any,
     ) -> Any:
         checked_count(name, version, "version")
@@ -226,9 +226,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             checked_function(name, "migrate", migrate, "old, old_version")
         ports = self._ports(name, others, keyed=True)
         placement = self._graph.placement(name, ports, location())
-        if kind in _WAIT_FOR_EPOCHS and not all(map(self._graph.has_epochs, ports)):
+        if waits and kind in _WAIT_FOR_EPOCHS and not all(map(self._graph.has_epochs, ports)):
             raise malformed(name, f"{_WAIT_FOR_EPOCHS[kind]}{_NO_EPOCHS}")
-        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
+        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, **facts)
         self._graph.claim(name, location())
         port = self._add(node, *ports)
         if node.outputs == 1:

@@ -30,6 +30,7 @@ from malflow.streams.routing import RoutingOperators
 from malflow.streams.selection import SelectionOperators
 from malflow.streams.several import Timed
 from malflow.streams.stateless import KeyedStatelessOperators, StatelessOperators
+from malflow.streams.tables import TableOperators
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 from malflow.type_parameters import K, T, V_co
 
@@ -160,6 +161,7 @@ class KeyedStream(
     JoinOperators[K, V_co, T],
     MatchOperators[K, V_co, T],
     SelectionOperators[K, V_co, T],
+    TableOperators[K, V_co, T],
     KeyedStatelessOperators[K, V_co, T],
     Stream[K, V_co, T],
 ):

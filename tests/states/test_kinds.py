@@ -10,7 +10,7 @@ from malflow.states.kinds import Movement, StateKind
 def test_words_in_manifests_stay() -> None:
     words = {"source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier", "sink"}
     words |= {"aggregate", "window", "rollup", "session", "count_window"}
-    words |= {"batch", "timers", "distinct", "changes", "throttle", "sort", "join", "match"}
+    words |= {"batch", "timers", "distinct", "changes", "throttle", "sort", "join", "match", "table"}
     assert {kind.word for kind in StateKind} == words
     assert all(StateKind.of(kind.word) is kind for kind in StateKind)
     assert StateKind.of("of a newer version") is None, "a newer version may have more"

@@ -135,31 +135,40 @@ class AsofJoin(JoinOperator):
 
     def _answer(self, key: Any, epoch: Any, results: Results) -> None:
         """Add the results of a key's left records up to an epoch, in the order of their timestamps."""
+        due = self._take_due(key, epoch)
+        make = EndPair if epoch is MAX else tuple
+        times, values = self.state.get((RIGHT, key)) or ([], [])
+        for timestamp, value in due:
+            at = bisect_right(times, timestamp) - 1
+            is_near = at >= 0 and (self._tolerance is None or timestamp - times[at] <= self._tolerance)
+            if is_near or self._keeps_left:
+                results.add((key,), (make((value, values[at] if is_near else None)),), timestamp)
+
+    def _take_due(self, key: Any, epoch: Any) -> list[tuple[Any, Any]]:
+        """Remove the left records of a key up to an epoch, and return them in the order of their timestamps."""
         rows = self.state.get((LEFT, key))
         if rows is None:
-            return
+            return []
         records = list(zip(*rows, strict=True))
-        due = sorted((it for it in records if it[0] <= epoch), key=_timestamp_of)
         self._keep(LEFT, key, [it for it in records if not it[0] <= epoch])
-        make = EndPair if epoch is MAX else tuple
-        rights: _Rows = self.state.get((RIGHT, key), [[], []])
-        for timestamp, value in due:
-            at = bisect_right(rights[0], timestamp) - 1
-            is_near = at >= 0 and (self._tolerance is None or timestamp - rights[0][at] <= self._tolerance)
-            if is_near or self._keeps_left:
-                results.add((key,), (make((value, rights[1][at] if is_near else None)),), timestamp)
+        return sorted((it for it in records if it[0] <= epoch), key=_timestamp_of)
 
     def _prune(self, key: Any, epoch: Any) -> None:
         """Drop the right records of a key that no left record after an epoch can match."""
         rows = self.state.get((RIGHT, key))
         if rows is None:
             return
-        times = rows[0]
+        times, values = rows
+        first = self._first_needed(times, values, epoch)
+        if first:
+            self._keep(RIGHT, key, list(zip(*rows, strict=True))[first:])
+
+    def _first_needed(self, times: list[Any], _values: list[Any], epoch: Any) -> int:
+        """Return the index of the first right record that a left one after an epoch can match."""
         first = max(0, bisect_right(times, epoch) - 1)
         if self._tolerance is not None and times[first] + self._tolerance <= epoch:
             first += 1
-        if first:
-            self._keep(RIGHT, key, list(zip(*rows, strict=True))[first:])
+        return first
 
     def _keep(self, edge: int, key: Any, records: list[tuple[Any, Any]]) -> None:
         """Replace the records of a key and side."""

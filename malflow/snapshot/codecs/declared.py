@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from malflow import message, sinks, sources
+from malflow import message, sinks, sources, table_change
 from malflow.disk_names import RESERVED, written_name
 
 __all__ = ["ROOMS", "declared_class"]
 
-ROOMS = (message, sources, sinks)
+ROOMS = (message, table_change, sources, sinks)
 """The modules with these classes; those of connectors are imported on demand."""
 
 

@@ -1,0 +1,1 @@
+"""Tables: the last row of each key, their changes, and joins with them."""

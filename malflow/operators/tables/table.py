@@ -1,0 +1,206 @@
+"""The table of a stream of rows: the last row of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.errors import OperatorError
+from malflow.message import MAX
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.logic_timers import TIMERS, LogicTimers
+from malflow.operators.result_columns import Results
+from malflow.operators.spans import check_span
+from malflow.operators.tables.unsent import Unsent
+from malflow.operators.waiting import Waiting
+from malflow.records.batch import Batch
+from malflow.states.keyed import KeyedState, copied
+from malflow.table_change import TableChange
+
+__all__ = ["ToTable", "incomparable", "make_change"]
+
+make_change: Callable[[tuple[Any, Any]], TableChange[Any]] = partial(tuple.__new__, TableChange)
+"""Make a change of a pair; a third of the time that the class takes."""
+
+_NONE = type(None)
+
+
+class ToTable(Operator):
+    """Keep the last row of each key; emit its changes, and beside them all rows of the input, completed.
+
+    Output 0 has the changes, of which none leaves its row as it was. Output 1 has each row of the input with its own
+    timestamp, or None for a deletion: the versions that a join in event time looks for.
+
+    A batch of rows alone, without deletions, takes one pass of a comprehension. All else takes a loop.
+
+    Args:
+        context: the operator's context.
+        row: returns the row of a value; None if the value is the row.
+        ttl: the span of event time after its last record at which a row is deleted; None to keep it.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, row: Callable[[Any], Any] | None, ttl: Any = None) -> None:
+        super().__init__(context, row)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._ttl = ttl
+        self._expiries = LogicTimers(context)
+        self._has_untimed = False
+        self._given: dict[Any, Any] | None = {} if context.debug else None  # copies of the rows, to find changed ones
+        if ttl is not None:
+            self.hidden = {TIMERS: self._expiries}
+
+    def open(self) -> None:
+        """Drop the expiries of rows that a migration has dropped, and find rows from before there was a `ttl`."""
+        if self._ttl is not None:
+            self._expiries.retain(self.state)
+            self._has_untimed = len(self._expiries.pending.at) < len(self.state)
+
+    def waiting(self) -> Waiting | None:
+        """Return the number of rows that will expire, and the first time."""
+        pending = self._expiries.pending
+        return Waiting("expiries", len(pending.at), pending.earliest) if pending.at else None
+
+    def held(self) -> Waiting | None:
+        """Return None: no row expires at the end of the input."""
+        return None
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Replace rows, and expire those whose time an epoch has reached."""
+        unsent = Unsent.known()
+        rows = self._rows_of(batch, unsent)
+        kinds = set(map(type, rows))
+        is_plain = self._ttl is None and self._given is None and _NONE not in kinds
+        if is_plain and (unsent is None or unsent.are_whole(rows, kinds)):
+            return self._replace(batch, rows)
+        return self._change(batch, rows, unsent)
+
+    def _rows_of(self, batch: Batch, unsent: Unsent | None) -> Sequence[Any]:
+        row, values, rest = self.callback, batch.values, iter(batch.values)
+        try:
+            if unsent is not None and unsent.change in set(map(type, values)):
+                for value in rest:
+                    unsent.refuse_change(value)
+            return list(values) if row is None else list(map(row, rest))
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+
+    def _replace(self, batch: Batch, rows: Sequence[Any]) -> Sequence[Batch]:
+        """Replace rows; the last `for` stores the row, or the equal one that is there."""
+        states, make, rest = self.state, make_change, iter(rows)
+        try:
+            changes = [
+                None if same else make((old, row))
+                for key, row in zip(batch.key_column(), rest, strict=True)
+                for old in (states[key],)
+                for same in (old == row,)
+                for states[key] in (old if same else row,)
+            ]
+        except Exception as error:
+            raise self._failed(error, batch, rows, rest) from error
+        changed = batch.with_values(changes)
+        if not all(changes):
+            changed = changed.select(changes)
+        states.touch(changed.key_column())
+        return changed, batch.with_values(rows)
+
+    def _change(self, batch: Batch, rows: Sequence[Any], unsent: Unsent | None) -> Sequence[Batch]:
+        """Replace and delete rows one by one, with their expiries."""
+        rest = iter(rows)
+        records = zip(batch.key_column(), rest, batch.timestamps, strict=True)
+        changes, versions = Results(), Results()
+        try:
+            if self._ttl is not None and len(batch):
+                check_span("ttl", self._ttl, batch.timestamps[0])
+            for count, epoch in batch.runs():
+                self._take(islice(records, count), changes, versions, unsent)
+                if epoch is None:
+                    continue
+                if self._ttl is not None and epoch is not MAX:
+                    self._expire(epoch, changes, versions)
+                changes.mark(((0, epoch),))
+                versions.mark(((0, epoch),))
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self._failed(error, batch, rows, rest) from error
+        self.state.touch(changes.keys)
+        return changes.batch(), versions.batch()
+
+    def _take(
+        self, records: Iterable[tuple[Any, Any, Any]], changes: Results, versions: Results, unsent: Unsent | None
+    ) -> None:
+        states, ttl, given, expiries = self.state, self._ttl, self._given, self._expiries
+        for key, sent, timestamp in records:
+            old = states[key]
+            if given is not None:
+                self._check_given(key, old)
+            row = sent if unsent is None else unsent.completed(sent, old)
+            versions.add((key,), (row,), timestamp)
+            if ttl is not None and row is not None:
+                expiries.set(key, timestamp + ttl)
+            if old == row:
+                continue
+            changes.add((key,), (TableChange(old, row),), timestamp)
+            if row is None:
+                self._delete(key)
+                continue
+            states[key] = row
+            if given is not None:
+                given[key] = copied(row)
+
+    def _delete(self, key: Any) -> None:
+        del self.state[key]
+        if self._ttl is not None:
+            self._expiries.cancel(key)
+        if self._given is not None:
+            self._given.pop(key, None)
+
+    def _expire(self, epoch: Any, changes: Results, versions: Results) -> None:
+        """Delete the rows whose time has come; rows from before there was a `ttl` have their time from now on."""
+        states, expiries = self.state, self._expiries
+        if self._has_untimed:
+            for key in [key for key in states if key not in expiries.pending.at]:
+                expiries.set(key, epoch + self._ttl)
+            self._has_untimed = False
+        while (at := expiries.pending.earliest) is not None and at <= epoch:
+            for key in expiries.take(at):
+                old = states[key]
+                if self._given is not None:
+                    self._check_given(key, old)
+                self._delete(key)
+                changes.add((key,), (TableChange(old, None),), at)
+                versions.add((key,), (None,), at)
+
+    def _check_given(self, key: Any, row: Any) -> None:
+        given: Any = self._given
+        if key in given and not row == given[key]:
+            raise self.error(
+                f"a row of the table was changed after it was given: it was {short_repr(given[key])}, and is "
+                f"{short_repr(row)}; rows are values, which its readers share: make a new one, such as "
+                "{**row, 'name': value}",
+                (key, row, None),
+            )
+
+    def _failed(self, error: Exception, batch: Batch, rows: Sequence[Any], rest: Any) -> Exception:
+        at = len(rows) - rest.__length_hint__() - 1
+        if 0 <= at < len(rows):
+            old = self.state.get(batch.keys[at]) if batch.keys is not None else None
+            return self.fail(incomparable(error, old, rows[at]), batch, rest)
+        return self.fail(error, batch, rest)
+
+
+def incomparable(error: Exception, old: Any, row: Any) -> Exception | str:
+    """Return the error of comparing two rows, with a cure if this is where it came from."""
+    try:
+        bool(old == row)
+    except Exception as reason:  # noqa: BLE001 - of the user's class
+        return (
+            f"rows of a table are compared by ==, which fails ({reason}); pass row=, a function that returns a row of "
+            "plain values, such as a tuple or a dict, or give its class an __eq__ that returns True or False"
+        )
+    return error
