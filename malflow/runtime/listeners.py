@@ -85,6 +85,14 @@ class LoggingListener:
             )
             yield logging.WARNING, _log, text
 
+        for operator, table, rows in event.unseen:
+            text = (
+                f"operator '{operator}' is new, and starts without the {Waiting('rows', rows)} that table '{table}' "
+                f"has in {snapshot}: it sees their next changes only. read_state(backend, '{table}') returns them; for "
+                "all of them, read the source again, with restore=None or as a job of another name"
+            )
+            yield logging.WARNING, _log, text
+
     def _finished(self, event: RunFinished) -> Iterator[_Line]:
         snapshot = "without a snapshot" if event.snapshot is None else f"with snapshot {event.snapshot}"
         if event.error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from malflow.engine.added_consumers import unseen_rows
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.events import RunStarted
@@ -32,6 +33,7 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
         time=restored.time,
         keys={name: restored.keys[name] for name in names if name in restored.keys},
         begins_anew=tuple(program.without_positions) if restored.tick else (),
+        unseen=unseen_rows(program, restored.versions, restored.keys),
         restarts=restarts,
     )
 

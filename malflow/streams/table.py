@@ -233,7 +233,7 @@ class Table(Generic[K, V, T]):
 
         def __getattr__(self, attribute: str) -> NoReturn:
             if attribute.startswith("_") or not hasattr(self._changes, attribute):
-                methods = [method for method in dir(self) if not method.startswith("_")]
+                methods = [method for method in dir(type(self)) if not method.startswith("_")]
                 raise AttributeError(f"'Table' object has no attribute {attribute!r}{advice(attribute, methods)}")
             raise AttributeError(
                 f"a Table is not a stream, but has two; write .changes().{attribute}(...) for its changes, or "

@@ -180,6 +180,8 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         if how not in _ARTICLES:
             raise malformed(name, f"needs 'left' or 'inner' as its how; got {short_repr(how)}")
         joiner = checked_function(name, "joiner", joiner, "value, row")
+        if isinstance(table, Table):
+            self._ports(name, [table.changes()])  # before a node is added to another dataflow
         if at == "arrival":
             return self._join_known(name, table, joiner, how, version, migrate)
         if at != "time":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
+from operator import eq
 from typing import Any
 
 from malflow.diagnostics import short_repr
@@ -90,23 +91,41 @@ class ToTable(Operator):
             raise self.fail(error, batch, rest) from error
 
     def _replace(self, batch: Batch, rows: Sequence[Any]) -> Sequence[Batch]:
-        """Replace rows; the last `for` stores the row, or the equal one that is there."""
-        states, make, rest = self.state, make_change, iter(rows)
+        """Replace rows; the last `for` stores the row."""
+        states, rest = self.state, iter(rows)
         try:
-            changes = [
-                None if same else make((old, row))
+            olds = [
+                old
                 for key, row in zip(batch.key_column(), rest, strict=True)
                 for old in (states[key],)
-                for same in (old == row,)
-                for states[key] in (old if same else row,)
+                for states[key] in (row,)
             ]
         except Exception as error:
-            raise self._failed(error, batch, rows, rest) from error
-        changed = batch.with_values(changes)
-        if not all(changes):
-            changed = changed.select(changes)
+            raise self.fail(error, batch, rest) from error
+        pairs = zip(olds, rows, strict=True)
+        try:
+            sames = list(map(eq, olds, rows))
+            has_same = any(sames)
+        except Exception as error:
+            rest = iter(rows)
+            raise self.fail(_incomparable(pairs, rest), batch, rest) from error
+        if has_same:
+            changed = self._changed_of(batch, olds, rows, sames)
+        else:
+            changed = batch.with_values(list(map(tuple.__new__, repeat(TableChange), pairs)))
         states.touch(changed.key_column())
         return changed, batch.with_values(rows)
+
+    def _changed_of(self, batch: Batch, olds: Sequence[Any], rows: Sequence[Any], sames: Sequence[Any]) -> Batch:
+        """Return the changes of a batch, of which some left their row as it was, and keep those rows as they were."""
+        kept: dict[Any, Any] = {}
+        changes: list[Any] = []
+        for key, old, row, same in zip(batch.key_column(), olds, rows, sames, strict=True):
+            before = kept.get(key, old)
+            kept[key] = before if same else row
+            changes.append(None if same else TableChange(before, row))
+        self.state.update(kept)
+        return batch.with_values(changes).select(changes)
 
     def _change(self, batch: Batch, rows: Sequence[Any], unsent: Unsent | None) -> Sequence[Batch]:
         """Replace and delete rows one by one, with their expiries."""
@@ -188,10 +207,20 @@ class ToTable(Operator):
 
     def _failed(self, error: Exception, batch: Batch, rows: Sequence[Any], rest: Any) -> Exception:
         at = len(rows) - rest.__length_hint__() - 1
-        if 0 <= at < len(rows):
-            old = self.state.get(batch.keys[at]) if batch.keys is not None else None
-            return self.fail(incomparable(error, old, rows[at]), batch, rest)
-        return self.fail(error, batch, rest)
+        if batch.keys is None or not 0 <= at < len(rows):
+            return self.fail(error, batch, rest)
+        return self.fail(incomparable(error, self.state.get(batch.keys[at]), rows[at]), batch, rest)
+
+
+def _incomparable(pairs: Iterable[tuple[Any, Any]], rest: Iterator[Any]) -> Exception | str:
+    """Return the error of the first pair that can't be compared, and take the rows up to it."""
+    for old, row in pairs:
+        next(rest)
+        try:
+            bool(old == row)
+        except Exception as error:  # noqa: BLE001 - of the user's class
+            return incomparable(error, old, row)
+    return TypeError("rows could not be compared")
 
 
 def incomparable(error: Exception, old: Any, row: Any) -> Exception | str:
