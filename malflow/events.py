@@ -36,8 +36,8 @@ class RunStarted:
         time: when the snapshot was taken, in UTC; None if unknown.
         keys: the number of keys of each stateful operator in it.
         begins_anew: the sources without positions, which emit records again that the state already contains.
-        unseen: the operators that were added behind a table after it had rows, which they will not see: the name of
-            the operator, that of the table, and the number of rows.
+        unseen: the operators that were added after a table had rows, which they will not see: the name of the operator,
+            that of the table, and the number of rows.
         restarts: how often the run was restarted.
     """
 

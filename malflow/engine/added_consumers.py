@@ -1,4 +1,4 @@
-"""Operators that were added behind a table after it had rows, which they will not see."""
+"""Operators that were added after a table had rows, which they will not see."""
 
 from __future__ import annotations
 

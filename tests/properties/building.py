@@ -131,7 +131,16 @@ def build(
 
 def needs_epochs(step: Step) -> bool:
     """Whether a step is refused on a stream without epochs (watermarks); it then gets a generator of none."""
-    waiting = ("window", "early_window", "sort", "cogroup", "interval_join", "asof_join")
+    waiting = (
+        "window",
+        "early_window",
+        "sort",
+        "cogroup",
+        "interval_join",
+        "asof_join",
+        "join_table",
+        "expiring_table",
+    )
     return step.kind in waiting or (step.kind, step.arg) == ("stateful_op", "alarm")
 
 
@@ -319,6 +328,16 @@ def _asof_join(step: Step, inputs: list[Any], _: Run) -> Any:
     return inputs[0].asof_join(step.name, inputs[1], tolerance=functions.TOLERANCES[name], how=how)
 
 
+def _to_table(step: Step, inputs: list[Any], _: Run) -> Any:
+    table = inputs[0].to_table(step.name, functions.row_of, ttl=step.arg)
+    return table.changes().map(f"{step.name} plain", tuple)
+
+
+def _join_table(step: Step, inputs: list[Any], _: Run) -> Any:
+    table = inputs[1].to_table(f"{step.name} rows", functions.row_of)
+    return inputs[0].join_table(step.name, table, lambda value, row: (value, row), how=step.arg)
+
+
 def _distinct(step: Step, inputs: list[Any], _: Run) -> Any:
     within = FOREVER if step.arg is None else step.arg
     return inputs[0].distinct(step.name, lambda value: functions.weight(value) % 3, within=within)
@@ -371,6 +390,9 @@ _BUILDERS: dict[str, Builder] = {
     "cogroup": _cogroup,
     "interval_join": _interval_join,
     "asof_join": _asof_join,
+    "to_table": _to_table,
+    "expiring_table": _to_table,
+    "join_table": _join_table,
     "aggregate": lambda step, inputs, _: inputs[0].aggregate(step.name, agg.count(), agg.sum(functions.weight)),
     "distinct": _distinct,
     "changes": _bare,

@@ -345,8 +345,14 @@ def select(draft: Draft, index: int) -> None:
 
 
 def _select(draft: Draft, index: int) -> None:
-    traits, kind = draft.traits[index], draft.choose(["aggregate", "changes"])
-    draft.add(kind, (index,), None, replace(traits, family=draft.family()) if kind == "aggregate" else traits)
+    traits, kind = draft.traits[index], draft.choose(["aggregate", "changes", "to_table"])
+    draft.add(kind, (index,), None, traits if kind == "changes" else replace(traits, family=draft.family()))
+
+
+def expiring_table(draft: Draft, index: int) -> None:
+    """Keep rows that expire, which depends on the epochs."""
+    traits = replace(draft.traits[index], order=Order.BY_KEY, family=draft.family(), parts=False)
+    draft.add("expiring_table", (index,), draft.choose([1, 5]), traits)
 
 
 def _distinct(draft: Draft, index: int) -> None:
@@ -390,7 +396,7 @@ def join(draft: Draft, index: int) -> None:
         sample(draft, index)
         return
     other = draft.choose(others)
-    kind = draft.choose(["interval_join", "cogroup", *["asof_join"] * draft.traits[other].ordered])
+    kind = draft.choose(["interval_join", "cogroup", *["asof_join", "join_table"] * draft.traits[other].ordered])
     for read in (index, other):
         _share(draft, read)
     joined = replace(_joined([left, draft.traits[other]]))
@@ -402,6 +408,8 @@ def join(draft: Draft, index: int) -> None:
     traits = replace(joined, family=draft.family(shared=True))
     if kind == "interval_join":
         arg = draft.choose(list(functions.INTERVALS)), draft.choose(["inner", "left", "right", "outer"])
+    elif kind == "join_table":
+        arg = draft.choose(["left", "inner"])
     else:
         arg = draft.choose(list(functions.TOLERANCES)), draft.choose(["left", "inner"])
     draft.add(kind, (index, other), arg, traits)
@@ -617,6 +625,7 @@ def _timed(traits: Traits) -> bool:
 _TIMED_MOVES = (
     Move(window, _windowed),
     Move(early_window, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
+    Move(expiring_table, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
     Move(stateful_op, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
     Move(select, _selectable),
     *[Move(join, _joinable)] * 2,

@@ -210,6 +210,12 @@ LATE: dict[str, tuple[Windows, int]] = {
 
 INTERVALS: dict[str, tuple[int, int]] = {"near": (2, 3), "after": (-1, 6), "before": (5, 0), "equal": (0, 0)}
 
+
+def row_of(value: Any) -> int | None:
+    """Return the row of a table; None for about a quarter of all values."""
+    return weight(value) % 4 or None
+
+
 TOLERANCES: dict[str, int | None] = {"any": None, "near": 4, "equal": 0}
 
 GENERATORS: dict[str, Function] = {

@@ -527,6 +527,51 @@ class AsofJoin(Operator):
         return self._tolerance is None or left.timestamp - right.timestamp <= self._tolerance
 
 
+class JoinTable(Operator):
+    """Keeps all rows, and looks at all of them for each left record."""
+
+    def prepare(self) -> None:
+        self._left: list[Record] = []
+        self._rows: list[tuple[Any, Any, int | None]] = []
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        if edge == 0:
+            self._left.append(record)
+        else:
+            self._rows.append((record.key, record.timestamp, functions.row_of(record.value)))
+
+    def on_epoch(self, epoch: Any) -> None:
+        for record in sorted((it for it in self._left if it.timestamp <= epoch), key=lambda it: it.timestamp):
+            since, valid = None, None
+            for key, at, row in self._rows:
+                if same(key, record.key) and at <= record.timestamp and (since is None or at >= since):
+                    since, valid = at, row
+            if valid is not None or self.step.arg == "left":
+                self.send(DataMessage(record.key, (owned(record.value), valid), record.timestamp))
+        self._left = [it for it in self._left if not it.timestamp <= epoch]
+        self.issue(epoch)
+
+
+class Table(Operator):
+    def prepare(self) -> None:
+        self._rows: dict[Any, tuple[int, Any]] = {}
+
+    def on_record(self, record: Record) -> None:
+        row = functions.row_of(record.value)
+        before, _ = self._rows.pop(record.key, (None, None))
+        if row is not None:
+            self._rows[record.key] = row, None if self.step.arg is None else record.timestamp + self.step.arg
+        if before != row:
+            self.send(DataMessage(record.key, (before, row), record.timestamp))
+
+    def on_epoch(self, epoch: Any) -> None:
+        due = [] if self.step.arg is None or epoch is MAX else [it for it in self._rows.items() if it[1][1] <= epoch]
+        for key, (row, at) in sorted(due, key=lambda it: it[1][1]):
+            del self._rows[key]
+            self.send(DataMessage(key, (row, None), at))
+        self.issue(epoch)
+
+
 class Running(Operator):
     def prepare(self) -> None:
         self._totals: dict[Any, tuple[int, int]] = {}
@@ -763,6 +808,9 @@ OPERATORS: dict[str, type[Operator]] = {
     "cogroup": Cogroup,
     "interval_join": IntervalJoin,
     "asof_join": AsofJoin,
+    "to_table": Table,
+    "expiring_table": Table,
+    "join_table": JoinTable,
     "aggregate": Running,
     "distinct": Distinct,
     "changes": Changes,

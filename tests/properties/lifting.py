@@ -17,7 +17,9 @@ __all__ = ["counts_epochs", "lifted"]
 def counts_epochs(step: Step) -> bool:
     """Whether what a step sends depends on which epochs come, not only on the order of epochs and records."""
     by_epoch = ("alarm", "clock", "decay", "final", "flush", "roll", "tumble")
-    return step.kind in ("early_window", "ttl_map") or (step.kind == "stateful_op" and step.arg in by_epoch)
+    return step.kind in ("early_window", "expiring_table", "ttl_map") or (
+        step.kind == "stateful_op" and step.arg in by_epoch
+    )
 
 
 def lifted(steps: Sequence[Step], which: Callable[[Step], bool]) -> frozenset[str]:
