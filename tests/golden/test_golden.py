@@ -2,9 +2,10 @@
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
-same holds for the folders ``rollups``, ``patterns`` and ``limits``, with `tests.golden.rolled_up`,
-`tests.golden.matched` and `tests.golden.limited`, of kinds of state that came after their format, and for ``moments``
-and ``members``, with `tests.golden.moments` and `tests.golden.members`, whose keys had other places.
+same holds for the folders ``rollups``, ``patterns``, ``limits`` and ``tables``, with `tests.golden.rolled_up`,
+`tests.golden.matched`, `tests.golden.limited` and `tests.golden.tabled`, of kinds of state that came after their
+format, and for ``moments`` and ``members``, with `tests.golden.moments` and `tests.golden.members`, whose keys had
+other places.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -27,6 +28,7 @@ from malflow import (
     MultiProcessRuntime,
     SingleThreadRuntime,
     StreamProvider,
+    TableChange,
     limit_out_of_orderness,
     rendezvous_select,
 )
@@ -42,7 +44,8 @@ from tests.golden.members import build_members
 from tests.golden.moments import build_moments, build_plain_moments
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
-from tests.golden.windowed import build_windows
+from tests.golden.tabled import build_tables
+from tests.golden.windowed import START, build_windows
 from tests.golden.write import JOBS, PLACED, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
 
@@ -219,6 +222,23 @@ def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_golden_files_of_tables_have_rows_and_their_expiries(job: Job, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "tables" / job.name, tmp_path / job.name)
+    backend = backend_of(job, tmp_path)
+    latest, early, rare, expiries = (kept_states(backend, name) for name in ("latest", "early", "rare", "rare/timers"))
+    assert sorted(latest) == sorted(early) == [f"s{n}" for n in range(5)]
+    assert latest["s0"] == {"sensor": "s0", "value": 50.0, "half": 25.0}
+    assert early["s3"] == 39.3
+    assert {key: row["value"] for key, row in rare.items()} == {f"s{n}": 48 + n / 10 for n in range(5)}
+    assert set(expiries.values()) == {START + timedelta(hours=53)}
+    assert kept_states(backend, "last")["s1"] == TableChange(
+        {**latest["s1"], "value": 49.1, "half": 24.55}, latest["s1"]
+    )
+    assert set(kept_states(backend, "both")) == {(side, key) for side in (0, 1) for key in latest}
+    assert [rows for _, rows in kept_states(backend, "in time").values() if None in rows] == []
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize(
     "runtime",
     [partial(SingleThreadRuntime, parallelism=1), partial(SingleThreadRuntime, parallelism=2), in_processes(2)],
@@ -231,6 +251,7 @@ def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path)
         ("rollups", build_rollups),
         ("patterns", build_patterns),
         ("limits", build_limits),
+        ("tables", build_tables),
     ],
 )
 def test_readings_continue_from_golden_files(

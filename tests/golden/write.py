@@ -23,6 +23,7 @@ from tests.golden.members import build_members
 from tests.golden.moments import build_moments
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
+from tests.golden.tabled import build_tables
 from tests.golden.windowed import build_windows, readings
 
 __all__ = ["JOBS", "PLACED", "Job", "backend_of", "main", "run", "run_windows"]
@@ -101,6 +102,7 @@ def main() -> None:
         "rollups": (build_rollups, JOBS),
         "patterns": (build_patterns, JOBS),
         "limits": (build_limits, JOBS),
+        "tables": (build_tables, JOBS),
         "moments": (build_moments, [PLACED]),
         "members": (build_members, [PLACED]),
     }

@@ -17,6 +17,7 @@ from tests.golden.members import build_members
 from tests.golden.moments import build_moments
 from tests.golden.program import Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
+from tests.golden.tabled import build_tables
 from tests.golden.test_golden import FOLDER
 from tests.golden.windowed import build_windows, readings
 from tests.golden.write import JOBS, PLACED, Job, backend_of
@@ -33,6 +34,7 @@ KINDS = {
     "rollups": {"rollup"},
     "patterns": {"match"},
     "limits": {"throttle"},
+    "tables": {"table", "join", "timers", "stateful_map"},
 }
 
 FOLDERS = {
@@ -42,6 +44,7 @@ FOLDERS = {
     "rollups": build_rollups,
     "patterns": build_patterns,
     "limits": build_limits,
+    "tables": build_tables,
     "moments": build_moments,
     "members": build_members,
 }
