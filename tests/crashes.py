@@ -11,6 +11,7 @@ TESTS = (
     "transactions/test_kills.py",
     "connectors/kafka/test_kills.py",
     "connectors/postgres/test_crashes.py",
+    "connectors/postgres/test_tables.py",
     "connectors/redis/test_kills.py",
     "connectors/sql/test_kills.py",
     "connectors/test_column_crashes.py",

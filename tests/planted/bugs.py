@@ -15,6 +15,7 @@ from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
+from tests.planted.table_bugs import TABLE_BUGS
 
 __all__ = ["BUGS"]
 
@@ -489,8 +490,8 @@ _JOINS = [
         "right records of the same time are too new",
         "equal counts",
         "operators/joins/asof_join.py",
-        "at = bisect_right(rights[0], timestamp) - 1",
-        "at = bisect_right(rights[0], timestamp - 1) - 1",
+        "at = bisect_right(times, timestamp) - 1",
+        "at = bisect_right(times, timestamp - 1) - 1",
         (ASOF,),
     ),
     Bug(
@@ -744,6 +745,7 @@ BUGS: list[Bug] = [
     *PARTIAL_BUGS,
     *READING_BUGS,
     *LOOKUP_BUGS,
+    *TABLE_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,

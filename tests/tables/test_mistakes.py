@@ -104,6 +104,18 @@ def test_tables_and_streams_of_other_placement_are_refused() -> None:
         build(lambda left, right: left.to_table("a").join("join", right.to_table("b"), pair), partitioner=index_select)
 
 
+def test_a_table_needs_no_epochs_by_arrival() -> None:
+    def add(left: Any, right: Any) -> Any:
+        timed = left.generate_epochs("epochs", lambda msg, _: msg.timestamp).on_time
+        return by_arrival(timed, right).sort("needs epochs")
+
+    build(add)
+    with pytest.raises(
+        GraphError, match=r"has records that wait for epochs \(watermarks\) to pass, and an input has none"
+    ):
+        build(lambda left, right: by_arrival(left, right).sort("needs epochs"))
+
+
 def test_tables_of_another_dataflow_are_refused() -> None:
     found: list[Any] = []
     build(lambda left, _: found.append(left.to_table("table")))

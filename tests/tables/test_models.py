@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
@@ -11,10 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
 from malflow.message import DataMessage
-from malflow.testing import PAUSE
+from malflow.sinks import VecSink
+from malflow.sources import StatefulSource
+from malflow.testing import PAUSE, ScriptedSource
+from malflow.windows import Timing, tumbling
+from tests.kit.driving import run_of
 from tests.tables import model
-from tests.tables.running import changes_of, items, messages_of, rows_of, two_sides
+from tests.tables.running import changes_of, flow_of, items, messages_of, rows_of, script_of, two_sides
 
 workers = st.integers(1, 3)
 hows = st.sampled_from(["left", "inner"])
@@ -200,9 +206,52 @@ def test_a_version_out_of_order_that_the_table_would_not_send_is_found() -> None
     assert [it.value for it in found] == [(0, 2)]
 
 
-def test_rows_that_are_equal_but_not_the_same_are_not_sent() -> None:
+@pytest.mark.parametrize("ttl", [None, 99])
+def test_rows_that_are_equal_but_not_the_same_are_not_sent(ttl: Any) -> None:
     rows = [{"a": 1}, {"a": 1.0}, {"a": 2}, {"a": float("nan")}, {"a": float("nan")}]
     given = [(0, "a", at, row) for at, row in enumerate(rows)]
-    sent = messages_of(given, lambda left, _: left.to_table("table").changes())
+    sent = messages_of(given, lambda left, _: left.to_table("table", ttl=ttl).changes())
     assert [str(it.value.after["a"]) for it in sent] == ["1", "2", "nan", "nan"]
     assert all(one.value.after is two.value.before for one, two in pairwise(sent))
+
+
+def test_a_table_without_epochs_holds_nobody_back() -> None:
+    source = StatefulSource(
+        ScriptedSource(script_of([(0, "a", 1, 1), (1, "a", 1, 2), (0, "a", 9, 3), (0, "a", 30, 4)]))
+    )
+    sink: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        left, right = (
+            provider.new_stream()
+            .source("source", source)
+            .generate_epochs("epochs", limit_out_of_orderness(0))
+            .on_time.split("side", lambda msg, sides: operator.setitem(sides, msg.value[0], True), 2)
+        )
+        rows = right.assign_timestamps("none", lambda msg: msg.timestamp)
+        untimed = rows.generate_epochs("never", lambda msg, _: None).on_time
+        keyed = left.key_distribute("left", lambda msg: msg.value[1])
+        table = untimed.key_distribute("right", lambda msg: msg.value[1])
+        joined = keyed.join_table("join", table, lambda value, row: 1, at="arrival")
+        joined.window(tumbling(10)).aggregate("count", agg.count()).inspect("seen", seen).sink("sink", sink)
+
+    before_the_end: list[Any] = []
+
+    def seen(message: Any, _: Any) -> None:
+        before_the_end.append((message.value.value, message.value.timing))
+
+    SingleThreadRuntime(build).execute()
+    assert before_the_end == [(2, Timing.FINAL), (1, Timing.END)]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_only_rows_that_may_be_found_are_kept(deleted: bool) -> None:
+    given = [(1, "a", at, at) for at in range(9)] + [(1, "a", 9, None)] * deleted
+    given += [(side, "b", 50, None) for side in (0, 1)]
+    source = StatefulSource(ScriptedSource([*script_of(given), PAUSE]))
+    build = flow_of(source, lambda left, right: left.join_table("join", right, pair), VecSink(), 3)
+    with run_of(build) as run:
+        while not run.is_finished:
+            run.tick()
+        (states,) = [dict(delta.changed) for _, name, delta, _ in run.deltas() if name == "join"]
+    assert [rows for (side, key), (_, rows) in states.items() if (side, key) == (1, "a")] == [[8]] * (not deleted)

@@ -73,10 +73,10 @@ class FilterTable(Operator):
                 now = after is not None and predicate(after)
                 if was and now:
                     changes.append(change)
+                elif was or now:
+                    changes.append(make_change((before if was else None, after if now else None)))
                 else:
-                    changes.append(
-                        make_change((before if was else None, after if now else None)) if was or now else None
-                    )
+                    changes.append(None)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         changed = batch.with_values(changes)
