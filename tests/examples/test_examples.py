@@ -141,6 +141,18 @@ def test_joining_streams(run: Run) -> None:
     assert Counter(run("joining_streams")) == Counter(unkeyed(range(101)) * 2)
 
 
+def test_top_by_city(run: Run) -> None:
+    assert run("top_by_city") == [
+        line("Ulm", "Ann 7", 0),
+        line("Ulm", "Bob 9, Ann 7", 1),
+        line("Ulm", "Bob 9, Ann 7, Cem 4", 2),
+        line("Ulm", "Bob 9, Ann 7, Dora 5", 3),
+        line("Ulm", "Ann 7, Dora 5, Cem 4", 4),
+        line("Bonn", "Bob 9", 4),
+        line("Ulm", "Dora 5, Cem 4, Ann 3", 5),
+    ]
+
+
 def test_event_time(run: Run) -> None:
     assert run("event_time") == [
         "{ key: (2025, 1), value: 830, timestamp: datetime.date(2025, 1, 31) }",

@@ -62,7 +62,7 @@ TABLE_BUGS = [
         _TABLE,
         "self._has_untimed = len(self._expiries.pending.at) < len(self.state)",
         "self._has_untimed = False",
-        (f"{_CHANGED}::test_a_ttl_that_is_added_counts_from_the_first_epoch_for_rows_that_are_there",),
+        (f"{_CHANGED}::test_an_added_ttl_counts_from_the_first_epoch_for_present_rows",),
     ),
     Bug(
         "values that were not sent become rows",
@@ -145,7 +145,7 @@ TABLE_BUGS = [
         "engine/added_consumers.py",
         "elif own[0].name not in known:",
         "else:",
-        (f"{_CHANGED}::test_who_was_there_is_not_warned_of",),
+        (f"{_CHANGED}::test_consumers_that_were_there_are_not_warned_of",),
     ),
     Bug(
         "a row that moves to another key stays at the old one",

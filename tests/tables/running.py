@@ -26,7 +26,7 @@ _rows: st.SearchStrategy[Any] = st.one_of(st.none(), st.integers(0, 2))
 
 def items(sides: int = 1, at: Any = None) -> st.SearchStrategy[list[Item]]:
     """Return lists of rows that arrive on some sides, few enough for keys to be repeated, and pauses between them."""
-    times = st.integers(-10, 30) if at is None else at
+    times = st.integers(-3, 12) if at is None else at
     item = st.tuples(st.integers(0, sides - 1), st.sampled_from("abc"), times, _rows)
     return st.lists(st.one_of(item, item, item, st.just(PAUSE)), max_size=30)
 

@@ -83,7 +83,7 @@ def test_a_consumer_of_a_derived_table_is_warned_of(job: Job, caplog: pytest.Log
     assert "operator 'group count' is new, and starts without the 2 rows that table 'table' has in" in caplog.text
 
 
-def test_who_was_there_is_not_warned_of(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumers_that_were_there_are_not_warned_of(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         job.run(by_arrival)
         assert job.run(by_arrival) == [("record", 1), ("record", 5)]
@@ -103,7 +103,7 @@ def test_rows_are_migrated(job: Job) -> None:
     assert dict(read_state(job.backend, "table")) == {"b": 50}
 
 
-def test_a_ttl_that_is_added_counts_from_the_first_epoch_for_rows_that_are_there(job: Job) -> None:
+def test_an_added_ttl_counts_from_the_first_epoch_for_present_rows(job: Job) -> None:
     job.run(changes)
 
     def expiring(_left: Any, right: Any) -> Any:

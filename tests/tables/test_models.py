@@ -23,6 +23,7 @@ from tests.tables import model
 from tests.tables.running import changes_of, flow_of, items, messages_of, rows_of, script_of, two_sides
 
 workers = st.integers(1, 3)
+bounds = st.sampled_from([0, 2, 6, 50])
 hows = st.sampled_from(["left", "inner"])
 
 Messages = Iterable[DataMessage[Any, Any, Any]]
@@ -55,7 +56,7 @@ def test_the_changes_of_a_table_fold_to_its_rows(given: list[Any], workers: int,
     assert model.folded(found) == {key: row for key, row in last.items() if row is not None}
 
 
-@given(given=items(), bound=st.integers(0, 6), ttl=st.integers(1, 12), workers=workers, debug=st.booleans())
+@given(given=items(), bound=bounds, ttl=st.integers(1, 12), workers=workers, debug=st.booleans())
 def test_rows_expire_at_the_epoch_that_reaches_their_time(
     given: list[Any], bound: int, ttl: int, workers: int, debug: bool
 ) -> None:
@@ -95,7 +96,7 @@ def test_groups_are_counted_and_moves_are_a_deletion_and_an_insertion(
     assert +counts == model.counted(table, lambda row: row % 2)
 
 
-@given(given=items(2), bound=st.integers(0, 6), how=hows, workers=workers, debug=st.booleans())
+@given(given=items(2), bound=bounds, how=hows, workers=workers, debug=st.booleans())
 def test_a_record_finds_the_row_of_its_time(given: list[Any], bound: int, how: Any, workers: int, debug: bool) -> None:
     def add(left: Any, right: Any) -> Any:
         return left.join_table("join", right.to_table("table"), pair, how=how)
@@ -105,7 +106,7 @@ def test_a_record_finds_the_row_of_its_time(given: list[Any], bound: int, how: A
     assert tally(found) == model.joined_in_time(left, right, how)
 
 
-@given(given=items(2), bound=st.integers(0, 6), how=hows)
+@given(given=items(2), bound=bounds, how=hows)
 def test_derived_rows_and_streams_of_rows_are_joined_in_time_as_well(given: list[Any], bound: int, how: Any) -> None:
     left, right = ([record for record, _ in model.on_time(side, bound)] for side in two_sides(given))
     halves = [(key, at, 0 if row in (0, 1) else None) for key, at, row in right]
