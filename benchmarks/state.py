@@ -1,9 +1,9 @@
-"""Measure reading what was kept: all states of a snapshot and one key of it, beside a restore.
+"""Measure reading what was kept, beside a restore; and tables, beside other operators and bytewax by hand.
 
 pip install 'malflow[parquet]'
-python benchmarks/state.py [--rounds 5] [--only read,key] [--keys 1000000] [--workers 8]
+python benchmarks/state.py [--rounds 5] [--only read,key,tables] [--keys 1000000] [--workers 8]
 
-Each measurement is a process of its own, on one local snapshot; the snapshot is in the page cache.
+Each measurement is a process of its own; those of reading have one local snapshot, which is in the page cache.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tables import print_table
+from workloads.table_flows import FLOWS, measure_flow
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.engine.plan import compile_graph
@@ -30,7 +33,7 @@ from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, RestoreOptions, read_state
 from malflow.sources import SingleIteratorSource
 
-_SECTIONS = ["read", "key"]
+_SECTIONS = ["read", "key", "tables"]
 
 _STATES: dict[str, Callable[[int], Any]] = {
     "counts": lambda number: number,
@@ -48,17 +51,24 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000, help="the keys of the snapshot")
     parser.add_argument("--workers", type=int, default=8, help="the workers of the snapshot")
     parser.add_argument("--states", type=int, default=len(_STATES), help="how many kinds of states, simple ones first")
+    parser.add_argument("--records", type=int, default=400_000, help="the records of the tables")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
         what, *how = json.loads(options.one)
-        print(json.dumps(_write(*how) if what == "write" else _measured(what, *how)))
+        found = {"write": _write, "flow": measure_flow}.get(what, partial(_measured, what))
+        print(json.dumps(found(*how)))
         return
+    only = options.only.split(",")
+    if "tables" in only:
+        _print_tables(options.rounds, options.records)
     sections = {"read": _print_read, "key": _print_key}
+    if not set(only) & set(sections):
+        return
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.states):  # a process that has forked from a large one has its peak
             _child("write", folder, number, options.keys, options.workers)
-        for name in options.only.split(","):
+        for name in sections.keys() & set(only):
             what = f"{options.keys:,} keys on {options.workers} workers"
             sections[name](folder, options.rounds, [*_STATES][: options.states], what)
 
@@ -99,6 +109,32 @@ def _print_key(folder: str, rounds: int, states: list[str], what: str) -> None:
         found = [_child("key", folder, number) for _ in range(rounds)]
         rows.append([name, *(f"{median(it[unit] for it in found):.3f}" for unit in ("wall", "cpu"))])
     print_table(["", "from the call to the answer", "of it processor time"], rows)
+
+
+_TARGETS = {
+    "to_table": ("stateful_map", 1.2),
+    "to_table, rows": ("stateful_map", 1.2),
+    "join_table, arrival": ("stateful_map", 2.0),
+    "join_table, time": ("asof_join", 1.2),
+}
+"""What flows are measured by, and how many times its processor time they may take."""
+
+
+def _print_tables(rounds: int, records: int) -> None:
+    has_bytewax = find_spec("bytewax") is not None
+    flows = [name for name in FLOWS if has_bytewax or not name.startswith("bytewax")]
+    found: dict[str, list[float]] = {name: [] for name in flows}
+    for _ in range(rounds):
+        for name in flows:
+            found[name].append(_child("flow", name, records)["ns"])
+    print(f"\ntables of 10,000 keys, {records:,} records, ns of processor time a record, medians")
+    rows = []
+    for name, times in found.items():
+        base, most = _TARGETS.get(name, ("", None))
+        ratio = median(mine / other for mine, other in zip(times, found[base], strict=True)) if base else None
+        beside = "" if ratio is None else f"{ratio:.2f} x {base} ({most:g})"
+        rows.append([name, f"{median(times):,.0f}", beside])
+    print_table(["flow", "ns", "beside (target)"], rows)
 
 
 def _measured(reader: str, folder: str, number: int) -> dict[str, float]:

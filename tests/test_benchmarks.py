@@ -35,7 +35,8 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
             ["--only", "start,ticks", "--starts", "2", "--ticks", "5", "--processes", "2"],
             "2 processes, forkserver",
         ),
-        ("state.py", ["--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
+        ("state.py", ["--only", "read,key", "--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
+        ("state.py", ["--only", "tables", "--records", "2000"], "join_table, time"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],
 )

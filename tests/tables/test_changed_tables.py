@@ -61,6 +61,7 @@ def test_rows_are_kept_and_not_sent_again(job: Job) -> None:
     assert dict(read_state(job.backend, "table")) == {"a": 1, "b": 5}
 
 
+@pytest.mark.fault("L6")
 def test_a_consumer_that_is_added_later_is_warned_of(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     job.run(lambda _, right: right.to_table("table").changes())
     with caplog.at_level(logging.WARNING):

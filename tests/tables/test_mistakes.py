@@ -159,6 +159,7 @@ class Vague:
     __hash__ = None  # type: ignore[assignment]
 
 
+@pytest.mark.fault("L1")
 @pytest.mark.parametrize("debug", [False, True])
 def test_rows_that_cannot_be_compared_are_an_error_with_the_key(debug: bool) -> None:
     with pytest.raises(
@@ -187,6 +188,7 @@ def test_a_row_cannot_become_none() -> None:
         )
 
 
+@pytest.mark.fault("L1")
 def test_a_row_that_is_changed_after_it_was_given_is_found_in_debug() -> None:
     row = {"n": 1}
 
@@ -219,6 +221,7 @@ def change(kind: Any, old: Any, new: Any) -> Change:
     return Change(kind, "public.users", old, new, 7, NOW)
 
 
+@pytest.mark.fault("L3")
 def test_changes_of_a_database_are_no_rows() -> None:
     insert = change("insert", None, {"id": 1})
     with pytest.raises(OperatorError, match=r'is not a row.*rows_by_key\("id"\)'):
@@ -237,6 +240,7 @@ def test_values_that_were_not_sent_are_taken_from_the_row_before() -> None:
     assert [it.value.after for it in sent((1, 2), (UNCHANGED, 3))][1] == (1, 3)
 
 
+@pytest.mark.fault("L2")
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("before", [[], [{"b": 1}, None], [{"b": 1}]])
 def test_a_value_that_was_not_sent_needs_a_row_that_has_it(before: list[Any], debug: bool) -> None:

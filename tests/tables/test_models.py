@@ -187,6 +187,7 @@ def test_a_join_of_tables_sends_a_change_for_each_that_changes_it(given: list[An
     assert changes_of(messages_of(spread, add)) == expected
 
 
+@pytest.mark.fault("L5")
 @pytest.mark.parametrize("debug", [False, True])
 def test_nothing_expires_at_the_end_of_the_input(debug: bool) -> None:
     given = [(0, "a", 0, 1), (0, "b", 10, 2)]
@@ -200,6 +201,7 @@ def test_a_record_that_leaves_its_row_as_it_was_keeps_it_from_expiring() -> None
     assert changes_of(sent) == [("a", 0, None, 1), ("b", 8, None, 2), ("a", 9, 1, None)]
 
 
+@pytest.mark.fault("L4")
 def test_a_version_out_of_order_that_the_table_would_not_send_is_found() -> None:
     """The table ends with the row that it had, so its changes have no version of time 5; the input has."""
     given = [(1, "a", 1, 1), (1, "a", 9, 2), (1, "a", 5, 2), (0, "a", 6, 0)]

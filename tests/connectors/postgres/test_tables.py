@@ -49,7 +49,7 @@ def write(dsn: str, stop: threading.Event, seed: int) -> None:
                         connection.execute(moved, (last, key))
 
 
-@pytest.mark.fault("A7")
+@pytest.mark.fault("L7")
 def test_a_table_of_changes_is_the_table_that_changed(database: Database, tmp_path: Path) -> None:
     database.connection.execute(DOCUMENTS)
     arguments = (tmp_path, database.dsn, slot_name())
