@@ -12,6 +12,7 @@
         FencedError                               another run has claimed the job
         CommitUnknown                             the store did not confirm whether a snapshot was committed
         StoreError                                the store could not be read or written
+      QueryError           (RuntimeError)         a question to a run could not be answered
       RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
         SourceNotReplayable                       a source did not replay its records; no longer raised
       MissingDependency    (ImportError)          an extra is not installed
@@ -33,6 +34,7 @@ __all__ = [
     "MalflowError",
     "MissingDependency",
     "OperatorError",
+    "QueryError",
     "RunFailed",
     "SnapshotCorrupt",
     "SnapshotError",
@@ -164,6 +166,18 @@ class CommitUnknown(SnapshotError):
 
 class StoreError(SnapshotError):
     """The store could not be read or written; a failed write has left no data."""
+
+
+class QueryError(MalflowError, RuntimeError):
+    """A question to a run could not be answered; the run itself is not affected.
+
+    Attributes:
+        operator: the operator that was asked, or None.
+    """
+
+    def __init__(self, message: str, *, operator: str | None = None) -> None:
+        super().__init__(message)
+        self.operator = operator
 
 
 class RunFailed(MalflowError, RuntimeError):

@@ -155,6 +155,11 @@ class Worker:
         self._time.set_parts(parts)
 
     @property
+    def parallelism(self) -> int:
+        """The number of workers."""
+        return len(self._workers)
+
+    @property
     def shared(self) -> list[Operator]:
         """The operators whose `flush` and `close` act on an object shared with other workers of the process."""
         return [operator for operator in self.operators if operator.resource is not operator]
@@ -342,6 +347,18 @@ class Worker:
         for _, _, keeper in self._keepers:
             keeper.sync_state()
         return {name: keeper.state for name, _, keeper in self._keepers if keeper.state is not None}
+
+    def state(self, name: str) -> OperatorState:
+        """Return the live state with a name.
+
+        Raises:
+            KeyError: if no operator of the stage has it.
+        """
+        for it, _, keeper in self._keepers:
+            if it == name and keeper.state is not None:
+                keeper.sync_state()
+                return keeper.state
+        raise KeyError(name)
 
     def note_positions(self) -> None:
         """Write the current positions of readers and writers to the states; they still count as changes."""

@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from malflow.engine.migration import migrated, migrations
-from malflow.engine.plan import Program, compile_graph
-from malflow.engine.state_specs import hidden_id, placement_of, specs_of
-from malflow.errors import GraphError, SnapshotError, short_repr
+from malflow.engine.plan import compile_graph
+from malflow.engine.state_specs import hidden_id, specs_of
+from malflow.engine.window_results import check_unit, window_results, windows_node
+from malflow.errors import SnapshotError
 from malflow.graph import Graph, StatefulNode
-from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.reached_epoch import REACHED
-from malflow.partitioners import check_key
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import check_definitions, check_shapes
 from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
-from malflow.states.keyed import Delta
-from malflow.states.kinds import StateKind
+from malflow.states.entry_keys import check_record_key
 from malflow.streams.stream import StreamProvider
 from malflow.windows import WindowResult
 
 __all__ = ["read_windows"]
-
-_WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP, StateKind.SESSION, StateKind.COUNT_WINDOW)
 
 
 def read_windows(
@@ -62,8 +57,8 @@ def read_windows(
     graph = Graph()
     build_dataflow(StreamProvider(graph))
     program = compile_graph(graph)
-    node = _node(program, operator)
-    _check_unit(node, unit)
+    node = windows_node(program, operator, "read_state()")
+    check_unit(node, unit)
     epoch = hidden_id(node, REACHED)
     kept = opened(backend, operator, at, (epoch,))
     _check(kept, node, backend)
@@ -90,48 +85,7 @@ def _read(
             states = {at: state for at, state in states.items() if kept.key_of(at) == key}
         if version is not None:
             states = migrated(node, version, states)
-        operator: Any = node.logic(OperatorContext(node.name, worker, numbers, placement=placement_of(node)))
-        operator.hidden[REACHED].apply(Delta(found.get(epoch, {}), whole=True))
-        operator.apply(Delta(states, whole=True))
-        yield from operator.results_so_far() if unit is None else operator.results_so_far(unit)
-
-
-def _node(program: Program, operator: str) -> StatefulNode:
-    """Return the operator's node.
-
-    Raises:
-        GraphError: if there is no such operator, or it has no windows.
-    """
-    nodes = {vertex.node.name: vertex.node for vertex in program.vertices if isinstance(vertex.node, StatefulNode)}
-    windows = {name: node for name, node in nodes.items() if node.kind in _WINDOWS}
-    if operator in windows:
-        return windows[operator]
-    if operator in nodes:
-        raise GraphError(
-            f"operator '{operator}' is a {nodes[operator].kind.word}, which has no windows; use read_state()",
-            operator=operator,
-        )
-    near = get_close_matches(str(operator), windows, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"those with windows are {', '.join(map(repr, windows)) or 'none'}"
-    raise GraphError(f"the program has no operator {operator!r} with windows; {hint}")
-
-
-def _check_unit(node: StatefulNode, unit: str | None) -> None:
-    """Check that a unit is one of a rollup's.
-
-    Raises:
-        GraphError: if it is not, or the operator is not a rollup.
-    """
-    if unit is None:
-        return
-    if node.kind is not StateKind.ROLLUP:
-        raise GraphError(f"operator '{node.name}' is a {node.kind.word}; only a rollup has units", operator=node.name)
-    rollup: Any = node.logic(OperatorContext(node.name))
-    if unit not in rollup.units:
-        raise GraphError(
-            f"operator '{node.name}' has no unit {short_repr(unit)}; it has {', '.join(map(repr, rollup.units))}",
-            operator=node.name,
-        )
+        yield from window_results(node, worker, numbers, states, found.get(epoch, {}), unit)
 
 
 def _check(kept: WorkerStates, node: StatefulNode, backend: FsspecBackend) -> None:
@@ -159,10 +113,5 @@ def _check(kept: WorkerStates, node: StatefulNode, backend: FsspecBackend) -> No
 
 
 def _owners(kept: WorkerStates, key: Any) -> set[int]:
-    try:
-        check_key(key)
-    except (TypeError, ValueError) as error:
-        raise GraphError(
-            f"operator '{kept.entry.name}' can't be read by key: {error}", operator=kept.entry.name
-        ) from error
+    check_record_key(kept.entry.name, key)
     return kept.owners(key)

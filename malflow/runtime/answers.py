@@ -72,7 +72,7 @@ class Answer(Future[Any]):
     def _refuse_to_wait(self) -> None:
         if not self.done():
             self._own.refuse_to_wait(
-                "snapshots and rescales are answered by the run between two ticks",
+                "requests are answered by the run between two ticks",
                 "keep the future and read it in a later call, once it is done(), or wait in another thread",
             )
 

@@ -24,6 +24,7 @@ from malflow.runtime.hot_keys import HotKeyWatch
 from malflow.runtime.options import RunOptions
 from malflow.runtime.pauses import Pauses
 from malflow.runtime.progress import Progress, progress_of
+from malflow.runtime.query_service import QueryService
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.starting import RestartGuard, started
@@ -47,7 +48,8 @@ class Coordinator:
     4. *Discover.* Find new parts of sources, which a snapshot due now then includes.
     5. *Explain* the run's time, on request, or periodically to see whether it stands still.
     6. *Keep.* Take a snapshot if one is due. It is late in the order, so that it includes all changes.
-    7. *Pause* if there was no input. A request cuts the pause short.
+    7. *Answer* questions about states, which the tick before has made, or let the next tick answer them.
+    8. *Pause* if there was no input. A request cuts the pause short.
 
     Args:
         program: the program.
@@ -97,7 +99,8 @@ class Coordinator:
         self._discovery = Discovery(program, host.listed)
         self._explainer = TimeExplainer(program, host, self.ticks, requests)
         self._hot = HotKeyWatch(program, host)
-        self._pauses = Pauses(lambda: self.hurries or requests.has_new)
+        self._queries = QueryService(host, self.ticks, requests)
+        self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
         self._taken = TakenRequests(requests)
         self._tick = Tick()
 
@@ -155,6 +158,7 @@ class Coordinator:
         """
         tick = self._tick
         self._note(tick, reports, seconds)
+        self._queries.read()
         if tick.final:
             self.snapshots.finish_sinks()
             return None
@@ -185,9 +189,14 @@ class Coordinator:
             self.snapshots.close(error)
         finally:
             self._taken.close(error)
+            self._queries.close(error)
 
     def give_back(self) -> list[Request]:
-        """Return requests for snapshots that were not begun to the queue, so that a restart can serve them."""
+        """Return requests that were not begun, or not answered, so that a restart can serve them.
+
+        Questions to states return to their queue.
+        """
+        self._queries.give_back()
         return self._taken.give_back()
 
     # After a tick
@@ -221,12 +230,18 @@ class Coordinator:
                 self._explainer.explain()
             if snapshots.is_due and not snapshots.is_busy and not self._keep():
                 return self._next(polls=not snapshots.is_blocked)
-            if snapshots.is_blocked and not (self._explainer.needs_tick or self.hurries):
+            self._queries.serve()
+            if snapshots.is_blocked and not self._needs_tick:
                 snapshots.wait(self._pauses.longer())
                 continue
             self._pause()
             if not self._is_ending:
                 return self._next(polls=not snapshots.is_blocked)
+
+    @property
+    def _needs_tick(self) -> bool:
+        """Whether a tick must follow even if sources can't be polled."""
+        return self._explainer.needs_tick or self._queries.needs_tick or self.hurries
 
     @property
     def _is_ending(self) -> bool:
@@ -318,6 +333,7 @@ class Coordinator:
     def _end(self) -> Step | None:
         """Return the step after the last tick that polled: a tick that reports open results, or the final one."""
         self._explainer.explain()
+        self._queries.serve()
         if not self._keep(ending=True):
             return self._next(polls=False)
         if self._requests.stopping:
@@ -341,6 +357,7 @@ class Coordinator:
     # Ticks
 
     def _next(self, *, polls: bool = True, asks_held: bool = False, final: bool = False) -> Tick:
+        self._queries.serve()
         explains = self._explainer.needs_tick
         self._tick = self.ticks.begin(polls=polls, explains=explains, asks_held=asks_held, final=final)
         return self._tick

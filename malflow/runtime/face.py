@@ -18,6 +18,7 @@ from malflow.runtime.options import RunOptions, check_build
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 from malflow.streams.stream import StreamProvider
 
@@ -96,6 +97,30 @@ class Runtime(ABC):
         """
         return self._current.ask_rescale(parallelism)
 
+    def state(self, name: str) -> StateView:
+        """Return the states of an operator, to ask for them while it runs; callable from another thread.
+
+        Args:
+            name: the name of the operator, or of one of its hidden states.
+
+        Raises:
+            GraphError: if there is no such state, or its entries have no keys.
+            QueryError: if no run has begun.
+        """
+        return StateView(self._current, name)
+
+    def windows(self, name: str) -> WindowsView:
+        """Return the windows of an operator, to ask for their results while it runs; callable from another thread.
+
+        Args:
+            name: the name of windows, sessions, a cogroup or a rollup.
+
+        Raises:
+            GraphError: if there is no such operator, or it has no windows.
+            QueryError: if no run has begun.
+        """
+        return WindowsView(self._current, name)
+
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
 
@@ -163,6 +188,7 @@ class Runtime(ABC):
             self._build(StreamProvider(graph))
             program = compile_graph(graph)
         check_deliveries(program, keeps=self._keeps)
+        self._current.program = program
         return program
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
+from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import OldStates
 from malflow.event_time.tick import Tick
@@ -89,6 +90,16 @@ class Host(Protocol):
 
     def held(self) -> Mapping[str, Waiting] | None:
         """Return the open results of operators; None if only a tick can report them."""
+
+    def ask(self, questions: Sequence[Question]) -> Sequence[Outcome] | None:
+        """Answer questions with copies of the states after the last tick.
+
+        Returns:
+            For each question what its workers have, in their order, or an error; None if the next tick answers it.
+        """
+
+    def answers(self) -> Sequence[Outcome]:
+        """Return the outcomes of the questions that the tick was asked."""
 
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool

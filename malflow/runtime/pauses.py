@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-__all__ = ["Pauses"]
+__all__ = ["Pauses", "Wake"]
 
 _SHORTEST = 0.001
 _LONGEST = 0.05
-"""Seconds; a pause looks for requests as often, since a signal handler that wakes a thread may block forever."""
+"""Seconds; a pause looks for requests as often, since signal handlers, whose thread may pause, wake nobody."""
+
+
+class Wake:
+    """Ends a pause of another thread; no thread ever waits in `set`, wherever a signal handler interrupts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """End the pause, or the next one."""
+        with suppress(RuntimeError):  # it is set already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        """Pause for some seconds, or until it is set."""
+        self._lock.acquire(timeout=max(0.0, seconds))
 
 
 class Pauses:
@@ -17,10 +36,12 @@ class Pauses:
 
     Args:
         is_cut: whether a pause is to end now.
+        wake: makes a pause look at that at once.
     """
 
-    def __init__(self, is_cut: Callable[[], bool]) -> None:
+    def __init__(self, is_cut: Callable[[], bool], wake: Wake | None = None) -> None:
         self._is_cut = is_cut
+        self._wait = (wake or Wake()).wait
         self._next = _SHORTEST
 
     def reset(self) -> None:
@@ -38,4 +59,4 @@ class Pauses:
             return
         deadline = time.monotonic() + seconds
         while not self._is_cut() and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, _LONGEST))
+            self._wait(min(left, _LONGEST))

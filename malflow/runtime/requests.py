@@ -8,14 +8,19 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
-from malflow.errors import GraphError, SnapshotError
+from malflow.engine.plan import Program
+from malflow.errors import GraphError, QueryError, SnapshotError
 from malflow.runtime.answers import Answer, OwnThreads, Request, abandon
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
+from malflow.runtime.pauses import Wake
 from malflow.runtime.progress import Progress
+from malflow.runtime.queries import Query
 from malflow.runtime.time_table import TimeRow, TimeTable
 
 __all__ = ["RunRequests"]
+
+_OVER = "the run ended before"
 
 
 class RunRequests:
@@ -32,6 +37,9 @@ class RunRequests:
         explanations: requests for an explanation of the run's time.
         explained: the last explanation: when its tick began, and the operators that waited.
         own: the threads that the run works on.
+        queries: questions to the states of the run.
+        program: the program of the run; None before it is built.
+        wake: ends a pause of the run.
     """
 
     def __init__(self, listeners: Listeners | None = None) -> None:
@@ -42,11 +50,25 @@ class RunRequests:
         self.explanations: deque[Future[None]] = deque()
         self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
         self.own = OwnThreads()
+        self.queries: deque[Query] = deque()
+        self.program: Program | None = None
+        self.wake = Wake()
+
+    @property
+    def running(self) -> Program:
+        """The program of the run.
+
+        Raises:
+            QueryError: if the run has not begun.
+        """
+        if self.program is None:
+            raise QueryError("nothing runs that could be asked: call start() first, or execute() in another thread")
+        return self.program
 
     @property
     def has_new(self) -> bool:
         """Whether the run is asked to stop, or for something that it has not taken up."""
-        return self.stopping or bool(self.pending) or bool(self.explanations)
+        return self.stopping or bool(self.pending) or bool(self.queries) or bool(self.explanations)
 
     def stop(self) -> None:
         """End the run after the current tick."""
@@ -87,6 +109,19 @@ class RunRequests:
         """
         return self.ask(Request(check_parallelism(parallelism), Answer(self.own)))
 
+    def ask_state(self, query: Query) -> Future[Any]:
+        """Queue a question, answered after the current tick or, on Spark, with the next one.
+
+        Raises:
+            QueryError: if the run has ended.
+        """
+        self.queries.append(query)
+        self.wake.set()
+        if self.is_over:  # checked after the append
+            query.fail(_OVER, None)
+            raise QueryError("the run has ended; read_state() reads what its last snapshot has")
+        return query.answer
+
     def ask_explanation(self, timeout: float) -> None:
         """Wait for an explanation of the run's time after the current tick, unless the run has ended.
 
@@ -121,3 +156,5 @@ class RunRequests:
             abandon([self.pending.popleft()], error)
         while self.explanations:
             self.explanations.popleft().set_result(None)
+        while self.queries:
+            self.queries.popleft().fail(_OVER, error)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 
 __all__ = ["RunHandle"]
@@ -99,6 +100,28 @@ class RunHandle(ABC):
             SnapshotError: if the run has ended.
         """
         return self._requests.ask_rescale(parallelism)
+
+    def state(self, name: str) -> StateView:
+        """Return the states of an operator, to ask for them while the run runs.
+
+        Args:
+            name: the name of the operator, or of one of its hidden states.
+
+        Raises:
+            GraphError: if there is no such state, or its entries have no keys.
+        """
+        return StateView(self._requests, name)
+
+    def windows(self, name: str) -> WindowsView:
+        """Return the windows of an operator, to ask for their results while the run runs.
+
+        Args:
+            name: the name of windows, sessions, a cogroup or a rollup.
+
+        Raises:
+            GraphError: if there is no such operator, or it has no windows.
+        """
+        return WindowsView(self._requests, name)
 
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.

@@ -10,9 +10,11 @@ from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
+from malflow.engine.questions import Outcome, Question, copies, find
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.workers import Workers
+from malflow.errors import MalflowError
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.host import SinkPositions
 from malflow.snapshot.delta_check import Recount
@@ -46,6 +48,7 @@ class SingleThreadHost:
         if workers is None:
             workers = Workers(program, parallelism=parallelism, tracked=tracked, debug=debug)
         self.run = workers.run
+        self._program = program
         self._workers = workers
         self._states = states_of(program)
         self._sinks = sinks
@@ -98,6 +101,24 @@ class SingleThreadHost:
     def held(self) -> Mapping[str, Waiting]:
         """Return the open results of operators."""
         return self._workers.held()
+
+    def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
+        """Answer questions with copies of the states."""
+        return [self._outcome(question) for question in questions]
+
+    def answers(self) -> Sequence[Outcome]:
+        """Return nothing: no question is left to a tick."""
+        return ()
+
+    def _outcome(self, question: Question) -> Outcome:
+        try:
+            return [
+                copies(question.name, find(self._program, worker, question))
+                for worker in self._workers.stages[question.stage]
+                if question.asks(question.stage, worker.worker_id)
+            ]
+        except MalflowError as error:
+            return error
 
     def capture(self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool) -> Future[int]:
         """Serialise the changes, which the session writes in the background."""

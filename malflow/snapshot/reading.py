@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError, short_repr
-from malflow.partitioners import check_key
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.candidates import candidates
 from malflow.snapshot.evolution import present_name
@@ -16,22 +15,11 @@ from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish, check_wish
 from malflow.snapshot.worker_states import WorkerStates
-from malflow.states.kinds import Movement, StateKind
+from malflow.states.entry_keys import check_entry_key
 
 __all__ = ["opened", "read_state", "wanted_manifest"]
 
-_SLOTS = {
-    Movement.BY_SLOT: "(pane, key)",
-    Movement.BY_ENTRY: "(pane, (key, id))",
-    Movement.EPOCHS: "(worker, name)",
-    Movement.FRONTIER: "(worker, name)",
-}
-"""The keys of states that are not kept by key or part."""
-
-_WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP)
-
 _ATTEMPTS = 10
-_PAIR = 2
 
 
 @overload
@@ -166,7 +154,7 @@ def _every(kept: WorkerStates) -> Iterator[tuple[Any, Any]]:
 
 def _one(kept: WorkerStates, key: Any, default: Any) -> Any:
     name = f"operator '{kept.entry.name}'"
-    _check(kept, key)
+    check_entry_key(kept.entry.name, kept.kind, key, "malflow.reading.read_windows()")
     found = kept.find(key[1], key[0]) if kept.is_by_worker else kept.find(key)
     if len(found) > 1:
         raise SnapshotError(
@@ -179,27 +167,3 @@ def _one(kept: WorkerStates, key: Any, default: Any) -> Any:
             "that may be"
         )
     return next(iter(found.values()), default)
-
-
-def _check(kept: WorkerStates, key: Any) -> None:
-    """Check that a key may be one of a state's keys.
-
-    Raises:
-        GraphError: if it has no stable hash, or another form than the keys of this kind of state.
-    """
-    name, kind = kept.entry.name, kept.kind
-    form = None if kind is None else _SLOTS.get(kind.movement)
-    pair = isinstance(key, tuple) and len(key) == _PAIR and isinstance(key[0], int)
-    if form == _SLOTS[Movement.BY_ENTRY]:
-        pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
-    if form is not None and not pair:
-        hint = "; malflow.reading.read_windows() takes the key alone" if kind in _WINDOWS else ""
-        raise GraphError(
-            f"operator '{name}' has states of kind '{kept.entry.kind}', whose keys are {form}; got key "
-            f"{short_repr(key)}{hint}",
-            operator=name,
-        )
-    try:
-        check_key(key)
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"operator '{name}' can't be read by key: {error}", operator=name) from error

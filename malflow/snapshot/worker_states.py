@@ -15,6 +15,7 @@ from malflow.snapshot.data_file import Section
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.stored_states import FoundSection, StoredStates
+from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.kinds import Movement, StateKind
 
 __all__ = ["WorkerStates", "deletion_explained"]
@@ -27,12 +28,6 @@ _OWNERS: dict[str | None, Callable[[Any, range], int]] = {
     f"{index_select.__module__}.{index_select.__qualname__}": index_select,
 }
 """The partitioners that are known by their names; any other may have placed a key on any worker."""
-
-_KEYS_OF_ENTRIES: dict[Movement, Callable[[Any], Any]] = {
-    Movement.BY_KEY: lambda key: key,
-    Movement.BY_SLOT: lambda slot: slot[1],
-    Movement.BY_ENTRY: lambda slot: slot[1][0],
-}
 
 
 class WorkerStates:
@@ -80,7 +75,7 @@ class WorkerStates:
     @property
     def key_of(self) -> Callable[[Any], Any] | None:
         """Returns the key of a record from that of an entry of the state; None if records have no part in it."""
-        return None if self.kind is None else _KEYS_OF_ENTRIES.get(self.kind.movement)
+        return None if self.kind is None else RECORD_KEYS.get(self.kind.movement)
 
     def owners(self, key: Any) -> set[int]:
         """Return the workers to which records with a key may have gone: all, if the partitioner is not known."""

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
 from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
-from malflow.errors import release_all
+from malflow.errors import QueryError, release_all
 from malflow.event_time.tick import Tick
 from malflow.graph import SinkNode
 from malflow.runtime.builder import RuntimeBuilder
@@ -28,6 +29,7 @@ from malflow.runtime.host import SinkPositions
 from malflow.runtime.local_run import LocalRuntime
 from malflow.runtime.options import RunOptions
 from malflow.runtime.transport.sink_proxies import SinkProxy
+from malflow.runtime.transport.state_answers import PackedQuestion, answered, outcome, packed_or_error
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.persistence import RestoredState, Session
 from malflow.streams.stream import StreamProvider
@@ -46,6 +48,8 @@ class ThreadsHost:
         self._whole = program
         self._program = replace(program, vertices=tuple(map(_collecting, program.vertices)))
         self._threads: list[ThreadPoolExecutor] = []
+        self._asked: list[PackedQuestion | QueryError] = []
+        self._answered: list[Outcome] = []
         self._confirmations = Confirmations(lambda: self._workers.sources)
         workers, keeps = options.parallelism or 1, options.persistence.is_enabled
         self._take(Workers(self._program, parallelism=workers, tracked=keeps, debug=options.debug))
@@ -89,8 +93,24 @@ class ThreadsHost:
 
     times = held = live
 
+    def ask(self, questions: Sequence[Question]) -> None:
+        self._asked = [packed_or_error(it) for it in questions]  # the next tick answers
+
+    def answers(self) -> list[Outcome]:
+        found, self._answered = self._answered, []
+        return found
+
+    def _answer(self) -> None:
+        asked, self._asked = self._asked, []
+        self._answered = [self._outcome(it) if isinstance(it, PackedQuestion) else it for it in asked]
+
+    def _outcome(self, asked: PackedQuestion) -> Outcome:
+        workers = [it for it in self._workers.stages[asked.stage] if asked.asks(asked.stage, it.worker_id)]
+        return outcome(asked, [answered(self._program, it, asked) for it in workers])
+
     def run(self, tick: Tick) -> list[Report]:
         """Take a tick: each thread runs a stage of its worker, and then passes on pickles."""
+        self._answer()
         told = self._everywhere(lambda at: _told(self._of(at), tick))
         sent: dict[int, list[Any]] = {}
         for number, stage in enumerate(self._program.stages):

@@ -15,6 +15,7 @@ from typing import Any
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, States
@@ -29,6 +30,7 @@ from malflow.runtime.processes.messages import (
     AddParts,
     AskEpochs,
     AskHeld,
+    AskQuestions,
     AskStates,
     AskTimes,
     Begin,
@@ -51,6 +53,7 @@ from malflow.runtime.transport.pickling import dumps
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
+from malflow.runtime.transport.state_answers import PackedQuestion, outcome, packed_or_error
 from malflow.snapshot.persistence import RestoredState, Session
 
 __all__ = ["ProcessesHost", "pickled_program"]
@@ -208,6 +211,21 @@ class ProcessesHost:
         for held in self._running.ask_all(AskHeld()):
             merge_held(found, held)
         return found
+
+    def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
+        """Answer questions with the states in the processes."""
+        asked = [packed_or_error(question) for question in questions]
+        sent = [it for it in asked if isinstance(it, PackedQuestion)]
+        found: list[dict[int, bytes]] = [{} for _ in sent]
+        for of_process in self._running.ask_all(AskQuestions(sent)):
+            for answers, by_worker in zip(found, of_process, strict=True):
+                answers.update(by_worker)
+        outcomes = iter([outcome(it, [by[at] for at in sorted(by)]) for it, by in zip(sent, found, strict=True)])
+        return [next(outcomes) if isinstance(it, PackedQuestion) else it for it in asked]
+
+    def answers(self) -> Sequence[Outcome]:
+        """Return nothing: no question is left to a tick."""
+        return ()
 
     def run(self, tick: Tick) -> list[Report]:
         """Run a tick in all processes, and write its output to the sinks in this process."""

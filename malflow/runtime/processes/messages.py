@@ -11,6 +11,7 @@ from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
 from malflow.runtime.transport.chunks import Chunk
+from malflow.runtime.transport.state_answers import PackedQuestion
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -20,6 +21,7 @@ __all__ = [
     "AddParts",
     "AskEpochs",
     "AskHeld",
+    "AskQuestions",
     "AskStates",
     "AskTimes",
     "Begin",
@@ -154,6 +156,17 @@ class AskStates:
 
 
 @dataclass(frozen=True, slots=True)
+class AskQuestions:
+    """Answer questions about states. Answered, for each question, by what each of its workers has, pickled.
+
+    Attributes:
+        questions: the questions.
+    """
+
+    questions: Sequence[PackedQuestion]
+
+
+@dataclass(frozen=True, slots=True)
 class RefuseGone:
     """Fail if parts that are no longer listed are unfinished.
 
@@ -212,6 +225,7 @@ Command: TypeAlias = (
     | AskHeld
     | AskEpochs
     | AskStates
+    | AskQuestions
     | RefuseGone
     | AddParts
     | ContinueTicks

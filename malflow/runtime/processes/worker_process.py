@@ -31,6 +31,7 @@ from malflow.runtime.processes.messages import (
     AddParts,
     AskEpochs,
     AskHeld,
+    AskQuestions,
     AskStates,
     AskTimes,
     Begin,
@@ -61,6 +62,7 @@ from malflow.runtime.transport.pickled_states import dumps_state
 from malflow.runtime.transport.pickling import dumps, load_states, missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.sink_proxies import collected
+from malflow.runtime.transport.state_answers import answered
 
 __all__ = ["main"]
 
@@ -146,6 +148,7 @@ class WorkerProcess:
         self._mine: list[int] = []
         self._actions: Mapping[type, Callable[[Any], Any]] = {
             AddParts: self._add_parts,
+            AskQuestions: self._answer,
             AskEpochs: lambda _: self._hosted.epochs(),
             AskHeld: lambda _: self._hosted.held(),
             AskStates: lambda _: self._hosted_states(),
@@ -250,6 +253,19 @@ class WorkerProcess:
     def _refuse_gone(self, command: RefuseGone) -> None:
         for name, parts in command.gone.items():
             self._hosted.refuse_gone(name, parts)
+
+    def _answer(self, command: AskQuestions) -> list[dict[int, bytes]]:
+        program, stages = self._program, self._hosted.stages
+        if program is None:
+            raise RunFailed("the worker process has no workers yet")
+        return [
+            {
+                worker.worker_id: answered(program, worker, asked)
+                for worker in stages[asked.stage]
+                if asked.asks(asked.stage, worker.worker_id)
+            }
+            for asked in command.questions
+        ]
 
     def _run_tick(self, command: RunTick) -> Ticked:
         workers, exchange, tick = self._hosted, self._exchange, command.tick

@@ -161,7 +161,7 @@ class Changelog:
         return name
 
     def read_piece(self, name: str) -> bytes:
-        """Return the content that `write_piece` or `write_sink_pieces` wrote, in one piece.
+        """Return the content that `write_piece`, `write_sink_pieces` or `put` wrote, in one piece.
 
         Raises:
             RunFailed: if it is missing or damaged.
@@ -218,13 +218,32 @@ class Changelog:
         entries.reverse()
         return entries
 
+    def put(self, name: str, data: bytes) -> bool:
+        """Write an object of the generation, unless there is one with that name; return whether it was written.
+
+        Raises:
+            StoreError: if it can't be written.
+        """
+        return self._put(name, data)
+
+    def get_all(self, names: Sequence[str]) -> list[bytes]:
+        """Return the contents of objects; from a remote folder, read concurrently.
+
+        Raises:
+            RunFailed: if one is missing or damaged.
+        """
+        if self._is_private or len(names) == 1:
+            return [self.read_piece(name) for name in names]
+        with ThreadPoolExecutor(_REMOVERS, "malflow-scratch") as readers:
+            return [*readers.map(self.read_piece, names)]
+
     def write_program(self, payload: bytes) -> None:
         """Write a program that is too large to send with each task.
 
         Raises:
             StoreError: if the program can't be written.
         """
-        self._put(f"{self._folder()}program", lz4.frame.compress(payload, store_size=True))
+        self._put(f"{self.folder}program", lz4.frame.compress(payload, store_size=True))
 
     def read_program(self) -> bytes:
         """Read the program that `write_program` wrote.
@@ -232,7 +251,7 @@ class Changelog:
         Raises:
             RunFailed: if it is missing or damaged.
         """
-        name = f"{self._folder()}program"
+        name = f"{self.folder}program"
         payload = self._get(name)
         if payload is None:
             raise self._missing(name)
@@ -266,15 +285,17 @@ class Changelog:
     def clear(self) -> None:
         """Remove all files of this generation, and partial files of killed processes."""
         with suppress(StoreError):
-            for name in self._store.list(self._folder()):
+            for name in self._store.list(self.folder):
                 self._store.delete(name)
-            self._store.sweep(self._folder(), lambda _: True)
+            self._store.sweep(self.folder, lambda _: True)
 
-    def _folder(self) -> str:
+    @property
+    def folder(self) -> str:
+        """The prefix of the names of this generation's objects."""
         return f"{RUNS}{self._place.run}/{self.generation}/"
 
     def _name(self, stage: int, worker: int, tick: int) -> str:
-        return f"{self._folder()}{tick:012d}-{stage}-{worker}"
+        return f"{self.folder}{tick:012d}-{stage}-{worker}"
 
     def _delete(self, name: str) -> None:
         with suppress(StoreError):  # it is removed with the folder

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.discovery import Change, refuse_unfinished
 from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
+from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates
@@ -44,6 +45,7 @@ from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.state_moves import StateMove, StateMoves
 from malflow.runtime.spark.state_tasks import Base
 from malflow.runtime.spark.tick_pacing import Pace
+from malflow.runtime.spark.tick_questions import TickQuestions
 from malflow.runtime.spark.worker_places import WorkerPlaces
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
@@ -117,6 +119,7 @@ class SparkHost:
         self._began = 0.0
         self._is_cut_short = False
         self._pieces: list[str] = []
+        self._questions = TickQuestions()
         self._durable = self._kept = self._changed = NEVER
         self._written: tuple[int, Future[int]] | None = None
         self._needs_whole = False
@@ -159,6 +162,14 @@ class SparkHost:
 
     def held(self) -> None:
         """Return None: only a tick can report open results."""
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Let the next tick answer questions."""
+        self._questions.ask(questions)
+
+    def answers(self) -> list[Outcome]:
+        """Return the outcomes of the questions that the tick was asked."""
+        return self._questions.outcomes(self._changelog, self.parallelism)
 
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
@@ -247,6 +258,7 @@ class SparkHost:
             whole=self._needs_whole,
             rewrites=() if tick.final else self.index.rewrites,
             merges=() if tick.final else self.index.merges,
+            queries=self._questions.packed(self._changelog, tick.number),
             most=self._pace.limit,
             durable=self._durable,
             writing=NEVER if self._written is None else self._written[0],
@@ -395,5 +407,5 @@ class SparkHost:
     def _forget(self) -> None:
         """Remove obsolete changelog entries, and the output of the last tick, which no task will repeat."""
         reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
-        self._changelog.discard(self.index.forget(reading), self._pieces)
+        self._changelog.discard(self.index.forget(reading), [*self._pieces, *self._questions.take_stored()])
         self._pieces = []

@@ -90,6 +90,8 @@ class TickCommand:
         passed: the microseconds between the start of the previous tick and of this one.
         quiet: pairs of source and worker: the source emitted nothing there in the previous tick.
         quiet_time: the `passed` of the previous tick.
+        queries: questions to states, pickled in base 64 or a mark: see `malflow.runtime.spark.tick_questions`; empty if
+            there are none.
         explains: whether tasks report the progress of operators in event time.
         asks_held: whether the input has ended and tasks report the open results of operators.
         polls: whether sources are polled.
@@ -114,6 +116,7 @@ class TickCommand:
     passed: int = 0
     quiet: Sequence[tuple[str, int]] = ()
     quiet_time: int = 0
+    queries: str = ""
     explains: bool = False
     asks_held: bool = False
     polls: bool = True

@@ -23,6 +23,7 @@ from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
 from malflow.runtime.spark.stage_changes import deltas_of, merged, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
 from malflow.runtime.spark.tick_polling import TickPolling
+from malflow.runtime.spark.tick_questions import answer_questions
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, held_of, load, name_of, process_name
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.error_pickles import dumps_error
@@ -108,6 +109,8 @@ class StageAttempt:
     def _do(self, live: LiveWorker, arrived: _Arrived) -> Iterable[Row] | None:
         worker = live.worker
         outgoing = OutgoingRecords(worker, self._spec.parallelism, debug=self._spec.debug)
+        if queries := self._command.queries:
+            answer_questions(queries, self._program, self._changelog, worker, self._stage, self._command.tick)
         self._times = _times_of(worker) if self._command.explains else {}
         if self._stage == 0:
             self._confirm(live)

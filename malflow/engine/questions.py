@@ -1,0 +1,211 @@
+"""Questions to the states of a run, which each worker answers for itself, between two ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from malflow.diagnostics import operator_error
+from malflow.engine.plan import Program
+from malflow.engine.state_specs import hidden_id, specs_of
+from malflow.engine.window_results import window_results
+from malflow.engine.worker import Worker
+from malflow.errors import GraphError, MalflowError, QueryError, error_text, short_repr
+from malflow.graph import Node, StatefulNode
+from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.states.entry_keys import RECORD_KEYS
+from malflow.states.keyed import copied
+from malflow.states.kinds import StateKind, StateSpec
+from malflow.states.paned import OperatorState, PanedState
+from malflow.windows import WindowResult
+
+__all__ = ["Found", "KeptState", "Outcome", "Question", "addressed", "copies", "find", "kept_state"]
+
+Found = list[tuple[Any, Any]]
+"""Pairs of a key and its state, or of a key and a result of its windows, on one worker."""
+
+Outcome = list[Found] | MalflowError
+"""What the workers have found, in their order, or the error of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that every worker can answer for itself.
+
+    Attributes:
+        name: the name of the state.
+        stage: the stage that has it.
+        keys: the keys whose states are wanted; None for the first ones that there are.
+        limit: the most pairs that a worker returns.
+        windows: whether the results of windows are wanted, and not their states.
+        at: the time within the wanted windows; None for all.
+        unit: the unit of a rollup's wanted windows; None for all.
+        workers: the workers that are asked; None for all.
+    """
+
+    name: str
+    stage: int
+    keys: tuple[Any, ...] | None = None
+    limit: int = 0
+    windows: bool = False
+    at: Any = None
+    unit: str | None = None
+    workers: frozenset[int] | None = None
+
+    def asks(self, stage: int, worker: int) -> bool:
+        """Whether a stage of a worker is asked."""
+        return stage == self.stage and (self.workers is None or worker in self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """A state of a program that can be asked for.
+
+    Attributes:
+        node: the operator.
+        spec: the state.
+        stage: the stage of the operator.
+    """
+
+    node: StatefulNode
+    spec: StateSpec
+    stage: int
+
+
+def kept_state(program: Program, name: str) -> KeptState:
+    """Return the state with a name.
+
+    Raises:
+        GraphError: if there is none, or its entries have no keys.
+    """
+    nodes: dict[str, Node] = {}
+    kept: dict[str, KeptState] = {}
+    others: dict[str, StateSpec] = {}
+    for number, stage in enumerate(program.stages):
+        for step in stage.steps:
+            node = program.vertices[step.vertex].node
+            nodes[node.name] = node
+            for spec in specs_of(node):
+                if isinstance(node, StatefulNode) and spec.kind.migrates:
+                    kept[spec.name] = KeptState(node, spec, number)
+                else:
+                    others[spec.name] = spec
+    if name in kept:
+        return kept[name]
+    if name in others:
+        raise GraphError(
+            f"the state of '{name}' is {_contents(others[name].kind)}, which can't be asked for; read_state() reads it "
+            "from a snapshot",
+            operator=name,
+        )
+    names = ", ".join(map(repr, kept)) or "none"
+    if name in nodes:
+        raise GraphError(f"operator '{name}' keeps no state; those that do are {names}", operator=name)
+    near = get_close_matches(str(name), kept, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"those with state are {names}"
+    raise GraphError(f"the dataflow has no operator {name!r}; {hint}")
+
+
+def _contents(kind: StateKind) -> str:
+    positions = (StateKind.SOURCE, StateKind.SINK)
+    return "positions" if kind in positions else "epochs (watermarks)"
+
+
+def addressed(kept: KeptState, question: Question, parallelism: int) -> Question:
+    """Return a question that is put to the workers that may have its keys.
+
+    Raises:
+        OperatorError: if the partitioner fails.
+    """
+    placement = kept.node.placement
+    if placement is None or question.keys is None:
+        return question
+    key_of = RECORD_KEYS[kept.spec.kind.movement]
+    keys = question.keys if question.windows else [key_of(key) for key in question.keys]
+    workers = range(parallelism)
+    owners = set()
+    for key in keys:
+        try:
+            owners.add(placement(key, workers))
+        except Exception as error:
+            about = f"key {short_repr(key)}"
+            raise operator_error(kept.node.name, error, None, placement, about=about) from error
+    return replace(question, workers=frozenset(owners))
+
+
+def find(program: Program, worker: Worker, question: Question) -> Found:
+    """Return what a worker has; states are live, so that they must be copied before the next tick.
+
+    Raises:
+        OperatorError: if an aggregator fails.
+        GraphError: if the time is not of the type of the windows.
+        QueryError: if a class of the user fails otherwise.
+    """
+    try:
+        return _find(program, worker, question)
+    except MalflowError:
+        raise
+    except Exception as error:
+        raise QueryError(
+            f"operator '{question.name}' could not be asked: {type(error).__name__}: {error_text(error)}",
+            operator=question.name,
+        ) from error
+
+
+def _find(program: Program, worker: Worker, question: Question) -> Found:
+    state = worker.state(question.name)
+    if question.windows:
+        return [(key, it) for key in question.keys or () for it in _windows(program, worker, state, question, key)]
+    if question.keys is None:
+        return [*islice(state.items(), question.limit)]
+    return [(key, state[key]) for key in question.keys if key in state]
+
+
+def copies(name: str, found: Iterable[tuple[Any, Any]]) -> Found:
+    """Return pairs of a key and a state with copies of the states.
+
+    Raises:
+        QueryError: if a state can't be copied.
+    """
+    return [(key, _copied(name, key, state)) for key, state in found]
+
+
+def _windows(
+    program: Program, worker: Worker, state: OperatorState, question: Question, key: Any
+) -> list[WindowResult[Any, Any]]:
+    node = kept_state(program, question.name).node
+    slots = _slots(state, key)
+    states = dict(copies(question.name, [(slot, state[slot]) for slot in slots]))
+    reached = dict(worker.state(hidden_id(node, REACHED)))
+    at = question.at
+    made = window_results(node, worker.worker_id, range(worker.parallelism), states, reached, question.unit)
+    results = [it for _, it in made]
+    try:
+        return [it for it in results if at is None or it.start <= at < it.end]
+    except TypeError as error:
+        raise GraphError(
+            f"operator '{node.name}' has windows such as {short_repr(results[0].start)} to "
+            f"{short_repr(results[0].end)}, which can't be compared with at={short_repr(at)}",
+            operator=node.name,
+        ) from error
+
+
+def _slots(state: OperatorState, key: Any) -> list[Any]:
+    """Return the keys of the entries that belong to the key of a record."""
+    if isinstance(state, PanedState):
+        return [(number, key) for number in sorted(state.panes) if key in state.panes[number]]
+    return [key] if key in state else []
+
+
+def _copied(name: str, key: Any, state: Any) -> Any:
+    try:
+        return copied(state)
+    except Exception as error:
+        raise QueryError(
+            f"operator '{name}': the state of key {short_repr(key)} can't be copied: {type(error).__name__}: "
+            f"{error_text(error)}",
+            operator=name,
+        ) from error

@@ -1,0 +1,121 @@
+"""Questions to states in other processes and their answers, as bytes, whatever the user's classes do there."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from malflow.engine.plan import Program
+from malflow.engine.questions import Found, Outcome, Question, find
+from malflow.engine.worker import Worker
+from malflow.errors import MalflowError, QueryError, error_text
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.transport.pickling import dumps, missing_module
+
+__all__ = ["MOST_BYTES", "PackedQuestion", "answered", "outcome", "packed_or_error"]
+
+MOST_BYTES: Final = 4 << 20
+"""The bytes of the largest answer of a worker to one question."""
+
+
+class PackedQuestion(NamedTuple):
+    """A question in a form that every process can read.
+
+    Attributes:
+        name: the name of the state.
+        stage: the stage that has it.
+        workers: the workers that are asked; None for all.
+        limit: how many pairs are enough, over all workers; 0 for all of them.
+        data: the question, pickled.
+    """
+
+    name: str
+    stage: int
+    workers: frozenset[int] | None
+    limit: int
+    data: bytes
+
+    def asks(self, stage: int, worker: int) -> bool:
+        """Whether a stage of a worker is asked."""
+        return stage == self.stage and (self.workers is None or worker in self.workers)
+
+
+class _Answer(NamedTuple):
+    """What a worker has, pickled, or its error."""
+
+    found: bytes
+    error: bytes | None = None
+
+
+def packed_or_error(question: Question) -> PackedQuestion | QueryError:
+    """Pickle a question; return an error if a key can't be pickled."""
+    try:
+        data = dumps(question)
+    except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+        return _unsent(question.name, "a key can't be sent to the workers", error)
+    return PackedQuestion(question.name, question.stage, question.workers, question.limit, data)
+
+
+def answered(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
+    """Return what a worker has, pickled; an error is in it, and never raised.
+
+    Args:
+        program: the program.
+        worker: the worker.
+        asked: the question.
+    """
+    try:
+        return dumps(_Answer(_found(program, worker, asked)))
+    except MalflowError as error:
+        return dumps(_Answer(b"", dumps_error(error)))
+    except BaseException as error:  # noqa: BLE001 - classes of the user may raise any
+        return dumps(_Answer(b"", dumps_error(_unsent(asked.name, "it could not be asked", error))))
+
+
+def outcome(asked: PackedQuestion, answers: Iterable[bytes]) -> Outcome:
+    """Return what the workers have, or the error of one of them.
+
+    Args:
+        asked: the question.
+        answers: what `answered` has returned, in the order of workers.
+    """
+    found: list[Found] = []
+    for data in answers:
+        answer: _Answer = pickle.loads(data)  # noqa: S301 - this run wrote it
+        if answer.error is not None:
+            error = loaded_error(answer.error)
+            return error if isinstance(error, MalflowError) else QueryError(str(error), operator=asked.name)
+        try:
+            found.append(pickle.loads(answer.found))  # noqa: S301 - as above
+        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+            return _unsent(asked.name, "the answer can't be read here", error)
+        if asked.limit and sum(map(len, found)) >= asked.limit:
+            break
+    return found
+
+
+def _found(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
+    try:
+        question: Question = pickle.loads(asked.data)  # noqa: S301 - this run wrote it
+    except BaseException as error:  # classes of the user may raise any
+        raise _unsent(asked.name, "a key can't be read by the workers", error) from error
+    found = find(program, worker, question)
+    try:
+        data = dumps(found)
+    except BaseException as error:  # as above
+        raise _unsent(asked.name, "a state can't be sent", error) from error
+    if len(data) > MOST_BYTES:
+        raise QueryError(
+            f"operator '{asked.name}': the answer of worker {worker.worker_id} has {len(data):,} bytes, more than "
+            f"{MOST_BYTES:,}; ask for fewer keys, or take a snapshot() and use read_state()",
+            operator=asked.name,
+        )
+    return data
+
+
+def _unsent(name: str, reason: str, error: BaseException) -> QueryError:
+    hint = missing_module(error) or "; the classes of keys and states must be importable in all processes"
+    made = QueryError(f"operator '{name}': {reason}: {type(error).__name__}: {error_text(error)}{hint}", operator=name)
+    made.__cause__ = error
+    return made
