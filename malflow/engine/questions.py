@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
@@ -22,10 +22,13 @@ from malflow.states.kinds import StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
 
-__all__ = ["Found", "KeptState", "Outcome", "Question", "addressed", "copies", "find", "kept_state"]
+__all__ = ["MOST_KEYS", "Found", "KeptState", "Outcome", "Question", "addressed", "copies", "find", "kept_state"]
 
 Found = list[tuple[Any, Any]]
 """Pairs of a key and its state, or of a key and a result of its windows, on one worker."""
+
+MOST_KEYS: Final = 10_000
+"""The most keys that are answered in one tick: the run waits while their states are copied."""
 
 Outcome = list[Found] | MalflowError
 """What the workers have found, in their order, or the error of one of them."""
@@ -54,6 +57,11 @@ class Question:
     at: Any = None
     unit: str | None = None
     workers: frozenset[int] | None = None
+
+    @property
+    def size(self) -> int:
+        """The most keys that are answered."""
+        return self.limit if self.keys is None else len(self.keys)
 
     def asks(self, stage: int, worker: int) -> bool:
         """Whether a stage of a worker is asked."""

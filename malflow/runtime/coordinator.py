@@ -48,8 +48,8 @@ class Coordinator:
     4. *Discover.* Find new parts of sources, which a snapshot due now then includes.
     5. *Explain* the run's time, on request, or periodically to see whether it stands still.
     6. *Keep.* Take a snapshot if one is due. It is late in the order, so that it includes all changes.
-    7. *Answer* questions about states, which the tick before has made, or let the next tick answer them.
-    8. *Pause* if there was no input. A request cuts the pause short.
+    7. *Pause* if there was no input. A request cuts the pause short.
+    8. *Answer* questions to states, or let the next tick answer them. A pause comes before, so that they don't wait.
 
     Args:
         program: the program.
@@ -230,7 +230,6 @@ class Coordinator:
                 self._explainer.explain()
             if snapshots.is_due and not snapshots.is_busy and not self._keep():
                 return self._next(polls=not snapshots.is_blocked)
-            self._queries.serve()
             if snapshots.is_blocked and not self._needs_tick:
                 snapshots.wait(self._pauses.longer())
                 continue
@@ -241,7 +240,7 @@ class Coordinator:
     @property
     def _needs_tick(self) -> bool:
         """Whether a tick must follow even if sources can't be polled."""
-        return self._explainer.needs_tick or self._queries.needs_tick or self.hurries
+        return self._explainer.needs_tick or bool(self._requests.queries) or self.hurries
 
     @property
     def _is_ending(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from malflow.engine.questions import Outcome, addressed
+from malflow.engine.questions import MOST_KEYS, Outcome, addressed
 from malflow.engine.ticks import Ticks
 from malflow.errors import MalflowError
 from malflow.runtime.host import Host
@@ -33,16 +33,16 @@ class QueryService:
         self._asked: list[Query] = []
         self._tick = 0
 
-    @property
-    def needs_tick(self) -> bool:
-        """Whether the next tick must answer questions."""
-        return bool(self._asked)
-
     def serve(self) -> None:
-        """Answer all questions with the states after the last tick; those that only the next tick can are asked."""
+        """Answer questions with the states after the last tick, or let the next tick answer them.
+
+        Those beyond `MOST_KEYS` keys wait for one more tick.
+        """
         waiting = self._requests.queries
-        while waiting:
+        size = sum(it.question.size for it in self._asked)
+        while waiting and (not self._asked or size + waiting[0].question.size <= MOST_KEYS):
             query = waiting[0]
+            size += query.question.size
             self._asked.append(query)  # before it leaves the queue, in case a signal arrives in between
             waiting.popleft()
             if query.answer.done():  # cancelled

@@ -22,6 +22,9 @@ __all__ = ["RunRequests"]
 
 _OVER = "the run ended before"
 
+_MOST_WAITING = 10_000
+"""Questions to a run that may wait: somebody who asks faster than it answers is told."""
+
 
 class RunRequests:
     """Requests from other threads to a run, and its listeners; they outlive its restarts.
@@ -113,8 +116,10 @@ class RunRequests:
         """Queue a question, answered after the current tick or, on Spark, with the next one.
 
         Raises:
-            QueryError: if the run has ended.
+            QueryError: if the run has ended, or too many questions wait.
         """
+        if len(self.queries) >= _MOST_WAITING:
+            raise QueryError(f"{_MOST_WAITING:,} questions wait for an answer; wait for some before you ask more")
         self.queries.append(query)
         self.wake.set()
         if self.is_over:  # checked after the append

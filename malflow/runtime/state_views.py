@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any
 
-from malflow.engine.questions import Found, KeptState, Question, kept_state
+from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_state
 from malflow.engine.window_results import check_unit, windows_node
 from malflow.errors import GraphError, QueryError, short_repr
 from malflow.runtime.queries import Query, StateAnswer
@@ -15,10 +15,7 @@ from malflow.runtime.requests import RunRequests
 from malflow.states.entry_keys import check_entry_key, check_record_key
 from malflow.windows import WindowResult
 
-__all__ = ["MOST_KEYS", "StateView", "WindowsView"]
-
-MOST_KEYS: Final = 10_000
-"""The most keys of one question: the run waits while their states are copied."""
+__all__ = ["StateView", "WindowsView"]
 
 
 class StateView:

@@ -11,6 +11,7 @@ from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
+from tests.planted.query_bugs import QUERY_BUGS
 from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
@@ -743,6 +744,7 @@ BUGS: list[Bug] = [
     *PROCESS_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
+    *QUERY_BUGS,
     *READING_BUGS,
     *LOOKUP_BUGS,
     *TABLE_BUGS,

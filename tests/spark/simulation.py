@@ -106,7 +106,7 @@ class Cluster:
     def run(self, program: Program, started: Settings, parallelism: int) -> None:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
-            self.requests = RunRequests()
+            self.requests = self.new_requests(program)
             self.attempt = RunAttempt(self, program, parallelism, started, self.requests, RestartGuard(program))  # type: ignore[arg-type] # stands for a session
             try:
                 self.attempt.run()
@@ -121,6 +121,10 @@ class Cluster:
                 self.later.drop()
             self.plan = Plan()
             started = _restarted(started)
+
+    def new_requests(self, _program: Program) -> RunRequests:
+        """Return the requests of an attempt; those of the one before are lost with its driver."""
+        return RunRequests()
 
     @property
     def sparkContext(self) -> Cluster:  # noqa: N802 - as Spark names it

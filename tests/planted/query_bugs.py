@@ -1,0 +1,171 @@
+"""The planted bugs of live queries: ticks, workers, copies, restarts, and questions that nobody answers."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["QUERY_BUGS"]
+
+_ATTEMPT = "runtime/spark/stage_attempt.py"
+_QUESTIONS = "engine/questions.py"
+_SERVICE = "runtime/query_service.py"
+_VIEWS = "runtime/state_views.py"
+_MODELS = "tests/queries/test_models.py"
+_MISTAKES = "tests/queries/test_mistakes.py"
+_WINDOWS = "tests/queries/test_windows.py"
+_SPARK = "tests/queries/test_simulated_spark.py"
+_SIMULATED = f"{_SPARK}::test_answers_are_the_states_after_their_tick_whatever_becomes_of_tasks"
+_ANSWERS = f"{_MODELS}::test_answers_are_the_states_after_their_tick_whatever_happens_meanwhile"
+_NO_NONE = f"{_MISTAKES}::test_a_key_without_a_state_is_no_none"
+_ASKS = (
+    "        if queries := self._command.queries:\n"
+    "            answer_questions(queries, self._program, self._changelog, worker, self._stage, self._command.tick)\n"
+)
+
+QUERY_BUGS = [
+    Bug(
+        "tasks answer after they have processed the tick",
+        "the newest state is the best",
+        _ATTEMPT,
+        "        outgoing.add(worker.drain())\n        worker.flush()\n",
+        f"        outgoing.add(worker.drain())\n        worker.flush()\n{_ASKS}        self._command = replace(\n"
+        '            self._command, queries="")\n',
+        (_SIMULATED,),
+    ),
+    Bug(
+        "a restart forgets the questions that a tick carried",
+        "they were taken",
+        _SERVICE,
+        "                self._requests.queries.appendleft(query)\n",
+        "                pass\n",
+        (_SIMULATED,),
+    ),
+    Bug(
+        "a question that ends every attempt is asked for ever",
+        "a restart asks again",
+        _SERVICE,
+        "if query.tries == _MOST_TRIES:",
+        "if False:",
+        (f"{_SPARK}::test_a_question_with_which_two_attempts_fail_is_dropped",),
+    ),
+    Bug(
+        "the first worker is asked for every key",
+        "one worker is enough for one key",
+        _QUESTIONS,
+        "workers=frozenset(owners)",
+        "workers=frozenset({0})",
+        (_ANSWERS,),
+    ),
+    Bug(
+        "more pairs than were wanted",
+        "each worker keeps the limit",
+        _VIEWS,
+        "[*islice(chain.from_iterable(found), limit)]",
+        "[*chain.from_iterable(found)]",
+        (_ANSWERS,),
+    ),
+    Bug(
+        "answers are the states themselves",
+        "a question only reads",
+        "runtime/single_thread_host.py",
+        "copies(question.name, find(self._program, worker, question))",
+        "find(self._program, worker, question)",
+        (f"{_MISTAKES}::test_answers_are_copies",),
+    ),
+    Bug(
+        "a key without a state has the state None",
+        "there is nothing to tell",
+        _VIEWS,
+        "        return next(iter(states.values()), default)\n",
+        "        return next(iter(states.values()), None)\n",
+        (_ANSWERS,),
+    ),
+    Bug(
+        "a key without a state is no error",
+        "the default is there for it",
+        _VIEWS,
+        "if not states and default is ...:",
+        "if False:",
+        (_NO_NONE,),
+    ),
+    Bug(
+        "of two workers that have a key the last counts",
+        "a key is on one worker",
+        _VIEWS,
+        "            if key in states:\n",
+        "            if False:\n",
+        (f"{_MISTAKES}::test_a_key_that_several_workers_have_is_not_chosen_among_them",),
+    ),
+    Bug(
+        "the run's own thread may ask, and wait for ever",
+        "only result() waits",
+        _VIEWS,
+        "    requests.own.refuse_to_wait(",
+        "    str.format(",
+        (f"{_MISTAKES}::test_a_question_from_the_run_itself_is_refused",),
+    ),
+    Bug(
+        "a question to a run that has ended is queued",
+        "the next run answers it",
+        "runtime/requests.py",
+        "        if self.is_over:  # checked after the append\n            query.fail",
+        "        if False:\n            query.fail",
+        (f"{_MISTAKES}::test_before_and_after_a_run_nothing_can_be_asked",),
+    ),
+    Bug(
+        "questions are left when the run ends",
+        "whoever asks looks at the time",
+        "runtime/requests.py",
+        "        while self.queries:\n            self.queries.popleft().fail(_OVER, error)\n",
+        "",
+        (f"{_MISTAKES}::test_whatever_ends_a_run_no_question_is_left",),
+    ),
+    Bug(
+        "a question that can't be answered ends the run",
+        "errors surface",
+        "runtime/single_thread_host.py",
+        "        except MalflowError as error:\n            return error\n",
+        "        except ZeroDivisionError as error:\n            return error\n",
+        (f"{_WINDOWS}::test_an_answer_that_fails_does_not_end_the_run",),
+    ),
+    Bug(
+        "an answer of any size is sent",
+        "states are small",
+        "runtime/transport/state_answers.py",
+        "if len(data) > MOST_BYTES:",
+        "if False:",
+        (f"{_MISTAKES}::test_an_answer_that_is_too_large_to_send_is_refused",),
+    ),
+    Bug(
+        "all questions are answered between two ticks, however many",
+        "they are quick",
+        _SERVICE,
+        "while waiting and (not self._asked or size + waiting[0].question.size <= MOST_KEYS):",
+        "while waiting:",
+        (f"{_MISTAKES}::test_more_keys_than_a_tick_answers_wait_for_the_next_one",),
+    ),
+    Bug(
+        "windows that are kept look open",
+        "accumulators are enough",
+        _QUESTIONS,
+        "    reached = dict(worker.state(hidden_id(node, REACHED)))\n",
+        "    reached: dict[Any, Any] = {}\n",
+        (f"{_WINDOWS}::test_windows_kept_for_late_records_are_final",),
+    ),
+    Bug(
+        "what operators keep beside their state is forgotten",
+        "the state is the state",
+        "engine/worker.py",
+        "            if it == name and keeper.state is not None:\n                keeper.sync_state()\n",
+        "            if it == name and keeper.state is not None:\n",
+        (f"{_WINDOWS}::test_windows_kept_for_late_records_are_final",),
+    ),
+    Bug(
+        "a live window is found at its end",
+        "off by one",
+        _QUESTIONS,
+        "it.start <= at < it.end",
+        "it.start <= at <= it.end",
+        (f"{_WINDOWS}::test_a_window_includes_its_start_and_not_its_end",),
+    ),
+]
