@@ -245,6 +245,14 @@ def test_closed_days(run: Run) -> None:
     ]
 
 
+def test_dashboard(run: Run) -> None:
+    assert run("dashboard") == [
+        '/ {"books": 48, "tea": 18}',
+        '/tea [{"day": "28 March", "amount": 3, "timing": "FINAL"}, '
+        '{"day": "29 March", "amount": 15, "timing": "FINAL"}]',
+    ]
+
+
 def test_log_sessions(run: Run) -> None:
     assert run("log_sessions") == [
         "bob, 09:01 to 09:31: Visit(pages=1, first='/home', last='/home')",

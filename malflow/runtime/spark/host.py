@@ -164,7 +164,7 @@ class SparkHost:
         """Return None: only a tick can report open results."""
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Let the next tick answer questions."""
+        """Pass questions on to the next tick."""
         self._questions.ask(questions)
 
     def answers(self) -> list[Outcome]:

@@ -40,7 +40,7 @@ class TickQuestions:
         self._stored: list[str] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Let the next tick answer these questions, and no others."""
+        """Set the questions that the next tick is asked."""
         self._asked = [packed_or_error(question) for question in questions]
 
     def packed(self, changelog: Changelog, tick: int) -> str:
