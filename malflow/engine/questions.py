@@ -145,7 +145,7 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
 
 
 def find(program: Program, worker: Worker, question: Question) -> Found:
-    """Return what a worker has; states are live, so that they must be copied before the next tick.
+    """Return the answer of a worker; its states are live, so that they must be copied before the next tick.
 
     Raises:
         OperatorError: if an aggregator fails.

@@ -205,7 +205,7 @@ def fail(_key: Any, value: Any, so_far: int) -> tuple[int, int]:
 @pytest.mark.fault("K9")
 @RUNTIMES
 @pytest.mark.parametrize("end", ["stop", "error", "input"])
-def test_whatever_ends_a_run_no_question_is_left(kind: Any, end: str) -> None:
+def test_no_question_outlives_its_run(kind: Any, end: str) -> None:
     fed = Fed()
     fed.values.append("a")
     handle = kind(flow(fed, state=fail), parallelism=2).start()
@@ -309,7 +309,7 @@ class OfElsewhere:
 
 
 @pytest.mark.fault("K10")
-def test_a_state_whose_class_the_asker_lacks_is_named_and_the_run_continues() -> None:
+def test_a_state_of_an_unknown_class_is_named_and_the_run_continues() -> None:
     with running(ThreadsRuntime, state=lambda _key, value, _so_far: (value, OfElsewhere())) as handle:
         view = handle.state("count")
         with pytest.raises(
@@ -358,7 +358,7 @@ def test_more_keys_than_a_tick_answers_wait_for_the_next_one() -> None:
         assert len({it.tick for it in answers}) == 4
 
 
-def test_who_asks_faster_than_the_run_answers_is_told() -> None:
+def test_too_many_questions_at_once_are_refused() -> None:
     class Slow(int):
         def __deepcopy__(self, _memo: Any) -> Any:
             is_asked.set()

@@ -43,9 +43,7 @@ def counting(provider: StreamProvider) -> None:
     actions=st.dictionaries(st.integers(1, 20), st.sampled_from(["snapshot", 1, 2, 3]), max_size=5),
     workers=st.integers(1, 3),
 )
-def test_answers_are_the_states_after_their_tick_whatever_happens_meanwhile(
-    kind: Any, actions: dict[int, Any], workers: int
-) -> None:
+def test_answers_are_the_states_after_their_tick(kind: Any, actions: dict[int, Any], workers: int) -> None:
     runtime: Any = None
 
     def ask() -> dict[Any, Future[Any]]:
