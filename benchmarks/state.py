@@ -3,7 +3,8 @@
 pip install 'malflow[parquet]'
 python benchmarks/state.py [--rounds 5] [--only read,key,tables] [--keys 1000000] [--workers 8]
 
-Each measurement is a process of its own; those of reading have one local snapshot, which is in the page cache.
+Each measurement of reading is a process of its own, on one local snapshot, which is in the page cache; each round of
+tables is one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tables import print_table
-from workloads.table_flows import FLOWS, measure_flow
+from workloads.table_flows import measure_flows
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.engine.plan import compile_graph
@@ -56,7 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.one is not None:
         what, *how = json.loads(options.one)
-        found = {"write": _write, "flow": measure_flow}.get(what, partial(_measured, what))
+        found = {"write": _write, "flows": measure_flows}.get(what, partial(_measured, what))
         print(json.dumps(found(*how)))
         return
     only = options.only.split(",")
@@ -121,12 +121,8 @@ _TARGETS = {
 
 
 def _print_tables(rounds: int, records: int) -> None:
-    has_bytewax = find_spec("bytewax") is not None
-    flows = [name for name in FLOWS if has_bytewax or not name.startswith("bytewax")]
-    found: dict[str, list[float]] = {name: [] for name in flows}
-    for _ in range(rounds):
-        for name in flows:
-            found[name].append(_child("flow", name, records)["ns"])
+    measured = [_child("flows", records) for _ in range(rounds)]
+    found = {name: [it[name] for it in measured] for name in measured[0]}
     print(f"\ntables of 10,000 keys, {records:,} records, ns of processor time a record, medians")
     rows = []
     for name, times in found.items():

@@ -20,10 +20,6 @@ def pair(value: Any, row: Any) -> Any:
     return value, row
 
 
-def known(left: Any, right: Any) -> Any:
-    return left.join_table("join", right.to_table("table"), pair, at="arrival")
-
-
 def flow(source: Any, sinks: dict[str, VecSink[Any, Any, Any]]) -> Any:
     """Return a dataflow with all that can be made of two tables, but what depends on the order between streams."""
 
@@ -82,12 +78,3 @@ def test_tables_continue_from_snapshots(runtime: Any, store: FsspecBackend) -> N
     assert dict(read_state(store, "rows")) == model.folded(sent[1])
     tables = model.folded(sent[0]), model.folded(model.changed(RIGHT))
     assert model.folded(sent[2]) == model.joined_tables(*tables, "outer")
-
-
-def test_rows_that_are_known_are_joined_after_a_restart(runtime: Any, store: FsspecBackend) -> None:
-    rows, records = [(1, "a", 0, 7), (1, "b", 1, 8), (1, "b", 2, None)], [(0, "a", 9, 0), (0, "b", 9, 0)]
-    source = StatefulSource(ScriptedSource([*script_of(rows), END, *script_of(records)]))
-    sinks: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink()]
-    for sink in sinks:
-        runtime(flow_of(source, known, sink), store, at_end="keep").execute()
-    assert [sorted(sink.values, key=str) for sink in sinks] == [[], [(0, 7), (0, None)]]

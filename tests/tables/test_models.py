@@ -22,6 +22,8 @@ from tests.kit.driving import run_of
 from tests.tables import model
 from tests.tables.running import changes_of, flow_of, items, messages_of, rows_of, script_of, two_sides
 
+pytestmark = pytest.mark.slow
+
 workers = st.integers(1, 3)
 bounds = st.sampled_from([0, 2, 6, 50])
 hows = st.sampled_from(["left", "inner"])
