@@ -41,6 +41,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("explode", "unnest", "flatten_map", "concat_map"), "flat_map"),
     **dict.fromkeys(("drop_duplicates", "dedup", "deduplicate", "unique"), "distinct"),
     **dict.fromkeys(("distinct_until_changed", "stateful_distinct"), "changes"),
+    **dict.fromkeys(("table", "to_ktable", "as_table", "to_dynamic_table"), "to_table"),
+    **dict.fromkeys(("lookup_join", "temporal_join", "enrich"), "join_table"),
     **dict.fromkeys(("sort_by", "order_by", "sort_values"), "sort"),
     **dict.fromkeys(("rate_limit", "limit"), "throttle"),
     **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
@@ -54,9 +56,8 @@ _IN_WORDS = {
     ),
     **dict.fromkeys(
         ("join", "left_join", "right_join", "outer_join", "full_outer_join", "inner_join", "join_window"),
-        "call .key_distribute() on both streams with the same key, then .interval_join() or .asof_join(), or .window() "
-        "and "
-        ".cogroup()",
+        "call .key_distribute() on both streams with the same key, then .interval_join(), .asof_join() or "
+        ".join_table(), or .window() and .cogroup()",
     ),
     **dict.fromkeys(
         ("cogroup", "co_group", "group_join"),

@@ -434,7 +434,7 @@ def test_a_logic_may_have_methods_of_its_own() -> None:
         ("forEach", "call .inspect()"),
         ("addSink", "call .sink()"),
         ("window_by", ".window() with windows of malflow.windows"),
-        ("join", "then .interval_join() or .asof_join()"),
+        ("join", "then .interval_join(), .asof_join() or .join_table()"),
         ("cogroup", "then .window() and .cogroup()"),
         ("collect", ".sink() with a VecSink"),
         ("print", ".sink() with a StdOutSink"),
