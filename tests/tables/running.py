@@ -28,7 +28,8 @@ def items(sides: int = 1, at: Any = None) -> st.SearchStrategy[list[Item]]:
     """Return lists of rows that arrive on some sides, few enough for keys to be repeated, and pauses between them."""
     times = st.integers(-3, 12) if at is None else at
     item = st.tuples(st.integers(0, sides - 1), st.sampled_from("abc"), times, _rows)
-    return st.lists(st.one_of(item, item, item, st.just(PAUSE)), max_size=30)
+    either = st.one_of(item, item, item, st.just(PAUSE))
+    return st.one_of(st.lists(either, max_size=8), st.lists(either, min_size=15, max_size=30))
 
 
 def script_of(given: Iterable[Item]) -> list[Any]:
