@@ -1,7 +1,7 @@
-"""Measure reading what was kept, beside a restore; and tables, beside other operators and bytewax by hand.
+"""Measure reading what was kept, beside a restore; live answers; and tables, beside other operators and bytewax by hand.
 
 pip install 'malflow[parquet]'
-python benchmarks/state.py [--rounds 5] [--only read,key,tables] [--keys 1000000] [--workers 8]
+python benchmarks/state.py [--rounds 5] [--only read,key,live,tables] [--keys 1000000] [--workers 8]
 
 Each measurement of reading is a process of its own, on one local snapshot, which is in the page cache; each round of
 tables is one.
@@ -33,7 +33,7 @@ from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, RestoreOptions, read_state
 from malflow.sources import SingleIteratorSource
 
-_SECTIONS = ["read", "key", "tables"]
+_SECTIONS = ["read", "key", "live", "tables"]
 
 _STATES: dict[str, Callable[[int], Any]] = {
     "counts": lambda number: number,
@@ -52,10 +52,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8, help="the workers of the snapshot")
     parser.add_argument("--states", type=int, default=len(_STATES), help="how many kinds of states, simple ones first")
     parser.add_argument("--records", type=int, default=400_000, help="the records of the tables")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long a running job is asked")
+    parser.add_argument("--runtimes", default="single_thread,spark", help="the runtimes that are asked")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
         what, *how = json.loads(options.one)
+        if what == "live":
+            print(json.dumps(import_module("state_parts.live").measured(how[0], how[1], idle=how[2])))
+            return
         found = {"write": _write, "flows": measure_flows}.get(what, partial(_measured, what))
         print(json.dumps(found(*how)))
         return
@@ -63,6 +68,8 @@ def main() -> None:
     if "tables" in only:
         _print_tables(options.rounds, options.records)
     sections = {"read": _print_read, "key": _print_key}
+    if "live" in only:
+        _print_live(options.runtimes.split(","), options.seconds)
     if not set(only) & set(sections):
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -133,6 +140,18 @@ def _print_tables(rounds: int, records: int) -> None:
     print_table(["flow", "ns", "beside (target)"], rows)
 
 
+def _print_live(runtimes: list[str], seconds: float) -> None:
+    print("\na question for one of 10,000 keys on 2 workers, ten a second; ms; the throughput with questions / without")
+    rows = []
+    for runtime in runtimes:
+        for idle in (False, True):
+            found = _child("live", runtime, seconds, idle)
+            times = [f"{found[it]:,.1f}" for it in ("median", "p99", "tick", "longest")]
+            ratio = "" if idle else f"{found['ratio']:.3f}"
+            rows.append([f"{runtime}, {'idle' if idle else 'busy'}", f"{found['asked']:.0f}", *times, ratio])
+    print_table(["", "questions", "median", "p99", "median tick", "longest tick", "throughput"], rows)
+
+
 def _measured(reader: str, folder: str, number: int) -> dict[str, float]:
     """Read a snapshot; return seconds of processor time and of the clock, and the growth of peak memory in MB."""
     backend = FsspecBackend(folder, job=f"job-{number}")
@@ -165,7 +184,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _child(*how: str | int) -> dict[str, float]:
+def _child(*how: str | float) -> dict[str, float]:
     command = [sys.executable, __file__, "--one", json.dumps(how)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this program
     found: dict[str, float] = json.loads(done.stdout)

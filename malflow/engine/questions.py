@@ -31,7 +31,7 @@ MOST_KEYS: Final = 10_000
 """The most keys that are answered in one tick: the run waits while their states are copied."""
 
 Outcome = list[Found] | MalflowError
-"""What the workers have found, in their order, or the error of one of them."""
+"""The findings of the workers, in their order, or the error of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
 
 
 def find(program: Program, worker: Worker, question: Question) -> Found:
-    """Return the answer of a worker; its states are live, so that they must be copied before the next tick.
+    """Return the pairs that a worker finds; states are live, so that they must be copied before the next tick.
 
     Raises:
         OperatorError: if an aggregator fails.

@@ -95,7 +95,7 @@ class Host(Protocol):
         """Answer questions with copies of the states after the last tick.
 
         Returns:
-            For each question what its workers have, in their order, or an error; None if the next tick answers it.
+            For each question the findings of its workers, in their order, or an error; None if the next tick answers.
         """
 
     def answers(self) -> Sequence[Outcome]:

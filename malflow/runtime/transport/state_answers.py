@@ -42,7 +42,7 @@ class PackedQuestion(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a worker has, pickled, or its error."""
+    """The pairs that a worker finds, pickled, or its error."""
 
     found: bytes
     error: bytes | None = None
@@ -58,7 +58,7 @@ def packed_or_error(question: Question) -> PackedQuestion | QueryError:
 
 
 def answered(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
-    """Return the answer of a worker, pickled; an error is in it, and never raised.
+    """Return the pairs that a worker finds, pickled; an error is in it, and never raised.
 
     Args:
         program: the program.
@@ -74,11 +74,11 @@ def answered(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
 
 
 def outcome(asked: PackedQuestion, answers: Iterable[bytes]) -> Outcome:
-    """Return the answer of all workers, or the error of one of them.
+    """Return the pairs that the workers have found, or the error of one of them.
 
     Args:
         asked: the question.
-        answers: the results of `answered`, in the order of workers.
+        answers: what `answered` has returned, in the order of workers.
     """
     found: list[Found] = []
     for data in answers:

@@ -1,0 +1,1 @@
+"""The parts of `state.py`: questions to running jobs."""
