@@ -14,7 +14,7 @@ _MODELS = "tests/queries/test_models.py"
 _MISTAKES = "tests/queries/test_mistakes.py"
 _WINDOWS = "tests/queries/test_windows.py"
 _SPARK = "tests/queries/test_simulated_spark.py"
-_SIMULATED = f"{_SPARK}::test_answers_are_the_states_after_their_tick_whatever_becomes_of_tasks"
+_SIMULATED = f"{_SPARK}::test_answers_are_the_states_after_their_tick_on_spark"
 _ANSWERS = f"{_MODELS}::test_answers_are_the_states_after_their_tick"
 _NO_NONE = f"{_MISTAKES}::test_a_key_without_a_state_is_no_none"
 _ASKS = (
@@ -118,7 +118,7 @@ QUERY_BUGS = [
         "runtime/requests.py",
         "        while self.queries:\n            self.queries.popleft().fail(_OVER, error)\n",
         "",
-        (f"{_MISTAKES}::test_no_question_outlives_its_run",),
+        (f"{_MISTAKES}::test_no_question_is_left_when_a_run_ends",),
     ),
     Bug(
         "a question that can't be answered ends the run",
@@ -145,7 +145,7 @@ QUERY_BUGS = [
         (f"{_MISTAKES}::test_more_keys_than_a_tick_answers_wait_for_the_next_one",),
     ),
     Bug(
-        "kept windows of a running job look open",
+        "live windows that are kept look open",
         "accumulators are enough",
         _QUESTIONS,
         "    reached = dict(worker.state(hidden_id(node, REACHED)))\n",

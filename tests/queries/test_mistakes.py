@@ -205,7 +205,7 @@ def fail(_key: Any, value: Any, so_far: int) -> tuple[int, int]:
 @pytest.mark.fault("K9")
 @RUNTIMES
 @pytest.mark.parametrize("end", ["stop", "error", "input"])
-def test_no_question_outlives_its_run(kind: Any, end: str) -> None:
+def test_no_question_is_left_when_a_run_ends(kind: Any, end: str) -> None:
     fed = Fed()
     fed.values.append("a")
     handle = kind(flow(fed, state=fail), parallelism=2).start()
@@ -320,7 +320,7 @@ def test_a_state_of_an_unknown_class_is_named_and_the_run_continues() -> None:
 
 
 @pytest.mark.fault("K10")
-def test_a_key_whose_class_the_workers_lack_is_named_and_the_run_continues() -> None:
+def test_a_key_of_an_unknown_class_is_named_and_the_run_continues() -> None:
     with running(ThreadsRuntime) as handle:
         view = handle.state("count")
         with pytest.raises(QueryError, match="'count': a key can't be read by the workers: ModuleNotFoundError: "):
@@ -358,7 +358,7 @@ def test_more_keys_than_a_tick_answers_wait_for_the_next_one() -> None:
         assert len({it.tick for it in answers}) == 4
 
 
-def test_too_many_questions_at_once_are_refused() -> None:
+def test_too_many_waiting_questions_are_refused() -> None:
     class Slow(int):
         def __deepcopy__(self, _memo: Any) -> Any:
             is_asked.set()

@@ -137,7 +137,7 @@ def plans(draw: Any) -> Plan:
     workers=2,
 )
 @given(plans=st.lists(plans(), max_size=9), workers=st.integers(1, 3))
-def test_answers_are_the_states_after_their_tick_whatever_becomes_of_tasks(plans: list[Plan], workers: int) -> None:
+def test_answers_are_the_states_after_their_tick_on_spark(plans: list[Plan], workers: int) -> None:
     cluster = run(plans, workers)
     ticks = check(cluster.asked)
     assert LAST - 2 in ticks, "the last ticks are without faults"
