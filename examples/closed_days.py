@@ -1,6 +1,6 @@
 """Sales by day of a rollup, read from a snapshot, and totals as a Parquet file: the run itself sends nothing.
 
-Closed days are kept in the state; the day that is open has its orders so far.
+Needs `pip install 'malflow[parquet]'`. Closed days are kept in the state; the day that is open has its orders so far.
 """
 
 from datetime import UTC, datetime, timedelta
