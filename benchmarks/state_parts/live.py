@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -16,9 +17,11 @@ __all__ = ["measured"]
 
 _KEYS = 10_000
 _WARM_UP = 3.0
-_TURNS = 20
+_TURNS, _TURNS_ON_SPARK = 8, 8
 _PAUSE = 0.1
-"""Seconds from one question to the next: ten a second."""
+"""Seconds from one question to the next: ten a second, of all who ask."""
+
+_ASKERS = 10
 
 
 class _Part:
@@ -50,14 +53,15 @@ class _Numbers(StatelessSourceImpl[int, int, int]):
 
 
 class _Ticks:
-    """Notes the seconds of ticks."""
+    """Notes the end of each tick by a clock, its records and its seconds."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seen: list[tuple[float, int, float]] = []
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, TickFinished):
-            self.seconds.append(event.seconds)
+            self.seen.append((self._clock(), event.polled, event.seconds))
 
 
 def _flow(parts: int, *, idle: bool) -> Any:
@@ -70,60 +74,64 @@ def _flow(parts: int, *, idle: bool) -> Any:
 
 
 def measured(runtime: str, seconds: float, *, idle: bool) -> dict[str, float]:
-    """Ask a job in every other second; return the latencies and ticks in ms, and records a second with and without."""
-    ticks = _Ticks()
-    build = _flow(2, idle=idle)
-    if runtime == "spark":
-        handle: RunHandle = SparkRuntime(build, parallelism=2, listeners=[ticks]).start()
-    else:
-        handle = SingleThreadRuntime(build, parallelism=2, listeners=[ticks]).start()
+    """Ask a job half of the time; return the latencies and ticks in ms, and the throughput with questions / without."""
+    on_spark = runtime == "spark"
+    ticks = _Ticks(time.perf_counter if on_spark else time.process_time)  # Spark's processes are elsewhere
+    kind: Any = SparkRuntime if on_spark else SingleThreadRuntime
+    handle: RunHandle = kind(_flow(2, idle=idle), parallelism=2, listeners=[ticks]).start()
+    turns = _TURNS_ON_SPARK if on_spark else _TURNS
+    asked: list[float] = []
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    lengths: list[float] = []
     try:
         while handle.progress.records.get("sum", 0) < _KEYS:
             time.sleep(0.1)
         time.sleep(_WARM_UP)
-        ticks.seconds.clear()
-        asked: list[float] = []
-        rates: dict[bool, list[float]] = {True: [], False: []}
-        clock = time.perf_counter if runtime == "spark" else time.process_time  # Spark's processes are elsewhere
-        for turn in range(_TURNS):
+        for turn in range(turns):
             asks = turn % 4 in (0, 3)
-            rates[asks].append(_rate(handle, asked if asks else None, seconds / _TURNS, clock))
+            seen = _seen(handle, ticks, asked if asks else None, seconds / turns)
+            lengths += [length for _, _, length in seen]
+            rates[asks] += [polled / (end - start) for (start, _, _), (end, polled, _) in pairwise(seen) if end > start]
     finally:
         handle.stop()
         handle.await_termination()
     asked.sort()
-    pairs = zip(rates[True], rates[False], strict=True)
     return {
-        "tick": 1000 * median(ticks.seconds),
-        "longest": 1000 * max(ticks.seconds),
+        "tick": 1000 * median(lengths),
+        "longest": 1000 * max(lengths),
         "median": 1000 * median(asked),
         "p99": 1000 * asked[int(len(asked) * 0.99)],
         "asked": len(asked),
-        "quiet": median(rates[False]),
-        "with": median(rates[True]),
-        "ratio": 0.0 if idle else median(one / two for one, two in pairs),
+        "ratio": 0.0 if idle else median(rates[True]) / median(rates[False]),
     }
 
 
-def _rate(handle: RunHandle, asked: list[float] | None, seconds: float, clock: Callable[[], float]) -> float:
-    """Return the records a second of a clock, while questions are asked."""
-    records, began = handle.progress.records["numbers"], clock()
-    over = threading.Event()
-    thread = threading.Thread(target=_ask, args=(handle, asked, over)) if asked is not None else None
-    if thread is not None:
+def _seen(
+    handle: RunHandle, ticks: _Ticks, asked: list[float] | None, seconds: float
+) -> list[tuple[float, int, float]]:
+    """Return the ticks of some seconds, while questions are asked."""
+    over, began = threading.Event(), len(ticks.seen)
+    threads = (
+        []
+        if asked is None
+        else [threading.Thread(target=_ask, args=(handle, asked, over, number)) for number in range(_ASKERS)]
+    )
+    for thread in threads:
         thread.start()
     time.sleep(seconds)
-    rate = (handle.progress.records["numbers"] - records) / (clock() - began)
+    seen = ticks.seen[began:]
     over.set()
-    if thread is not None:
+    for thread in threads:
         thread.join()
-    return rate
+    return seen
 
 
-def _ask(handle: RunHandle, asked: list[float], over: threading.Event) -> None:
-    view, key = handle.state("sum"), 0
-    while not over.wait(_PAUSE):
+def _ask(handle: RunHandle, asked: list[float], over: threading.Event, number: int) -> None:
+    view, key = handle.state("sum"), number
+    over.wait(_PAUSE * number)
+    while not over.is_set():
         began = time.perf_counter()
         view.get(key % _KEYS, default=0).result(60)
         asked.append(time.perf_counter() - began)
         key += 7_919
+        over.wait(_PAUSE * _ASKERS)
