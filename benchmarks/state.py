@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from state_parts.table_flows import measure_flows
 from tables import print_table
-from workloads.table_flows import measure_flows
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.engine.plan import compile_graph

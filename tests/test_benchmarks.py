@@ -36,7 +36,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
             "2 processes, forkserver",
         ),
         ("state.py", ["--only", "read,key", "--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
-        ("state.py", ["--only", "tables", "--records", "2000"], "join_table, time"),
+        pytest.param("state.py", ["--only", "tables", "--records", "2000"], "join_table, time", marks=needs_bytewax),
         ("state.py", ["--only", "live", "--seconds", "1", "--runtimes", "single_thread"], "median tick"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from malflow import SingleThreadRuntime, limit_out_of_orderness
 from malflow.sinks import VecSink
@@ -38,6 +38,7 @@ def pairs(values: list[Any], workers: int) -> Counter[Any]:
 
 
 @pytest.mark.fault("E10")
+@settings(max_examples=max(25, settings().max_examples // 2))
 @given(nested())
 def test_a_join_finds_the_same_pairs_on_one_to_five_workers(values: list[Any]) -> None:
     alone = pairs(values, 1)

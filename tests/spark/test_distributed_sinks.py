@@ -124,7 +124,7 @@ plans = st.lists(
 
 
 @pytest.mark.fault("I2", "I3", "I24")
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(12, settings().max_examples // 4))
 @given(name=st.sampled_from(sorted(SINKS)), plans=plans, share_bytes=st.sampled_from([1, 200, 1 << 20]))
 @pytest.mark.slow
 def test_each_record_is_visible_once(name: str, plans: list[Plan], share_bytes: int) -> None:

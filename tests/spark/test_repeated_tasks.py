@@ -160,7 +160,7 @@ plans = st.lists(
 
 
 @pytest.mark.fault("I2", "I3")
-@settings(max_examples=settings().max_examples // 3)  # each is a run with a hundred stages
+@settings(max_examples=max(8, settings().max_examples // 6))  # each is a run with a hundred stages
 @given(
     name=st.sampled_from(sorted(DRAWS)),
     plans=plans,

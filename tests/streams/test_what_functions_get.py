@@ -12,6 +12,7 @@ import pytest
 
 from malflow import DataMessage, GraphError, KeyedStream, SingleThreadRuntime, StreamProvider, agg
 from malflow.connectors.kafka import KafkaSink
+from malflow.lookups import LookupTable
 from malflow.operators.contract import OperatorContext, Output
 from malflow.operators.ttl import ExpireMap
 from malflow.patterns import step
@@ -54,6 +55,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "state": lambda it: it in ("state", None),
     "states": lambda it: isinstance(it, Mapping) and list(it.items()) in ([("k", "state")], []),
     "expire_map": lambda it: isinstance(it, ExpireMap),
+    "row": lambda it: it == "row 1",
     "so_far": lambda it: it["a"] == [],
     "accumulator": lambda it: it == [],
 }
@@ -73,6 +75,13 @@ RESULTS: dict[tuple[str, str], Any] = {
     ("flat_map", "function"): [1],
 }
 """What the functions return that may not return just a number."""
+
+
+class Rows(LookupTable[Any, str]):
+    """Has a row for each key."""
+
+    def get_many(self, keys: Sequence[Any]) -> Mapping[Any, str]:
+        return {key: f"row {key}" for key in keys}
 
 
 class Called:
@@ -136,6 +145,8 @@ USES: dict[tuple[str, str], Make] = {
     ("sample", "by"): lambda stream, keyed, given: stream.sample("op", 0.5, given),
     ("inspect", "inspector"): lambda stream, keyed, given: stream.inspect("op", given),
     ("inspect_frontier", "inspector"): lambda stream, keyed, given: stream.inspect_frontier("op", given),
+    ("lookup", "by"): lambda stream, keyed, given: stream.lookup("op", given, Rows(), lambda value, row: row),
+    ("lookup", "joiner"): lambda stream, keyed, given: stream.lookup("op", "n", Rows(), given),
     ("split", "partitioner"): lambda stream, keyed, given: stream.split("op", given, 1)[0],
     ("stateless_op", "logic"): lambda stream, keyed, given: stream.stateless_op("op", given),
     ("stateless_op", "on_data"): stateless("on_data"),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 workers = st.integers(1, 3)
 bounds = st.sampled_from([0, 2, 6, 50])
 hows = st.sampled_from(["left", "inner"])
+
+FEWER = settings(max_examples=max(25, settings().max_examples // 2))
 
 Messages = Iterable[DataMessage[Any, Any, Any]]
 
@@ -49,6 +51,7 @@ def pair(value: Any, row: Any) -> Any:
     return value, row
 
 
+@FEWER
 @given(given=items(), workers=workers, debug=st.booleans())
 def test_the_changes_of_a_table_fold_to_its_rows(given: list[Any], workers: int, debug: bool) -> None:
     sent = messages_of(given, lambda left, _: left.to_table("table").changes(), parallelism=workers, debug=debug)
@@ -58,6 +61,7 @@ def test_the_changes_of_a_table_fold_to_its_rows(given: list[Any], workers: int,
     assert model.folded(found) == {key: row for key, row in last.items() if row is not None}
 
 
+@FEWER
 @given(given=items(), bound=bounds, ttl=st.integers(1, 12), workers=workers, debug=st.booleans())
 def test_rows_expire_at_the_epoch_that_reaches_their_time(
     given: list[Any], bound: int, ttl: int, workers: int, debug: bool
@@ -69,6 +73,7 @@ def test_rows_expire_at_the_epoch_that_reaches_their_time(
     assert by_key(changes_of(sent)) == by_key(expected)
 
 
+@FEWER
 @given(given=items(), workers=workers)
 def test_derived_tables_are_those_of_derived_rows(given: list[Any], workers: int) -> None:
     def add(left: Any, _: Any) -> Any:
@@ -79,6 +84,7 @@ def test_derived_tables_are_those_of_derived_rows(given: list[Any], workers: int
     assert by_key(found) == by_key(model.changed(halves))
 
 
+@FEWER
 @given(given=items(), workers=workers, debug=st.booleans())
 def test_groups_are_counted_and_moves_are_a_deletion_and_an_insertion(
     given: list[Any], workers: int, debug: bool
@@ -98,6 +104,7 @@ def test_groups_are_counted_and_moves_are_a_deletion_and_an_insertion(
     assert +counts == model.counted(table, lambda row: row % 2)
 
 
+@FEWER
 @given(given=items(2), bound=bounds, how=hows, workers=workers, debug=st.booleans())
 def test_a_record_finds_the_row_of_its_time(given: list[Any], bound: int, how: Any, workers: int, debug: bool) -> None:
     def add(left: Any, right: Any) -> Any:
@@ -108,6 +115,7 @@ def test_a_record_finds_the_row_of_its_time(given: list[Any], bound: int, how: A
     assert tally(found) == model.joined_in_time(left, right, how)
 
 
+@FEWER
 @given(given=items(2), bound=bounds, how=hows)
 def test_derived_rows_and_streams_of_rows_are_joined_in_time_as_well(given: list[Any], bound: int, how: Any) -> None:
     left, right = ([record for record, _ in model.on_time(side, bound)] for side in two_sides(given))
@@ -122,6 +130,7 @@ def test_derived_rows_and_streams_of_rows_are_joined_in_time_as_well(given: list
     assert tally(found) == model.joined_in_time(left, right, how)
 
 
+@FEWER
 @given(given=items(2), how=hows, workers=workers)
 def test_a_record_finds_the_row_that_is_known_when_it_arrives(given: list[Any], how: Any, workers: int) -> None:
     """With a tick for each record, it is plain which row is known; a tick with several has its rows first."""
@@ -140,6 +149,7 @@ def test_a_record_finds_the_row_that_is_known_when_it_arrives(given: list[Any], 
     assert tally(messages_of(spread, add, parallelism=workers)) == expected
 
 
+@FEWER
 @given(given=items(2), how=hows)
 def test_rows_of_a_tick_count_before_its_records(given: list[Any], how: Any) -> None:
     def add(left: Any, right: Any) -> Any:
@@ -154,6 +164,7 @@ def test_rows_of_a_tick_count_before_its_records(given: list[Any], how: Any) -> 
     assert tally(messages_of(at_once, add, debug=True)) == expected  # its first tick may have all records
 
 
+@FEWER
 @given(given=items(2), how=st.sampled_from(["inner", "left", "outer"]), workers=workers, debug=st.booleans())
 def test_joined_tables_fold_to_the_join_of_the_tables(given: list[Any], how: Any, workers: int, debug: bool) -> None:
     def add(left: Any, right: Any) -> Any:
@@ -166,6 +177,7 @@ def test_joined_tables_fold_to_the_join_of_the_tables(given: list[Any], how: Any
     assert model.folded(found) == model.joined_tables(one, two, how)
 
 
+@FEWER
 @given(given=items(2), how=st.sampled_from(["inner", "left", "outer"]))
 def test_a_join_of_tables_sends_a_change_for_each_that_changes_it(given: list[Any], how: Any) -> None:
     def add(left: Any, right: Any) -> Any:

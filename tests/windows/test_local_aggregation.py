@@ -179,7 +179,7 @@ WINDOWS = st.sampled_from([tumbling(3), tumbling(7), sliding(6, 2), sliding(2, 5
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples, phases=[Phase.generate])
+@settings(max_examples=max(25, settings().max_examples // 2), phases=[Phase.generate])
 @given(data=st.data(), windows=WINDOWS, bound=st.sampled_from([2, 6]), every=st.sampled_from([None, 2, 6]))
 def test_nothing_shows_whether_records_were_aggregated_before(
     data: st.DataObject, windows: Windows, bound: int, every: int | None
