@@ -37,7 +37,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         ),
         ("state.py", ["--only", "read,key", "--keys", "2000", "--workers", "2", "--states", "1"], "counts"),
         pytest.param("state.py", ["--only", "tables", "--records", "2000"], "join_table, time", marks=needs_bytewax),
-        ("state.py", ["--only", "live", "--seconds", "1", "--runtimes", "single_thread"], "median tick"),
+        ("state.py", ["--only", "live", "--seconds", "0.3", "--runtimes", "single_thread"], "single_thread, busy"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],
 )
