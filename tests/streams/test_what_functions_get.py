@@ -78,7 +78,7 @@ RESULTS: dict[tuple[str, str], Any] = {
 
 
 class Rows(LookupTable[Any, str]):
-    """Has a row for each key."""
+    """A table that has a row for each key."""
 
     def get_many(self, keys: Sequence[Any]) -> Mapping[Any, str]:
         return {key: f"row {key}" for key in keys}
