@@ -205,7 +205,7 @@ def _window_sums(keys: int, workers: int) -> Any:
         timed = numbers.assign_timestamps("at", lambda msg: workers * msg.timestamp)
         on_time, late = timed.generate_epochs("epochs", limit_out_of_orderness(3_000), every=1_000)
         late.filter("none", lambda _: False)
-        sums = on_time.key_distribute("key", key_of).window(tumbling(60_000)).aggregate("sum", agg.sum())
+        sums = on_time.key_distribute("key", key_of).window(tumbling(60_000)).aggregate("sum", agg.sum(of=int))
         sums.sink("forget", StatelessSink(Forget()))
 
     return build_dataflow
