@@ -509,6 +509,7 @@ def test_the_defaults_of_a_connector_are_accepted(connector: Callable[..., Any])
     assert connector(**{**defaults, **given}) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("connector", "option", "value", "kind"), list(_wrong()))
 def test_a_wrong_option_is_refused_by_name_and_value(
     connector: Callable[..., Any], option: str, value: Any, kind: Kind

@@ -43,6 +43,7 @@ def kept(steps: list[Any], limit: int, placement: str, growth: float = 1e9) -> K
     return keeper
 
 
+@pytest.mark.slow
 @given(steps=STEPS, limit=FILES, placement=PLACEMENTS, growth=st.sampled_from([0.5, 1e9]))
 def test_states_are_read_as_they_were_at_each_snapshot(
     steps: list[Any], limit: int, placement: str, growth: float
@@ -55,6 +56,7 @@ def test_states_are_read_as_they_were_at_each_snapshot(
         assert read_state(keeper.backend, "sum", key=key, at=last, default=ABSENT) == by_key.get(key, ABSENT)
 
 
+@pytest.mark.slow
 @given(steps=STEPS, placement=PLACEMENTS)
 def test_differences_make_one_snapshot_of_the_other(steps: list[Any], placement: str) -> None:
     keeper = kept(steps, 1 << 20, placement)

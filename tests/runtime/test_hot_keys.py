@@ -43,6 +43,7 @@ SKEWED = [key for number in range(40_000) for key in ("AAPL", f"other {number}",
 EVEN = [f"key {number % 997}" for number in range(80_000)]
 
 
+@pytest.mark.slow
 def test_the_busiest_key_and_its_worker_are_in_the_progress() -> None:
     hot = run(bars, SKEWED).progress.hot
     assert set(hot) == {"bars"}
@@ -51,6 +52,7 @@ def test_the_busiest_key_and_its_worker_are_in_the_progress() -> None:
 
 
 @pytest.mark.fault("E30")
+@pytest.mark.slow
 @pytest.mark.parametrize(("read", "cure"), [(bars, "agg.fsum and"), (running, "key by more than that, such as")])
 def test_one_warning_names_worker_operator_key_and_cure(
     read: Read, cure: str, caplog: pytest.LogCaptureFixture

@@ -193,6 +193,7 @@ def test_the_records_of_a_key_stay_in_order_over_a_rescale(name: str) -> None:
     run_simulated(name, [Plan(), Plan(), Plan(rescale=4), Plan(rescale=3), Plan(), Plan(asks=True)], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["parquet", "delta"])
 def test_duckdb_reads_the_rows_that_workers_wrote(name: str, tmp_path: Path) -> None:
     """A reader that shares no code with the writers sees each row once, with its values and types."""

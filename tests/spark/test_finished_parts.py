@@ -68,6 +68,7 @@ plans = st.builds(
 items = st.lists(st.integers(0, 9) | st.sampled_from([PAUSE, PAUSE, END]), max_size=12)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("I14")
 @given(st.dictionaries(st.sampled_from("abcd"), items, min_size=1), st.lists(plans, max_size=16), st.integers(1, 3))
 def test_a_run_reads_each_part_to_its_first_end(script: Script, faults: list[Plan], workers: int) -> None:
