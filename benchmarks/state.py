@@ -1,4 +1,4 @@
-"""Measure reading what was kept beside a restore, live answers, and tables beside other operators and bytewax by hand.
+"""Measure reading of stored states beside a restore, live answers, and tables beside other operators and bytewax by hand.
 
 pip install 'malflow[parquet]'
 python benchmarks/state.py [--rounds 5] [--only read,key,live,tables] [--keys 1000000] [--workers 8]
@@ -124,7 +124,7 @@ _TARGETS = {
     "join_table, arrival": ("stateful_map", 2.0),
     "join_table, time": ("asof_join", 1.2),
 }
-"""What flows are measured by, and how many times its processor time they may take."""
+"""The flow that each is compared with, and how many times its processor time is allowed."""
 
 
 def _print_tables(rounds: int, records: int) -> None:
@@ -162,7 +162,7 @@ def _measured(reader: str, folder: str, number: int) -> dict[str, float]:
 
 
 def _reader(reader: str, backend: FsspecBackend, path: str) -> Callable[[], object]:
-    """Return what is measured; libraries are imported before."""
+    """Return the measurement; libraries are imported before."""
     match reader:
         case "restore":
             graph = Graph()

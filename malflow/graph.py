@@ -248,7 +248,7 @@ class Vertex:
 
     @property
     def timed_by(self) -> tuple[Port, ...]:
-        """The inputs whose records and epochs its output has; the others only change what it makes of them."""
+        """The inputs whose records and epochs its output has; the others only change their values."""
         return self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs
 
 

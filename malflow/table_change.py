@@ -17,7 +17,7 @@ class TableChange(NamedTuple, Generic[V]):
 
     Attributes:
         before: the row before the change; None if there was none.
-        after: the row after the change; None if there is none any more.
+        after: the row after the change; None if it was deleted.
 
     >>> TableChange(None, {"city": "Ulm"}).kind, TableChange({"city": "Ulm"}, None).kind
     ('insert', 'delete')

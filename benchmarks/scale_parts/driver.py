@@ -115,7 +115,7 @@ def measure_driver(workers: int, stages: int, ticks: int) -> dict[str, float]:
     """Run the driver for some ticks: a third of the workers are quiet, and some move to another process.
 
     Half of the sources end in the middle. Workers write full or merged changelog entries where the driver asks for
-    them. Some snapshots fail, and the others commit what the workers wrote for a sink.
+    them. Some snapshots fail, and the others commit shares of a sink.
 
     Returns:
         The median and the mean of its processor time a tick, in milliseconds; the characters of a command; the bytes of

@@ -55,7 +55,7 @@ def _remember(_key: int, row: Row, old: Row | None) -> tuple[tuple[Row | None, R
 
 
 def _change(_key: int, row: Row, old: Row | None) -> tuple[TableChange[Row] | None, Row]:
-    """Do by hand what a table does."""
+    """Keep the last row of each key by hand."""
     return None if old == row else TableChange(old, row), row
 
 

@@ -53,7 +53,7 @@ class Segments:
         return SegmentWriter(self._store, name, claim)
 
     def read(self, sealed: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """Yield the pieces of shares; what follows the digest of one is not used.
+        """Yield the pieces of shares; only the first three items of each are used.
 
         Raises:
             MalflowError: if a segment is gone or damaged.

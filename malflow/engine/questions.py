@@ -87,7 +87,7 @@ def kept_state(program: Program, name: str) -> KeptState:
     """Return the state with a name.
 
     Raises:
-        GraphError: if there is none, or its entries have no keys.
+        GraphError: if no state has the name, or its entries have no keys.
     """
     nodes: dict[str, Node] = {}
     kept: dict[str, KeptState] = {}

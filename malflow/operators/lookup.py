@@ -169,7 +169,7 @@ def _new_cache(kept: timedelta, most: int, now: Callable[[], datetime]) -> Mutab
 
 
 def _problem(answer: Any, asked: Sequence[Any]) -> str:
-    """Return the problem with an answer of `get_many`; empty if there is none."""
+    """Return the problem with an answer of `get_many`; empty if it is right."""
     if not isinstance(answer, Mapping):
         return f"get_many() must return a mapping of keys to rows; got {short_repr(answer)}"
     known = set(asked)

@@ -124,7 +124,7 @@ class RunRequests:
         self.wake.set()
         if self.is_over:  # checked after the append
             query.fail(_OVER, None)
-            raise QueryError("the run has ended; read_state() reads what its last snapshot has")
+            raise QueryError("the run has ended; read_state() reads its last snapshot")
         return query.answer
 
     def ask_explanation(self, timeout: float) -> None:

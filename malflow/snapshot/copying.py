@@ -20,7 +20,7 @@ def copy_snapshot(
 ) -> int:
     """Copy a snapshot to another place or job, which must have no snapshot yet; return its id there.
 
-    The files are copied as they are, each verified, without loading what is in them. The copy is signed with the other
+    The files are copied as they are, each verified, without loading their states. The copy is signed with the other
     backend's key. A copy that was interrupted can be repeated; until it is complete, the other job has no snapshot.
 
     A run of the other job starts from the copy. It is another job, so its exactly-once sinks need outputs and names of

@@ -102,7 +102,7 @@ def _crossed(old: WorkerStates, new: WorkerStates, codec: Codec) -> Iterator[Sta
 
 
 def _changed(before: dict[Any, Any], after: dict[Any, Any], codec: Codec) -> Iterator[StateChange]:
-    """Yield what is new or has changed; remove from `before` what is in both."""
+    """Yield new and changed keys; remove from `before` the keys that are in both."""
     for key, state in after.items():
         was = before.pop(key, ABSENT)
         if was is ABSENT or not _is_same(was, state, codec):

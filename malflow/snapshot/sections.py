@@ -40,7 +40,7 @@ Written = tuple[Sequence[FileEntry], Sequence[Finding]]
 
 @dataclass
 class Found:
-    """What is found in a delta while it is serialised.
+    """The classes and the largest state in a delta, noted while it is serialised.
 
     Attributes:
         kinds: the classes.

@@ -91,7 +91,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
             by: the key to ask for: a function of the value, or the name of its item or attribute; None for the value.
                 It must be hashable.
             table: a table, such as `malflow.connectors.redis.RedisLookup`, or an object with ``get_many(keys)``.
-            joiner: returns the result for a value and its row; the row is None if there is none.
+            joiner: returns the result for a value and its row; the row may be None.
             how: ``"inner"`` to drop records without a row, for which `joiner` is then not called.
             cache: how long each worker may use a row again, by the time of ticks; the absence of a row is kept for a
                 tenth of that. By default each batch of records asks again. Needs ``malflow[lookups]``.

@@ -62,7 +62,7 @@ class Table:
         append: makes a sink that keeps all rows; None if the system has none.
         upsert: makes a sink that keeps the last row of each key.
         read: returns the rows.
-        staged: returns the names of what is staged and not committed.
+        staged: returns the names of staged tables that are not committed.
     """
 
     append: Callable[[], Any] | None
@@ -291,7 +291,7 @@ def test_of_the_rows_with_a_key_the_last_is_there(table: Callable[[], Table], pl
     it, later = table(), Later()
     with tempfile.TemporaryDirectory() as folder, simulated():
         backend = FsspecBackend(f"{folder}/state", job="rows")
-        backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
+        backend._executor = lambda: later  # type: ignore[assignment] # the test runs its work by hand
         sink = it.upsert()
         sink.max_pending = 100
         Cluster(plans, later=later).run(latest(sink), settings_at(f"{folder}/scratch", backend), 2)

@@ -24,7 +24,7 @@ ROWS = {number: f"row {number}" for number in range(0, 40, 2)}
 
 
 class Table(LookupTable[int, str]):
-    """A table that notes what it is asked."""
+    """A table that notes the keys of each call."""
 
     def __init__(self, rows: Mapping[Any, Any] = ROWS) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""A repeated task of Spark sends what its first attempt has looked up, though the table answers otherwise by then."""
+"""A repeated task of Spark sends the rows that its first attempt looked up, though the table has changed by then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planted bugs of reading what was kept: states, keys, points in time, differences, copies and windows."""
+"""The planted bugs of reading stored state: states, keys, points in time, differences, copies and windows."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ READING_BUGS = [
         (f"{_WINDOWS}::test_windows_kept_for_late_records_are_final",),
     ),
     Bug(
-        "overlapping windows that are closed are read with what is left of them",
+        "overlapping windows that are closed are read with the panes that are left",
         "their panes are there",
         "operators/windows/sliding.py",
         "            if epoch is None or last > epoch:\n                keys",

@@ -112,7 +112,7 @@ SPARK_BUGS = [
         (f"{_ANCHORS}::test_workers_of_living_executors_stay", f"{_ANCHORS}::test_places_become_even_and_then_stay"),
     ),
     Bug(
-        "what is discarded stays in a local folder",
+        "discarded files stay in a local folder",
         "the folder is removed at the end",
         "store/local.py",
         "for name in names:\n                    with suppress(OSError):\n                        os.unlink",

@@ -1,4 +1,4 @@
-"""The planted bugs of tables: what they send, when rows expire, and which row a record is joined with."""
+"""The planted bugs of tables: changes, expiry of rows, and which row a record is joined with."""
 
 from __future__ import annotations
 

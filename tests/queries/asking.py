@@ -39,7 +39,7 @@ class Asker:
         do: what to do after some ticks, such as to ask for a rescale.
 
     Attributes:
-        asked: what was asked for, in order, with its future.
+        asked: the questions in order, each with its future.
         records: how many records had been read after each tick.
     """
 

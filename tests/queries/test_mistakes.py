@@ -27,7 +27,7 @@ RUNTIMES = pytest.mark.parametrize("kind", [SingleThreadRuntime, ThreadsRuntime]
 
 
 class Fed:
-    """A source that yields what a test gives it, until it is told to end."""
+    """A source of the records that a test gives it, until it is told to end."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -192,7 +192,7 @@ def test_before_and_after_a_run_nothing_can_be_asked(kind: Any) -> None:
             view("count")
     fed.ends = True
     runtime.execute()
-    with pytest.raises(QueryError, match=r"the run has ended; read_state\(\) reads what its last snapshot has"):
+    with pytest.raises(QueryError, match=r"the run has ended; read_state\(\) reads its last snapshot"):
         runtime.state("count").get("a")
 
 

@@ -1,4 +1,4 @@
-"""Live answers equal what was counted by hand, on hosts that answer between two ticks and with the next one."""
+"""Live answers equal counts by hand, on hosts that answer between two ticks and with the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live answers on Spark equal what was counted by hand, whatever becomes of tasks, processes and the driver."""
+"""Live answers on Spark equal counts by hand, through lost tasks, killed processes and crashes of the driver."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run(plans: list[Plan], workers: int, *, keeps: bool = True) -> Asking:
 
 @st.composite
 def plans(draw: Any) -> Plan:
-    """Draw what happens in a tick."""
+    """Draw the events of a tick."""
     return Plan(
         places=tuple(draw(st.lists(st.integers(0, 2), min_size=1, max_size=4))),
         again=frozenset(draw(st.sets(st.integers(0, 5), max_size=2))),

@@ -1,4 +1,4 @@
-"""A job with a state on several workers, whose snapshots are remembered as lists: the model of what is read."""
+"""A job with a state on several workers, whose snapshots are remembered as lists: the model of reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states that a run has right after it has restored a snapshot: the model of what is read."""
+"""The states that a run has right after it has restored a snapshot: the model of reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what is not there, damaged, deleted meanwhile, or of another kind: errors, and nothing is written."""
+"""Reading states that are missing, damaged, deleted meanwhile, or of another kind: errors, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scratch folder that is full: the run fails with the cure, loses nothing, and goes on exactly once with room."""
+"""A scratch folder that is full: the run fails with the cure, loses nothing, and continues exactly once with room."""
 
 from __future__ import annotations
 

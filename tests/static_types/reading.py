@@ -1,4 +1,4 @@
-"""The types of what is read from snapshots; checked by mypy, not run."""
+"""The types of states read from snapshots; checked by mypy, not run."""
 
 from __future__ import annotations
 

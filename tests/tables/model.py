@@ -1,4 +1,4 @@
-"""The meaning of tables: what is folded, joined and counted, record by record over plain dicts."""
+"""The meaning of tables: folds, joins and counts, record by record over plain dicts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def changed_rows(records: Iterable[tuple[Record, Any]], ttl: Any) -> list[Change
 
 
 def folded(changes: Iterable[Changed]) -> dict[Any, Any]:
-    """Return the table that changes make; each must begin with what is there."""
+    """Return the table that changes make; each must begin with the row so far."""
     table: dict[Any, Any] = {}
     for key, _, before, after in changes:
         assert table.pop(key, None) == before

@@ -19,7 +19,7 @@ Item = Any
 """``(side, key, timestamp, row)``, or `PAUSE` to begin a new tick."""
 
 Add = Callable[[Any, Any], Any]
-"""Adds operators behind two keyed streams of rows."""
+"""Adds operators after two keyed streams of rows."""
 
 _rows: st.SearchStrategy[Any] = st.one_of(st.none(), st.integers(0, 2))
 

@@ -1,4 +1,4 @@
-"""Tables, and what is made of them, mean what brute force over plain dicts says."""
+"""Tables and everything made of them agree with brute force over plain dicts."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class SqlLookup(LookupTable[Any, Any]):
         return f"SqlLookup({self._database!r}, {self._name!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the database has told; unlike that of a sink, a copy connects, so it has all settings."""
+        """Leave out the description of the table; unlike a sink's copy, this one connects, so it has all settings."""
         return {**self.__dict__, "_database": None, "_rows": None, "_query": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ class KeyedRow(NamedTuple):
 
     Attributes:
         key: the value of the key's column; a tuple of them if there are several.
-        row: the row, by column; None if there is none any more.
+        row: the row, by column; None if it was deleted.
     """
 
     key: Any

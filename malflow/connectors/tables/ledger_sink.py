@@ -253,7 +253,7 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
         return self._plain(batches), cleared
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is written; a copy has the description of the table, and need not connect to encode rows."""
+        """Leave out the rows; a copy has the description of the table, and need not connect to encode rows."""
         described = None if self._rows is None else self._rows.empty()
         return {**super().__getstate__(), "_rows": described, "_pending": {}}
 

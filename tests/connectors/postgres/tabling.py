@@ -1,6 +1,6 @@
 """A program that keeps the rows of a table by its changes, and writes them to another one exactly once.
 
-``python -m tests.connectors.postgres.tabling FOLDER DSN SLOT [ends]``: with ``ends``, to the end of what is there.
+``python -m tests.connectors.postgres.tabling FOLDER DSN SLOT [ends]``: with ``ends``, to the end of the changes so far.
 """
 
 import sys
