@@ -17,16 +17,13 @@ from malflow.sinks.transactional import SinkOwner
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["OF_SHARES", "Sealed", "SegmentWriter", "Segments"]
+__all__ = ["Sealed", "SegmentWriter", "Segments"]
 
 Sealed: TypeAlias = tuple[int, str, bytes]
 """A share: the claim of the run, the key of its segment and its digest; without a store, no key and its content.
 
 The digest is in the snapshot, so a segment that others have changed is never unpickled.
 """
-
-OF_SHARES = 2
-"""The length of a handle of shares, `malflow.sinks.distributed.Shares`; handles of one process are longer."""
 
 _FOLDER = "s/"
 _LIMIT = 1 << 40

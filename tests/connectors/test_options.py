@@ -447,6 +447,7 @@ _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NO
 _CONTRACTS_ROOMS = (
     "malflow.sources.contract",
     *("malflow.sinks.contract", "malflow.sinks.distributed", "malflow.sinks.transactional"),
+    "malflow.connectors.segmented_sink",
     *("malflow.connectors.files.staged_lines", "malflow.connectors.staging.sink"),
 )
 _MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})

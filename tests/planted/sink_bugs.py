@@ -126,9 +126,9 @@ SINK_BUGS = [
     Bug(
         "rows of a table are divided into shares by worker",
         "a row's key is that of its stream",
-        "connectors/tables/ledger_sink.py",
-        "_ONE_SHARE = 1 << 60",
-        "_ONE_SHARE = 1",
+        "connectors/segmented_sink.py",
+        "ONE_SHARE: Final = 1 << 60",
+        "ONE_SHARE: Final = 1",
         (f"{_TABLES}::test_of_the_rows_with_a_key_the_last_is_there",),
     ),
     Bug(

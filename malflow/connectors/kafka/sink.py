@@ -29,13 +29,13 @@ from malflow.connectors.kafka.record_parts import (
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
-from malflow.connectors.segments import OF_SHARES, Segments, SegmentWriter
+from malflow.connectors.segmented_sink import SegmentedSink, is_sealed
+from malflow.connectors.segments import SegmentWriter
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage
-from malflow.sinks.distributed import DistributedSinkImpl, Share
+from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
-from malflow.store.contract import Store
 from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "KafkaSink"]
@@ -59,7 +59,7 @@ _USUAL: dict[str, Any] = {"linger.ms": 5}
 _SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(minutes=15)
 
 
-class KafkaSink(DistributedSinkImpl[K, V, T]):
+class KafkaSink(SegmentedSink[K, V, T]):
     """Write messages to a topic of Kafka, or several.
 
     At-least-once, the default: the brokers acknowledge the records by the end of each tick; after a restart, records
@@ -153,8 +153,6 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
         self._unflushed = False
         self._writer: MarkedWriter | None = None
         self.on_workers = on_workers
-        self._store: Store | None = None
-        self._segments: Segments | None = None
         self._rows: list[Record] = []
         self._last_transaction = self._last_committed = self._claim = 0
 
@@ -185,19 +183,9 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
         """
         return self._encoded(keys, values, timestamps)
 
-    def use_store(self, store: Store) -> None:
-        """Keep what workers have encoded in a store, until it is committed."""
-        self._store = store
-
     def open_writer(self, share: Share) -> SegmentWriter:
-        """Return the writer of a segment.
-
-        Raises:
-            KafkaFailed: before `fence`.
-        """
-        if self._segments is None:
-            raise KafkaFailed(f"{self!r} was not fenced")
-        return self._segments.writer(share)
+        """Return the writer of a segment."""
+        return self.segments.writer(share)
 
     def flush(self) -> None:
         """Wait until the brokers have acknowledged all records.
@@ -235,7 +223,6 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
             KafkaFailed: if the topic does not exist, the brokers do not answer, or they have lost transactions.
         """
         super().fence(owner)
-        self._segments = Segments(self._store, owner)
         known = [self._topic] if isinstance(self._topic, str) else []
         describe_known(self._settings, list(dict.fromkeys([*known, self._marker_topic])))
         if self._writer is not None:
@@ -282,27 +269,24 @@ class KafkaSink(DistributedSinkImpl[K, V, T]):
                 writer.write(transaction, records if self._write_without_marker(writer, transaction, before) else ())
             self._last_committed = transaction
             self._last_transaction = max(self._last_transaction, transaction)
-            if len(handle) == OF_SHARES and self._segments is not None:
-                self._segments.sweep((), until=transaction)
+            if is_sealed(handle):
+                self.drop_shares((), until=transaction)
 
     def abort(self, keep: Sequence[Any]) -> None:
         """Drop the open transaction, of which nothing is in Kafka, and segments that are in none of the handles."""
         super().abort(keep)
         self._rows = []
-        if self._segments is not None:
-            shares = [it for handle in keep if len(handle) == OF_SHARES for it in handle[1]]
-            self._segments.sweep({key for _, key, _ in shares})
 
     def _read(self, handle: Any) -> Handle:
         """Return the records of a transaction, unless they are written: those of shares are in segments."""
-        if len(handle) != OF_SHARES:
+        if not is_sealed(handle):
             kept: Handle = handle
             return kept
         transaction, sealed = handle
         claim = max((it[0] for it in sealed), default=self._claim)
         records: tuple[Record, ...] = ()
-        if self._segments is not None and self._writer is not None and transaction > self._writer.marker.transaction:
-            records = tuple(chain.from_iterable(self._segments.read(sealed)))
+        if self._writer is not None and transaction > self._writer.marker.transaction:
+            records = tuple(chain.from_iterable(self.segments.read(sealed)))
         return transaction, transaction - 1, records, claim
 
     def _tell_of_loss(self, last: int, known: int) -> None:

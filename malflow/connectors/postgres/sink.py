@@ -21,7 +21,7 @@ from malflow.connectors.postgres.ledger import Ledger, found_ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.staged_rows import Staged, StagedRows
 from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
-from malflow.connectors.segments import OF_SHARES
+from malflow.connectors.segmented_sink import is_sealed
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
@@ -137,7 +137,7 @@ class PostgresSink(LedgerSink):
 
     def open_writer(self, share: Share) -> RowsWriter:
         """Return the writer of the rows of a transaction, which copies them to the server."""
-        rows, segment = self._described_rows().empty(), self._kept().writer(share)
+        rows, segment = self._described_rows().empty(), self.segments.writer(share)
         make = RowsWriter if self._described[1].key else AppendedWriter
         return make(rows, self._plain, segment, partial(self._stage_share, share))
 
@@ -234,8 +234,9 @@ class PostgresSink(LedgerSink):
             stages += found
         return any(cleared for *_, cleared, _ in sealed), stages
 
-    def _drop_sealed(self, keep: Sequence[Any], *, until: int | None = None) -> None:
-        super()._drop_sealed(keep, until=until)
+    def drop_shares(self, keep: Sequence[Any], *, until: int | None = None) -> None:
+        """Remove shares, and the tables with their rows."""
+        super().drop_shares(keep, until=until)
         if self._may_create:
             kept = {name for *_, staged in keep for name, *_ in staged or ()}
             self._server.retry(partial(self._sweep, kept, until), f"dropping staged rows of {self._table_name}")
@@ -269,7 +270,7 @@ class PostgresSink(LedgerSink):
 
     def _stages_of(self, writer: TableWriter, handle: Any) -> tuple[bool, Stages]:
         """Return whether a transaction empties the table, and its staged rows; stage them if they are not."""
-        if len(handle) != OF_SHARES:
+        if not is_sealed(handle):
             transaction, cleared, batches = handle
             return cleared, self._staged.get(transaction) or writer.stage(Batch(*batch) for batch in batches)
         found = self._found(writer, handle[1])

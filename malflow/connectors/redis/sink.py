@@ -20,13 +20,13 @@ from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.plain import PLAIN
 from malflow.connectors.redis.table import RedisTable, TransactionRows
-from malflow.connectors.segments import OF_SHARES, Segments, SegmentWriter
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSink, is_sealed
+from malflow.connectors.segments import SegmentWriter
+from malflow.errors import GraphError, short_repr
 from malflow.message import NoKey
-from malflow.sinks.distributed import DistributedSinkImpl, Share
+from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
-from malflow.store.contract import Store
 from malflow.type_parameters import K, T, V
 
 __all__ = ["RedisSink"]
@@ -39,7 +39,7 @@ Rows: TypeAlias = dict[bytes, bytes | None]
 """Rows by their field or key; None for one that is removed."""
 
 
-class RedisSink(DistributedSinkImpl[K, V, T]):
+class RedisSink(SegmentedSink[K, V, T]):
     """Keep the newest value of each key in Redis: in a hash, or each under a Redis key of its own.
 
     Exactly once (the default): a transaction is everything written between two snapshots. The snapshot contains its
@@ -74,8 +74,7 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
     RedisSink('totals' at localhost:6379/0)
     """
 
-    share_bytes: int = 1 << 60
-    """A transaction has one share, so that of all rows with a key the last one counts, whichever worker has it."""
+    share_bytes: int = ONE_SHARE
 
     def __init__(
         self,
@@ -117,8 +116,6 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
         self._rows: Rows = {}
         self._last = 0
         self.on_workers = on_workers
-        self._store: Store | None = None
-        self._segments: Segments | None = None
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write rows; of several with the same key, the last counts.
@@ -150,17 +147,9 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
             self._raise_first(keys, values, gone)
             raise
 
-    def use_store(self, store: Store) -> None:
-        """Keep the rows that workers have encoded in a store, until they are committed."""
-        self._store = store
-
     def open_writer(self, share: Share) -> _RowsWriter:
-        """Return the writer of the rows of a transaction.
-
-        Raises:
-            MalflowError: before `fence`.
-        """
-        return _RowsWriter(self._kept().writer(share))
+        """Return the writer of the rows of a transaction."""
+        return _RowsWriter(self.segments.writer(share))
 
     def flush(self) -> None:
         """Write the rows of a tick, if delivery is at least once."""
@@ -177,7 +166,7 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
             RedisFailed: if the server can't be reached for longer than `retry_for`.
         """
         super().fence(owner)
-        self._rows, self._segments = {}, Segments(self._store, owner)
+        self._rows = {}
         self._last = self._table.fence(owner, accept_loss=self._accept_loss)
         if self._server.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
@@ -217,20 +206,18 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
         """
         for handle in handles:
             transaction = handle[0]
-            if len(handle) != OF_SHARES:
+            if not is_sealed(handle):
                 self._table.write_transaction(handle, accept_loss=self._accept_loss)
             elif transaction > self._last:
                 self._table.write_transaction(self._unsealed(*handle), accept_loss=self._accept_loss)
             self._last = max(self._last, transaction)
-            if len(handle) == OF_SHARES:
-                self._kept().sweep((), until=transaction)
+            if is_sealed(handle):
+                self.drop_shares((), until=transaction)
 
     def abort(self, keep: Sequence[Any]) -> None:
         """Discard the rows that are in no transaction; none of them is in Redis."""
         super().abort(keep)
         self._rows = {}
-        shares = [it for handle in keep if len(handle) == OF_SHARES for it in handle[1]]
-        self._kept().sweep({key for _, key, _ in shares})
 
     def close(self) -> None:
         """Close the connections."""
@@ -240,14 +227,9 @@ class RedisSink(DistributedSinkImpl[K, V, T]):
     def _unsealed(self, transaction: int, sealed: Sequence[Any]) -> TransactionRows:
         """Return a transaction that workers have encoded."""
         rows: Rows = {}
-        for part in self._kept().read(sealed):
+        for part in self.segments.read(sealed):
             rows.update(part)
         return transaction, transaction - 1, list(rows), list(rows.values())
-
-    def _kept(self) -> Segments:
-        if self._segments is None:
-            raise MalflowError(f"{self!r} has no owner; the runtime must call fence() first")
-        return self._segments
 
     def _raise_first(self, keys: Sequence[K], values: Sequence[V], gone: Sequence[bool]) -> None:
         for key, value, removed in zip(keys, values, gone, strict=True):

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Final, TypeAlias
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.remote_system import RemoteSystem
-from malflow.connectors.segments import OF_SHARES, Sealed, Segments
+from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSink, is_sealed
+from malflow.connectors.segments import Sealed
 from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
-from malflow.sinks.distributed import DistributedSinkImpl, Share
+from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
-from malflow.store.contract import Store
 
 __all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
 
@@ -29,10 +29,8 @@ PlainBatch: TypeAlias = tuple[Any, ...]
 Handle: TypeAlias = tuple[int, bool, tuple[PlainBatch, ...]]
 """A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
 
-_ONE_SHARE = 1 << 60
 
-
-class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
+class LedgerSink(SegmentedSink[Any, Any, Any], ABC):
     """Keep the rows of a transaction in the snapshot, then commit them with the transaction's number in a ledger.
 
     A subclass describes the table, takes over the ledger, checks that the database accepts a transaction, and writes.
@@ -55,7 +53,7 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
     """
 
     on_driver: ClassVar[bool] = True
-    share_bytes: int = _ONE_SHARE
+    share_bytes: int = ONE_SHARE
 
     def __init__(
         self,
@@ -83,8 +81,6 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
         self._owner: SinkOwner | None = None
         self._rows: TransactionRows | None = None
         self._pending: dict[int, Handle] = {}
-        self._store: Store | None = None
-        self._segments: Segments | None = None
         self._committed = 0
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
@@ -103,13 +99,9 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
         """
         return self._described_rows().packed(keys, formatted(self._formatter, keys, values, timestamps))
 
-    def use_store(self, store: Store) -> None:
-        """Keep the rows that workers have encoded in a store, until they are committed."""
-        self._store = store
-
     def open_writer(self, share: Share) -> RowsWriter:
         """Return the writer of the rows of a transaction."""
-        return RowsWriter(self._described_rows().empty(), self._plain, self._kept().writer(share))
+        return RowsWriter(self._described_rows().empty(), self._plain, self.segments.writer(share))
 
     def flush(self) -> None:
         """Write the rows of the tick, if delivery is at-least-once."""
@@ -127,7 +119,7 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
         """
         super().fence(owner)
         self._owner = owner
-        self._segments, self._rows = Segments(self._store, owner), None
+        self._rows = None
         self._described_rows()
         self._committed = self._remote.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
         return self._committed
@@ -161,22 +153,21 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
         self._described_rows()
         for handle in handles:
             transaction = handle[0]
-            if len(handle) != OF_SHARES:
+            if not is_sealed(handle):
                 self._write(handle[2], cleared=handle[1], transaction=transaction)
                 self._pending.pop(transaction, None)
                 continue
             if transaction > self._committed:
                 self._write_sealed(transaction, handle[1])
                 self._committed = transaction
-            self._drop_sealed((), until=transaction)
+            self.drop_shares((), until=transaction)
 
     def abort(self, keep: Sequence[Any]) -> None:
         """Discard the rows that are in no transaction; none of them is in the table."""
         super().abort(keep)
-        self._pending = {handle[0]: handle for handle in keep if len(handle) != OF_SHARES}
+        self._pending = {handle[0]: handle for handle in keep if not is_sealed(handle)}
         if self._rows is not None:
             self._rows.reset()
-        self._drop_sealed([it for handle in keep if len(handle) == OF_SHARES for it in handle[1]])
 
     def close(self) -> None:
         """Discard the rows that are in no transaction."""
@@ -190,17 +181,8 @@ class LedgerSink(DistributedSinkImpl[Any, Any, Any], ABC):
 
     def _unsealed(self, sealed: Sequence[Sealed]) -> tuple[bool, tuple[PlainBatch, ...]]:
         """Return the rows of a transaction that workers have encoded: whether it empties the table, and batches."""
-        parts = [*self._kept().read(sealed)]
+        parts = [*self.segments.read(sealed)]
         return any(cleared for cleared, _ in parts), tuple(batch for _, batches in parts for batch in batches)
-
-    def _drop_sealed(self, keep: Sequence[Sealed], *, until: int | None = None) -> None:
-        """Remove the rows that workers have stored, but for some, of the transactions up to one or of all."""
-        self._kept().sweep({it[1] for it in keep}, until=until)
-
-    def _kept(self) -> Segments:
-        if self._segments is None:
-            self._segments = Segments(self._store, self._owned_by())
-        return self._segments
 
     @abstractmethod
     def _describe(self) -> TransactionRows:
