@@ -1,4 +1,4 @@
-"""Measure reading of stored states beside a restore, live answers, and tables beside other operators and bytewax by hand.
+"""Measure reading of states beside a restore, live answers, and tables beside other operators and bytewax by hand.
 
 pip install 'malflow[parquet]'
 python benchmarks/state.py [--rounds 5] [--only read,key,live,tables] [--keys 1000000] [--workers 8]

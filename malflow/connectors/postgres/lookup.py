@@ -11,11 +11,10 @@ import psycopg
 from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
 
-from malflow.connectors.options import names_of, require_function, require_name
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
-from malflow.connectors.tables.lookup_rows import LookupRows
+from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.lookups.contract import LookupTable
 
 __all__ = ["PostgresLookup"]
@@ -57,13 +56,8 @@ class PostgresLookup(LookupTable[Any, Any]):
         row: Callable[..., Any] = dict,
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
-        me = "PostgresLookup"
-        require_name(me, "table", table, "the name of a table")
-        require_function(me, "row", row)
-        self._key = None if key is None else names_of(me, "key", key, what="columns")
-        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
-        self._server = PostgresServer(dsn, retry_for, me)
-        self._name, self._row = table, row
+        self._wanted = Wanted("PostgresLookup", table, key, columns, row)
+        self._server = PostgresServer(dsn, retry_for, "PostgresLookup")
         self._connection: Connection | None = None
         self._rows: LookupRows | None = None
         self._query: sql.Composed | None = None
@@ -78,7 +72,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         found: dict[Any, Any] = {}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            answer, rows = self._server.retry(partial(self._asked, some), f"looking up rows of {self._name}")
+            answer, rows = self._server.retry(partial(self._asked, some), f"looking up rows of {self._wanted.table}")
             found |= rows.by_key(some, answer)
         return found
 
@@ -102,10 +96,8 @@ class PostgresLookup(LookupTable[Any, Any]):
             raise
 
     def _described(self, connection: Connection) -> tuple[LookupRows, sql.Composed]:
-        table = describe(connection, self._name, "PostgresLookup")
-        rows = LookupRows(
-            table.shown, table.columns, table.primary_key, self._key, self._columns, self._row, PostgresError
-        )
+        table = describe(connection, self._wanted.table, "PostgresLookup")
+        rows = LookupRows(table.shown, table.columns, table.primary_key, self._wanted, PostgresError)
         oids = [table.type_of(name) for name in rows.key]
         types = ["bpchar" if oid == _PADDED else it for oid, it in zip(oids, type_names(connection, oids), strict=True)]
         given = sql.SQL(", ").join(sql.SQL("%s::{}[]").format(raw_sql(it)) for it in types)
@@ -118,7 +110,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         return rows, sql.SQL(query).format(cells, given, sql.SQL(", ").join(names), table.identifier, same)
 
     def __repr__(self) -> str:
-        return f"PostgresLookup({self._server!r}, {self._name!r})"
+        return f"PostgresLookup({self._server!r}, {self._wanted.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "_rows": None, "_query": None}

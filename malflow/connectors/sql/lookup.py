@@ -9,11 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from malflow.connectors.options import names_of, require_function, require_name
 from malflow.connectors.sql.database import Database
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
-from malflow.connectors.tables.lookup_rows import LookupRows
+from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
 
@@ -59,14 +58,9 @@ class SqlLookup(LookupTable[Any, Any]):
         retry_for: timedelta = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        me = "SqlLookup"
-        require_name(me, "table", table, "the name of a table")
-        require_function(me, "row", row)
-        self._key = None if key is None else names_of(me, "key", key, what="columns")
-        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
+        self._wanted = Wanted("SqlLookup", table, key, columns, row)
         self._made_of = url, settings, retry_for
-        self._database = Database(url, settings, retry_for, me)
-        self._name, self._row = table, row
+        self._database = Database(url, settings, retry_for, "SqlLookup")
         self._rows: LookupRows | None = None
         self._query: Any = None
 
@@ -77,13 +71,13 @@ class SqlLookup(LookupTable[Any, Any]):
             SqlError: if the table lacks a column, a key has several rows or finds a row of another one, or the database
                 reports an error or can't be reached for longer than `retry_for`.
         """
-        rows = self._rows or self._database.retry(self._described, f"describing table {self._name}")
+        rows = self._rows or self._database.retry(self._described, f"describing table {self._wanted.table}")
         rows.columns_of(keys)
         found: dict[Any, Any] = {}
         size = max(1, _MOST_PARAMETERS // len(rows.key))
         for start in range(0, len(keys), size):
             some = keys[start : start + size]
-            answer = self._database.retry(partial(self._asked, some), f"looking up rows of {self._name}")
+            answer = self._database.retry(partial(self._asked, some), f"looking up rows of {self._wanted.table}")
             found |= rows.by_key(some, self._numbered(answer, some, rows))
         return found
 
@@ -113,15 +107,15 @@ class SqlLookup(LookupTable[Any, Any]):
 
     def _compares_otherwise(self, key: Any) -> SqlError:
         return SqlError(
-            f"table {self._name} in {self._database!r} has found a row for another spelling of {short_repr(key)}: it "
-            "compares keys otherwise than Python; look up by keys in the spelling of the table"
+            f"table {self._wanted.table} in {self._database!r} has found a row for another spelling of "
+            f"{short_repr(key)}: it compares keys otherwise than Python; look up by keys in the spelling of the table"
         )
 
     def _described(self) -> LookupRows:
         with self._database.transaction() as connection:
-            found = described(connection, self._name, "SqlLookup", self._database, needs_undo=False)
+            found = described(connection, self._wanted.table, "SqlLookup", self._database, needs_undo=False)
         names = tuple(column.name for column in found.table.columns)
-        rows = LookupRows(self._name, names, found.primary_key, self._key, self._columns, self._row, SqlError)
+        rows = LookupRows(self._wanted.table, names, found.primary_key, self._wanted, SqlError)
         columns = [found.table.c[name] for name in rows.key]
         asked = columns[0] if len(columns) == 1 else sa.tuple_(*columns)
         cells = [found.table.c[name].label(f"c{at}") for at, name in enumerate((*rows.key, *rows.columns))]
@@ -130,7 +124,7 @@ class SqlLookup(LookupTable[Any, Any]):
         return rows
 
     def __repr__(self) -> str:
-        return f"SqlLookup({self._database!r}, {self._name!r})"
+        return f"SqlLookup({self._database!r}, {self._wanted.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the description of the table; unlike a sink's copy, this one connects, so it has all settings."""

@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from malflow.connectors.options import names_of, require_function, require_name
 from malflow.errors import MalflowError, short_repr
 
-__all__ = ["LookupRows"]
+__all__ = ["LookupRows", "Wanted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows that a look-up is asked for, as the user has named them.
+
+    Args:
+        asked_by: the class that looks up, for messages.
+        table: the table's name.
+        key: the columns of the key; None for the primary key.
+        columns: the columns of a row; None for all.
+        row: ``dict``, ``tuple``, or a function that is called with the columns as keywords.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    asked_by: str
+    table: str
+    key: Iterable[str] | None
+    columns: Iterable[str] | None
+    row: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        """Check the arguments, and keep the names of columns as tuples."""
+        require_name(self.asked_by, "table", self.table, "the name of a table")
+        require_function(self.asked_by, "row", self.row)
+        for option, names in (("key", self.key), ("columns", self.columns)):
+            if names is not None:
+                object.__setattr__(self, option, names_of(self.asked_by, option, names, what="columns"))
 
 
 class LookupRows:
-    """The key and the columns of a look-up.
+    """The key and the columns of a look-up in a table that is known.
 
     Args:
         table: the table's name, for messages.
         known: the columns of the table.
         primary: the columns of its primary key; empty if it has none.
-        key: the columns of the key that the user has chosen; None for the primary key.
-        columns: the columns of a row that the user has chosen; None for all.
-        row: ``dict``, ``tuple``, or a function that is called with the columns as keywords.
+        wanted: the choice of the user.
         error: the class of the errors that are raised.
 
     Attributes:
@@ -31,19 +61,12 @@ class LookupRows:
     """
 
     def __init__(
-        self,
-        table: str,
-        known: Sequence[str],
-        primary: Sequence[str],
-        key: Sequence[str] | None,
-        columns: Sequence[str] | None,
-        row: Callable[..., Any],
-        error: type[MalflowError],
+        self, table: str, known: Sequence[str], primary: Sequence[str], wanted: Wanted, error: type[MalflowError]
     ) -> None:
-        self.key = tuple(primary if key is None else key)
-        self.columns = tuple(known if columns is None else columns)
+        self.key = tuple(primary if wanted.key is None else wanted.key)
+        self.columns = tuple(known if wanted.columns is None else wanted.columns)
         self._table, self._error = table, error
-        self._make = _maker_of(row, self.columns)
+        self._make = _maker_of(wanted.row, self.columns)
         missing = [name for name in (*self.key, *self.columns) if name not in known]
         if missing:
             raise error(f"table {table} has no column {', '.join(missing)}; it has {', '.join(known)}")
