@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
-from itertools import compress, islice
+from itertools import compress
+from operator import length_hint
 from typing import Any
 
-from malflow.errors import MissingDependency, error_text, short_repr
+from malflow.diagnostics import operator_error
+from malflow.errors import MissingDependency, OperatorError, error_text, short_repr
 from malflow.event_time.tick import Tick
+from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 
@@ -61,12 +64,7 @@ class Lookup(Operator):
         """Ask for the rows of a batch, and join them."""
         if not batch.values:
             return (batch,)
-        rest = iter(batch.values)
-        try:
-            keys = list(rest if self._by is None else map(self._by, rest))
-            wanted = dict.fromkeys(keys)
-        except Exception as error:
-            raise self._failed(error, batch, rest, self._by) from error
+        keys, wanted = self._keys(batch)
         rows = self._rows(wanted, keys, batch)
         found = list(map(rows.get, keys))
         joiner, rest = self.callback, iter(batch.values)
@@ -79,6 +77,17 @@ class Lookup(Operator):
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
+
+    def _keys(self, batch: Batch) -> tuple[list[Any], Iterable[Any]]:
+        """Return the keys of the records, and each of them once."""
+        rest = iter(batch.values)
+        keys: list[Any] = []
+        try:
+            keys += rest if self._by is None else map(self._by, rest)
+            return keys, dict.fromkeys(keys)
+        except Exception as error:
+            at = len(batch) - length_hint(rest) - 1 if len(keys) < len(batch) else _first_unhashable(keys)
+            raise self._failed(error, batch, at, self._by) from error
 
     def _rows(self, wanted: Iterable[Any], keys: Sequence[Any], batch: Batch) -> Mapping[Any, Any]:
         """Return the rows by key; None, or no item, for keys without one."""
@@ -113,21 +122,17 @@ class Lookup(Operator):
             if not problem:
                 checked: Mapping[Any, Any] = answer
                 return checked
-        rest, at = iter(batch.values), keys.index(asked[0])
-        next(islice(rest, at, at + 1))
         others = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
         told = f"the look-up of {short_repr(asked[0])}{others} in {short_repr(self._table)}: {problem}"
-        raise self._failed(told, batch, rest, None) from cause
+        raise self._failed(told, batch, keys.index(asked[0]), None) from cause
 
     def _failed(
-        self, error: Exception | str, batch: Batch, rest: Iterator[Any], callback: Callable[..., Any] | None
-    ) -> Exception:
+        self, error: Exception | str, batch: Batch, at: int, callback: Callable[..., Any] | None
+    ) -> OperatorError:
         """Return the error for a record, of another function than the joiner."""
-        joiner, self.callback = self.callback, callback
-        try:
-            return self.fail(error, batch, rest)
-        finally:
-            self.callback = joiner
+        key = NoKey if batch.keys is None else batch.keys[at]
+        record = key, batch.values[at], batch.timestamps[at]
+        return operator_error(self.context.operator_name, error, record, callback)
 
     def take_counts(self) -> Mapping[str, int]:
         """Return and reset the counters."""
@@ -139,6 +144,15 @@ class Lookup(Operator):
         close = getattr(self._table, "close", None)
         if close is not None:
             close()
+
+
+def _first_unhashable(keys: Sequence[Any]) -> int:
+    for at, key in enumerate(keys):
+        try:
+            hash(key)
+        except Exception:  # noqa: BLE001 - a class of the user may raise any
+            return at
+    return len(keys) - 1
 
 
 def require_cache() -> None:

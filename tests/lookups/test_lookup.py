@@ -128,8 +128,9 @@ def test_a_wrong_answer_names_key_and_table(answer: Any, problem: str) -> None:
 def test_functions_that_fail_name_their_record() -> None:
     with pytest.raises(OperatorError, match=r"value 'x'.*ValueError: invalid literal"):
         joined(["1", "x"], Table(), by=int)
-    with pytest.raises(OperatorError, match=r"value \[2\].*unhashable"):
-        joined([(1,), [2]], Table())
+    for values in ([(1,), [2]], [[2], (1,)], [[2]]):
+        with pytest.raises(OperatorError, match=r"value \[2\].*unhashable"):
+            looking_up(Table()).process(batch(*values))
     operator = looking_up(Table())
     operator.callback = lambda value, row: value + len(row)
     with pytest.raises(OperatorError, match=r"value 3, .*TypeError"):
