@@ -45,10 +45,12 @@ class Found:
     Attributes:
         kinds: the classes.
         largest: as in `Finding`.
+        usual: the bytes that a key is expected to take with its state, 0 if unknown; afterwards, those that it took.
     """
 
     kinds: set[type] = field(default_factory=set)
     largest: tuple[str, int] | None = None
+    usual: float = 0.0
 
 
 def finding(codec: Codec, worker: int, name: str, delta: Delta, found: Found) -> Finding:
@@ -87,16 +89,16 @@ def bare_sections(
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
     writing = codec.noting(found.kinds) if isinstance(codec, ShapedCodec) else codec
-    start, usual = 0, 0.0
+    start = 0
     try:
         for what, count, raw in encode_delta(writing, delta, errors):
             if what != "deleted":
                 size = len(raw)
-                if size >= usual * count + LARGE:
+                if size >= found.usual * (count - 1) + LARGE:
                     large = _largest(codec, delta.changed, start, count)
                     found.largest = _larger(found.largest, large)
                     size -= 0 if large is None else large[1]
-                start, usual = start + count, size / count
+                start, found.usual = start + count, size / count
             yield Section(name, worker, version, what, count, len(raw), b""), raw
     except StateNotSerializable as error:
         error.operator = name

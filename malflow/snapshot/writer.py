@@ -116,6 +116,7 @@ class SnapshotSession:
         self._shapes = Kept({entry.name: entry.shapes for entry in claim.head.operators}, claim.head.parallelism)
         self._warned = False
         self._sizes = Sizes()
+        self._usual: dict[tuple[int, str], float] = {}
         if restored is not None:
             self._sizes.note_keys({entry.name: entry.keys for entry in claim.head.operators})
         self._are_files_shared = False
@@ -184,9 +185,10 @@ class SnapshotSession:
             self._shapes.clear()
         for worker, name, delta, count in deltas:
             self._keys[worker, name] = count
-            found = Found()
+            found = Found(usual=self._usual.get((worker, name), 0.0))
             sections.extend(self._capture(worker, name, versions[name], delta, found))
             self._note(self._shapes, [finding(self._codec, worker, name, delta, found)])
+            self._usual[worker, name] = found.usual
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
@@ -211,9 +213,10 @@ class SnapshotSession:
         sections: list[Future[Section]] = []
         changed: Counter[str] = Counter()
         for worker, name, delta, count in deltas:
-            found = Found()
+            found = Found(usual=self._usual.get((worker, name), 0.0))
             sections.extend(self._capture(worker, name, versions[name], delta, found))
             self._note(self._shapes, [finding(self._codec, worker, name, delta, found)])
+            self._usual[worker, name] = found.usual
             self._keys[worker, name] = count
             changed[name] += count
         entries = tuple(

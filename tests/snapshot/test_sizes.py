@@ -24,26 +24,51 @@ from malflow.states.keyed import Delta
 from malflow.testing import ScriptedSource
 
 
-@example(count=4_000, size=10, large=(3_900, 0))
+def padded(count: int, size: int) -> dict[Any, Any]:
+    """Return as many states of a size; no two of them are one object, which would be serialised once."""
+    return {number: b"%d".ljust(size) % number for number in range(count)}
+
+
+@example(count=4_000, size=10, large=(3_900, 0), known=True)
 @given(
     count=st.integers(1, 4_000),
     size=st.sampled_from([10, 1_000]),
     large=st.none() | st.tuples(st.integers(0, 3_999), st.integers(0, 9)),
+    known=st.booleans(),
 )
-def test_the_largest_state_is_found_wherever_it_is(count: int, size: int, large: tuple[int, int] | None) -> None:
-    states: dict[Any, Any] = dict.fromkeys(range(count), b"x" * size)
+def test_the_largest_state_is_found_wherever_it_is(
+    count: int, size: int, large: tuple[int, int] | None, known: bool
+) -> None:
+    states: dict[Any, Any] = padded(count, size)
     expected = None
     if large is not None:
         key, more = large[0] % count, LARGE + 1_000 * large[1]
         states[key] = [b"y" * more]
         expected = (repr(key), more)
-    found = Found()
+    found = Found(usual=known and size)
     for _ in bare_sections(PickleCodec(), 0, "op", 1, Delta(states, appended=len(states)), found):
         pass
+    assert found.usual < 2 * size + 200, "the large state is not among the usual ones"
     assert (found.largest is None) == (expected is None)
     if found.largest is not None and expected is not None:
         assert found.largest[0] == expected[0]
         assert expected[1] <= found.largest[1] <= expected[1] + 100
+
+
+def test_states_are_measured_once_and_not_in_each_snapshot() -> None:
+    class Counting(PickleCodec):
+        calls = 0
+
+        def dumps(self, value: Any) -> bytes:
+            self.calls += type(value) is bytes
+            return super().dumps(value)
+
+    codec, states, usual = Counting(), padded(900, 2_000), 0.0
+    for calls in (900, 0, 0):
+        found, codec.calls = Found(usual=usual), 0
+        assert [*bare_sections(codec, 0, "op", 1, Delta(states, appended=900), found)]
+        assert codec.calls == calls
+        usual = found.usual
 
 
 def flow(sink: Any) -> Any:

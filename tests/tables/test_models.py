@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
@@ -104,7 +104,12 @@ def test_groups_are_counted_and_moves_are_a_deletion_and_an_insertion(
     assert +counts == model.counted(table, lambda row: row % 2)
 
 
+DELETED = [(1, "a", 1, 1), (1, "a", 2, None), (0, "a", 3, 0)]
+"""A row of the right side, its deletion, and a later record of the left side."""
+
+
 @FEWER
+@example(given=DELETED, bound=50, how="left", workers=1, debug=False)
 @given(given=items(2), bound=bounds, how=hows, workers=workers, debug=st.booleans())
 def test_a_record_finds_the_row_of_its_time(given: list[Any], bound: int, how: Any, workers: int, debug: bool) -> None:
     def add(left: Any, right: Any) -> Any:

@@ -54,6 +54,7 @@ class WorkerSnapshots:
         self._versions = versions
         self._debug = debug
         self._unwritten: list[_Changes] = []
+        self._usual: dict[tuple[int, str], float] = {}
         self._recount: Recount | None = None
         threading.Thread(target=self._write_all, name="malflow-snapshots", daemon=True).start()
 
@@ -82,7 +83,7 @@ class WorkerSnapshots:
         changes = _Changes(command.tick, command.full)
         findings = []
         for it in deltas:
-            seen = Found()
+            seen = Found(usual=self._usual.get((it.worker, it.name), 0.0))
             try:
                 changes.sections += bare_sections(
                     command.codec, it.worker, it.name, self._versions[it.name], it.delta, seen, BaseException
@@ -90,6 +91,7 @@ class WorkerSnapshots:
             except StateNotSerializable as error:
                 raise error.as_operator_error() from error.__cause__
             findings.append(finding(command.codec, it.worker, it.name, it.delta, seen))
+            self._usual[it.worker, it.name] = seen.usual
         self._unwritten = [*(() if command.full else self._unwritten), changes]
         return Captured(keys, findings, (), any(it.is_full for it in self._unwritten))
 
