@@ -227,9 +227,7 @@ scripts = st.fixed_dictionaries({part: st.lists(polls(part), max_size=14) for pa
 
 
 @pytest.mark.fault("I14")
-@settings(
-    max_examples=max(25, settings().max_examples // 2), phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)  # to make one smaller takes minutes
+@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
 @given(
     scripts,
     st.lists(plans, max_size=16),
