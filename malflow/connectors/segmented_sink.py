@@ -12,7 +12,7 @@ from malflow.sinks.transactional import SinkOwner
 from malflow.store.contract import Store
 from malflow.type_parameters import K, T, V
 
-__all__ = ["ONE_SHARE", "SegmentedSink", "is_sealed"]
+__all__ = ["ONE_SHARE", "SegmentedSinkImpl", "is_sealed"]
 
 ONE_SHARE: Final = 1 << 60
 """The `share_bytes` of a sink whose transactions have one share: the pieces of all workers, in the order of ticks."""
@@ -20,7 +20,7 @@ ONE_SHARE: Final = 1 << 60
 _SHARES = 2
 
 
-class SegmentedSink(DistributedSinkImpl[K, V, T], Generic[K, V, T]):
+class SegmentedSinkImpl(DistributedSinkImpl[K, V, T], Generic[K, V, T]):
     """A distributed sink that keeps the pieces of uncommitted transactions in the store of the snapshots.
 
     A handle is either a pair, as `malflow.sinks.distributed.Shares`, whose shares begin with a

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
@@ -78,6 +79,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "server_session" in getattr(item, "fixturenames", ()):
             for mark in SERVER:
                 item.add_marker(mark)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start a shared server again that has died, so that the tests after it don't fail as well."""
+    if _SESSION in item.config.stash and "server_session" in getattr(item, "fixturenames", ()):
+        item.config.stash[_SESSION].revive(lambda told: warnings.warn(told, stacklevel=1))
 
 
 @pytest.fixture(scope="session")

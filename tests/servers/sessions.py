@@ -29,6 +29,7 @@ class Session:
     def __init__(self, pid: int) -> None:
         self.folder = INSTALLED / "sessions" / watch.process_name(pid)
         self._pid = pid
+        self._used: dict[type[Server], Server] = {}
 
     def shared(self, kind: type[S]) -> S:
         """Return the session's server of a kind, which is started if it wasn't.
@@ -47,7 +48,15 @@ class Session:
                 except ServerError as error:
                     failed.write_text(str(error), encoding="utf-8")
                     raise
+        self._used[kind] = server
         return server
+
+    def revive(self, tell: Callable[[str], object]) -> None:
+        """Start the shared servers again that this process has used and that have died; tell the end of their logs."""
+        for kind, server in self._used.items():
+            if not server.is_running:
+                tell(f"{server.name} has died:\n{server.log[-4000:]}")
+                self.shared(kind)
 
     @contextmanager
     def own(self, kind: type[S]) -> Iterator[Callable[[], S]]:

@@ -73,6 +73,23 @@ def test_shared_server_of_two_objects(server_session: Session, redis_url: str) -
     assert server_session.shared(RedisServer).address == redis_url
 
 
+def test_shared_server_that_dies_is_started_again(tmp_path: Path) -> None:
+    session, told = Session(os.getpid()), list[str]()
+    session.folder = tmp_path / "session"
+    session.folder.mkdir()
+    try:
+        server = session.shared(RedisServer)
+        session.revive(told.append)
+        assert told == []
+        server.kill()
+        session.revive(told.append)
+        assert server.answers()
+        assert len(told) == 1
+        assert "Redis has died:\n" in told[0]
+    finally:
+        session.end()
+
+
 def test_records_of_kafka_through_a_crash(own_kafka: Callable[[], Kafka]) -> None:
     broker = own_kafka()
     topic = new_topic(broker.address)

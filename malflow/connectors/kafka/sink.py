@@ -29,7 +29,7 @@ from malflow.connectors.kafka.record_parts import (
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
-from malflow.connectors.segmented_sink import SegmentedSink, is_sealed
+from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage
@@ -59,7 +59,7 @@ _USUAL: dict[str, Any] = {"linger.ms": 5}
 _SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(minutes=15)
 
 
-class KafkaSink(SegmentedSink[K, V, T]):
+class KafkaSink(SegmentedSinkImpl[K, V, T]):
     """Write messages to a topic of Kafka, or several.
 
     At-least-once, the default: the brokers acknowledge the records by the end of each tick; after a restart, records

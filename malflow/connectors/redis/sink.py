@@ -20,7 +20,7 @@ from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.plain import PLAIN
 from malflow.connectors.redis.table import RedisTable, TransactionRows
-from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSink, is_sealed
+from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
 from malflow.errors import GraphError, short_repr
 from malflow.message import NoKey
@@ -39,7 +39,7 @@ Rows: TypeAlias = dict[bytes, bytes | None]
 """Rows by their field or key; None for one that is removed."""
 
 
-class RedisSink(SegmentedSink[K, V, T]):
+class RedisSink(SegmentedSinkImpl[K, V, T]):
     """Keep the newest value of each key in Redis: in a hash, or each under a Redis key of its own.
 
     Exactly once (the default): a transaction is everything written between two snapshots. The snapshot contains its

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.remote_system import RemoteSystem
-from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSink, is_sealed
+from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import Sealed
 from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
@@ -30,7 +30,7 @@ Handle: TypeAlias = tuple[int, bool, tuple[PlainBatch, ...]]
 """A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
 
 
-class LedgerSink(SegmentedSink[Any, Any, Any], ABC):
+class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
     """Keep the rows of a transaction in the snapshot, then commit them with the transaction's number in a ledger.
 
     A subclass describes the table, takes over the ledger, checks that the database accepts a transaction, and writes.
