@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
@@ -17,10 +18,12 @@ __all__ = [
     "RescaleRefused",
     "Rescaled",
     "Restarted",
+    "Run",
     "RunFinished",
     "RunStarted",
     "SnapshotCommitted",
     "SnapshotFailed",
+    "StartListener",
     "TickFinished",
 ]
 
@@ -247,13 +250,55 @@ Event: TypeAlias = (
 """Any event. Later versions may add kinds: a listener must ignore unknown ones."""
 
 
+class Run(Protocol):
+    """A run, as a listener receives it: its `malflow.RunHandle`, also if `execute` runs it on the caller's thread."""
+
+    @property
+    def progress(self) -> Any:
+        """The `malflow.runtime.progress.Progress` of the run."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended."""
+
+    def stop(self) -> None:
+        """End the run after the current tick, with a last snapshot."""
+
+    def snapshot(self) -> Future[int]:
+        """Request a snapshot."""
+
+    def rescale(self, parallelism: int, /) -> Future[None]:
+        """Request another number of workers."""
+
+    def explain_time(self, timeout: float = 30.0) -> Any:
+        """Return which operators wait for an epoch (watermark), and for which source."""
+
+    def state(self, name: str, /) -> Any:
+        """Return the states of an operator, to ask for them."""
+
+    def windows(self, name: str, /) -> Any:
+        """Return the windows of an operator, to ask for their results."""
+
+
 class Listener(Protocol):
     """Receives the events of a run, one at a time, in the process that started it.
 
     The run calls it between ticks and waits for it, so do long work on another thread. It may call `stop`, `snapshot`
     and `rescale` of the runtime, but must not wait for their results. If it raises, the error is logged and the
     listener receives no more events; the run continues.
+
+    A listener that also has the method of `StartListener` receives the handle of the run.
     """
 
     def on_event(self, event: Event, /) -> None:
         """Receive an event."""
+
+
+class StartListener(Listener, Protocol):
+    """A listener that receives the handle of each run, with which another thread can see and steer it."""
+
+    def on_start(self, run: Run, /) -> None:
+        """Receive the handle of a run, before its first event; called once a run, however often it restarts.
+
+        The run waits for it. Its state is not restored yet.
+        """

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import ExitStack
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
-from malflow.errors import GraphError
 from malflow.graph import Graph
+from malflow.runtime.hooks import Call, chosen_by_hook
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions, check_build
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.run_handle import RunHandle, SkippedHandle
+from malflow.runtime.run_slot import RunSlot
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]
-
-
-class _Running(Protocol):
-    @property
-    def progress(self) -> Progress: ...
 
 
 class Runtime(ABC):
@@ -45,24 +39,58 @@ class Runtime(ABC):
         check_build(build_dataflow, type(self).__name__)
         self._build = build_dataflow
         self._options = options
-        self._executing = threading.Lock()
-        self._current = self._next = self._new_requests()
-        self._last: _Running | None = None
+        self._slot = RunSlot()
+
+    def execute(self) -> None:
+        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
+
+        After a stop, the current tick ends, a last snapshot is taken, and this method returns; a second signal skips
+        this. Sinks and sources are always closed. Once it has returned, it may be called again.
+
+        Raises:
+            GraphError: if the dataflow is malformed or can't run on this runtime, or the runtime is already running
+                one; nothing has run.
+            MissingDependency: if a package or Java is missing.
+            OperatorError: if user code failed, or a state can't be written.
+            SnapshotError: if a snapshot can't be read or written, such as `FencedError` if another run claimed the job.
+            RunFailed: if processes failed more often than `restart` allows, where the runtime has such.
+        """
+        runtime = self._chosen("execute")
+        if runtime is not None:
+            runtime._execute()
+
+    def start(self) -> RunHandle:
+        """Build the dataflow and start it in its own thread; signals are left to the caller.
+
+        The thread ends with the process, so wait for the run with `RunHandle.await_termination`.
+
+        Raises:
+            MalflowError: any error that `execute` raises before anything has run.
+        """
+        runtime = self._chosen("start")
+        return SkippedHandle(self.progress) if runtime is None else runtime._start()
 
     @abstractmethod
-    def execute(self) -> None:
+    def _execute(self) -> None:
         """Build the dataflow and run it to its end."""
 
     @abstractmethod
-    def start(self) -> RunHandle:
+    def _start(self) -> RunHandle:
         """Build the dataflow and start it in the background."""
+
+    def _chosen(self, call: Call) -> Runtime | None:
+        """Return the runtime that runs in place of this one, with its slot; None if nothing is to run."""
+        runtime: Runtime | None = chosen_by_hook(self, call)
+        if runtime is not None:
+            runtime._slot = self._slot
+        return runtime
 
     def stop(self) -> None:
         """Stop the run after the current tick; callable from another thread, a signal handler or user code.
 
         If nothing is running, the next run ends before its first tick.
         """
-        self._next.stop()
+        self._slot.next.stop()
 
     def snapshot(self) -> Future[int]:
         """Request a snapshot after the current tick; callable from anywhere `stop` is.
@@ -77,7 +105,7 @@ class Runtime(ABC):
             GraphError: if the runtime has no persistence.
             SnapshotError: if the run has ended.
         """
-        return self._current.ask_snapshot(keeps=self._keeps)
+        return self._slot.current.ask_snapshot(keeps=self._keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
         """Change the number of workers after the current tick; callable from anywhere `stop` is.
@@ -95,7 +123,7 @@ class Runtime(ABC):
             GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
-        return self._current.ask_rescale(parallelism)
+        return self._slot.current.ask_rescale(parallelism)
 
     def state(self, name: str) -> StateView:
         """Return the states of an operator, to ask for them while it runs; callable from another thread.
@@ -107,7 +135,7 @@ class Runtime(ABC):
             GraphError: if there is no such state, or its entries have no keys.
             QueryError: if no run has begun.
         """
-        return StateView(self._current, name)
+        return StateView(self._slot.current, name)
 
     def windows(self, name: str) -> WindowsView:
         """Return the windows of an operator, to ask for their results while it runs; callable from another thread.
@@ -119,7 +147,7 @@ class Runtime(ABC):
             GraphError: if there is no such operator, or it has no windows.
             QueryError: if no run has begun.
         """
-        return WindowsView(self._current, name)
+        return WindowsView(self._slot.current, name)
 
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
@@ -134,9 +162,9 @@ class Runtime(ABC):
             GraphError: if the run's own thread calls it, as in user code of the dataflow.
             TimeoutError: if the tick takes longer.
         """
-        if self._last is not None:
-            self._current.ask_explanation(timeout)
-        return self._current.time_table(self.progress)
+        if self._slot.last is not None:
+            self._slot.current.ask_explanation(timeout)
+        return self._slot.current.time_table(self.progress)
 
     @property
     def progress(self) -> Progress:
@@ -144,7 +172,7 @@ class Runtime(ABC):
 
         On Spark, the parallelism is 0 before the first run, unless it was chosen.
         """
-        return self._first_progress if self._last is None else self._last.progress
+        return self._first_progress if self._slot.last is None else self._slot.last.progress
 
     @property
     def _first_progress(self) -> Progress:
@@ -154,28 +182,13 @@ class Runtime(ABC):
     def _keeps(self) -> bool:
         return self._options.persistence.is_enabled
 
-    @contextmanager
-    def _held(self) -> Iterator[RunRequests]:
-        """Reserve the runtime for its next run; after that run, `stop` applies to the following one.
+    def _held(self, stack: ExitStack) -> RunRequests:
+        """Reserve the runtime for its next run, until the stack is closed.
 
         Raises:
             GraphError: if it is already running.
         """
-        error: BaseException | None = None
-        with _reserved(self._executing):
-            self._last, self._current = None, self._next
-            try:
-                yield self._current
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                self._next = self._new_requests()
-                self._current.end(error)
-                error = None  # its traceback holds this frame
-
-    def _new_requests(self) -> RunRequests:
-        return RunRequests(Listeners(self._options.listeners, job=self._options.job))
+        return stack.enter_context(self._slot.held(Listeners(self._options.listeners, job=self._options.job)))
 
     def _built(self) -> Program:
         """Build the dataflow.
@@ -184,24 +197,9 @@ class Runtime(ABC):
             GraphError: if it is malformed, or a sink can't provide its delivery guarantee.
         """
         graph = Graph()
-        with self._current.own.working():
+        with self._slot.current.own.working():
             self._build(StreamProvider(graph))
             program = compile_graph(graph)
         check_deliveries(program, keeps=self._keeps)
-        self._current.program = program
+        self._slot.current.program = program
         return program
-
-
-@contextmanager
-def _reserved(lock: threading.Lock) -> Iterator[None]:
-    """Hold the lock of a runtime, which executes one run at a time.
-
-    Raises:
-        GraphError: if the runtime is already running.
-    """
-    if not lock.acquire(blocking=False):
-        raise GraphError("this runtime is already running a dataflow; create another one for another run")
-    try:
-        yield
-    finally:
-        lock.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from malflow.diagnostics import short_repr
 from malflow.events import (
@@ -17,6 +17,7 @@ from malflow.events import (
     Rescaled,
     RescaleRefused,
     Restarted,
+    Run,
     RunFinished,
     RunStarted,
     SnapshotCommitted,
@@ -146,18 +147,31 @@ class Listeners:
     Args:
         listeners: the user's listeners.
         job: the name of the job.
+
+    Attributes:
+        has_handle: whether a listener has received the handle of the run.
     """
 
     def __init__(self, listeners: Iterable[Listener] = (), *, job: str = "default") -> None:
         self._listeners: list[Listener] = [LoggingListener(job), *listeners]
         self._lock = threading.RLock()
+        self.has_handle = False
+
+    def start(self, run: Run) -> None:
+        """Pass the handle of the run to each listener that takes it."""
+        self.has_handle = any(hasattr(it, "on_start") for it in self._listeners)
+        self._pass_to_each(lambda it: it.on_start(run) if hasattr(it, "on_start") else None)
 
     def notify(self, event: Event) -> None:
-        """Pass an event to each listener; a listener that raises is logged and dropped."""
+        """Pass an event to each listener."""
+        self._pass_to_each(lambda it: it.on_event(event))
+
+    def _pass_to_each(self, call: Callable[[Listener], object]) -> None:
+        """Call something for each listener; one that raises is logged and dropped."""
         with self._lock:
             for listener in tuple(self._listeners):
                 try:
-                    listener.on_event(event)
+                    call(listener)
                 except Exception:  # noqa: BLE001 - the run continues after any error of a listener
                     self._listeners = [it for it in self._listeners if it is not listener]
                     _log.exception("listener %s failed, and receives no more events", short_repr(listener))

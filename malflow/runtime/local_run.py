@@ -19,7 +19,7 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import Progress, finished
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.restarts import PASSING, Restarts
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.run_handle import DrivenHandle, RunHandle
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 
 __all__ = ["LocalAttempt", "LocalHandle", "LocalRun", "LocalRuntime"]
@@ -197,25 +197,21 @@ class LocalRun:
             self._attempt = self._new_attempt(replace(options, restore="latest") if attempt.has_begun else options)
 
 
-class LocalHandle(RunHandle):
-    """The handle of a run in its own thread.
+class LocalHandle(DrivenHandle):
+    """The handle of a run on ticking hosts.
 
     Args:
-        make: creates the run, in that thread.
+        make: creates the run, in its thread.
         requests: the requests to the run.
-        held: reserves the runtime until the run has ended; the handle takes it over.
         first: the progress before the run is created.
         keeps: whether the run has a persistence.
     """
 
-    def __init__(
-        self, make: Callable[[], LocalRun], requests: RunRequests, held: ExitStack, first: Progress, *, keeps: bool
-    ) -> None:
-        super().__init__(requests, keeps=keeps, held=held)
+    def __init__(self, make: Callable[[], LocalRun], requests: RunRequests, first: Progress, *, keeps: bool) -> None:
+        super().__init__(requests, keeps=keeps)
         self._make = make
         self._started: LocalRun | None = None
         self._first = first
-        self._begin()
 
     @property
     def progress(self) -> Progress:
@@ -252,43 +248,31 @@ class LocalRuntime(Runtime):
         del program
         return None
 
-    def execute(self) -> None:
-        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
-
-        After a stop, the current tick ends, a last snapshot is taken, and this method returns; a second signal skips
-        this. Sinks and sources are always closed. Once it has returned, it may be called again.
-
-        Raises:
-            GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.
-            OperatorError: if user code failed, or a state can't be written.
-            SnapshotError: if a snapshot can't be read or written, such as `FencedError` if another run claimed the job.
-        """
-        with self._held() as requests:
-            with requests.own.working():
-                run = self._made(self._built())
-                run.run()
-            if run.reader_is_gone:
-                raise SystemExit(BROKEN_PIPE)
-
-    def start(self) -> RunHandle:
-        """Build the dataflow and start it in its own thread; signals are left to the caller.
-
-        The thread ends with the process, so wait for the run with `RunHandle.await_termination`.
-
-        Raises:
-            GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.
-        """
+    def _execute(self) -> None:
         with ExitStack() as stack:
-            requests = stack.enter_context(self._held())
-            program = self._built()
-            return LocalHandle(lambda: self._made(program), requests, stack, self._first_progress, keeps=self._keeps)
+            handle = self._handle(stack)
+            handle.run(stack.pop_all())
+        if handle.reader_is_gone:
+            raise SystemExit(BROKEN_PIPE)
+
+    def _start(self) -> RunHandle:
+        with ExitStack() as stack:
+            handle = self._handle(stack)
+            handle.begin(stack)
+        return handle
+
+    def _handle(self, held: ExitStack) -> LocalHandle:
+        """Reserve the runtime and build the dataflow; return the handle of its run."""
+        requests = self._held(held)
+        program = self._built()
+        return LocalHandle(lambda: self._made(program), requests, self._first_progress, keeps=self._keeps)
 
     def _made(self, program: Program) -> LocalRun:
-        requests, restarts = self._current, self._restarts(program)
+        requests, restarts = self._slot.current, self._restarts(program)
 
         def new_attempt(options: RunOptions) -> LocalAttempt:
             sinks = self._sinks(program)
             return LocalAttempt(program, self._host(program, sinks, options), sinks, options, requests, restarts)
 
-        self._last = run = LocalRun(program, new_attempt, self._options, requests, restarts)
+        self._slot.last = run = LocalRun(program, new_attempt, self._options, requests, restarts)
         return run

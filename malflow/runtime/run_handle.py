@@ -1,4 +1,4 @@
-"""The handle of a run that was started in a thread of its own."""
+"""The handle of a run: what other threads may see and ask of it."""
 
 from __future__ import annotations
 
@@ -13,41 +13,33 @@ from malflow.runtime.requests import RunRequests
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 
-__all__ = ["RunHandle"]
+__all__ = ["DrivenHandle", "RunHandle", "SkippedHandle"]
 
 _TURN = 0.2
 """The longest time, in seconds, until signals are handled."""
 
 
 class RunHandle(ABC):
-    """A handle of a run in its own thread.
+    """A handle of a run, whose methods can be called from any thread.
+
+    `start` of a runtime returns one; a listener receives one in `on_start`, also from `execute`.
 
     Args:
         requests: the requests to the run.
         keeps: whether the run has a persistence.
-        held: reserves the runtime until the run has ended; the handle takes it over.
     """
 
-    def __init__(self, requests: RunRequests, *, keeps: bool, held: ExitStack) -> None:
+    def __init__(self, requests: RunRequests, *, keeps: bool) -> None:
         self._requests = requests
         self._keeps = keeps
-        self._held = held
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
 
     @property
     @abstractmethod
     def progress(self) -> Progress:
         """The progress of the run."""
-
-    @property
-    @abstractmethod
-    def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
-
-    @abstractmethod
-    def _run(self) -> None:
-        """Run to the end."""
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run ends; return whether it has ended.
@@ -61,11 +53,11 @@ class RunHandle(ABC):
         """
         self._requests.own.refuse_to_wait("await_termination() waits for the end of the run", "call it elsewhere")
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._thread.is_alive():
+        while not self.has_ended:
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
             if left <= 0:
                 return False
-            self._thread.join(left)  # in short waits, so that signals are handled
+            self._wait(left)  # in short waits, so that signals are handled
         if self._error is not None:
             raise self._error
         return True
@@ -144,15 +136,82 @@ class RunHandle(ABC):
     @property
     def has_ended(self) -> bool:
         """Whether the run has ended."""
-        return not self._thread.is_alive()
+        return self._ended.is_set() if self._thread is None else not self._thread.is_alive()
 
-    def _begin(self) -> None:
-        self._held = self._held.pop_all()  # not earlier: until then, the caller's stack is closed after an error
+    def _wait(self, seconds: float) -> None:
+        if self._thread is None:
+            self._ended.wait(seconds)
+        else:
+            self._thread.join(seconds)
+
+
+class DrivenHandle(RunHandle):
+    """A handle of a run that this process drives, on the thread of the caller or on one of its own."""
+
+    @property
+    @abstractmethod
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Run to the end."""
+
+    def run(self, held: ExitStack) -> None:
+        """Run to the end on this thread.
+
+        Args:
+            held: reserves the runtime; closed when the run has ended.
+
+        Raises:
+            MalflowError: the error that ended the run.
+        """
+        try:
+            self._supervise(held)
+        except BaseException as error:
+            if self._requests.listeners.has_handle:  # otherwise nobody can wait, and the error would hold this frame
+                self._error = error
+            raise
+        finally:
+            self._ended.set()
+
+    def begin(self, held: ExitStack) -> None:
+        """Run in a thread of its own.
+
+        Args:
+            held: reserves the runtime until the run has ended; the handle takes it over.
+        """
+        held = held.pop_all()  # not earlier: until then, the caller's stack is closed after an error
+        self._thread = threading.Thread(target=self._run_apart, args=(held,), name="malflow-run", daemon=True)
         self._thread.start()
 
-    def _supervise(self) -> None:
+    def _run_apart(self, held: ExitStack) -> None:
         try:
-            with self._held, self._requests.own.working():
-                self._run()
+            self._supervise(held)
         except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
             self._error = error
+
+    def _supervise(self, held: ExitStack) -> None:
+        with held, self._requests.own.working():
+            self._requests.listeners.start(self)
+            self._run()
+
+
+class SkippedHandle(RunHandle):
+    """The handle of a run that has ended without having begun.
+
+    Args:
+        progress: its progress.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        requests = RunRequests()
+        requests.end(None)
+        super().__init__(requests, keeps=False)
+        self._progress = progress
+        self._ended.set()
+
+    @property
+    def progress(self) -> Progress:
+        """The progress before a run."""
+        return self._progress

@@ -34,7 +34,7 @@ class Sink:
 
 def hang():
     print("hanging", flush=True)
-    while not runtime._current.stopping:
+    while not runtime._slot.current.stopping:
         time.sleep(0.001)
     print("stopping", flush=True)
     time.sleep(3600)

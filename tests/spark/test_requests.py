@@ -98,8 +98,8 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     assert handle.await_termination(SECONDS)
     lines.write_text("a\nb\nend\n")
     runtime.execute()
-    assert runtime._last is not None
-    assert runtime._last.progress.records["lines"] == 1
+    assert runtime._slot.last is not None
+    assert runtime._slot.last.progress.records["lines"] == 1
 
 
 @pytest.mark.spark

@@ -115,7 +115,7 @@ class MultiProcessRuntime(LocalRuntime):
         options = self._options
         if not options.most:
             return None
-        return Restarts(program, options.restart, self._current, keeps=options.persistence.is_enabled)
+        return Restarts(program, options.restart, self._slot.current, keeps=options.persistence.is_enabled)
 
     def _host(self, program: Program, sinks: RunSinks, options: Any) -> TickingHost:
         if not self._options.most:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from malflow.engine.plan import Program
 from malflow.runtime.progress import Progress, finished
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.restarts import PASSING, Restarts
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.run_handle import DrivenHandle
 from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkHandle"]
 
 
-class SparkHandle(RunHandle):
+class SparkHandle(DrivenHandle):
     """The handle of a run on Spark: makes attempts until one ends the run, then releases shared resources.
 
     Args:
@@ -35,7 +34,6 @@ class SparkHandle(RunHandle):
         parallelism: the initial number of workers.
         settings: the run's settings.
         requests: the requests to the run, and its listeners.
-        held: reserves the runtime until the run has ended; the handle takes it over.
         ours: whether to stop the session at the end.
     """
 
@@ -46,11 +44,10 @@ class SparkHandle(RunHandle):
         parallelism: int,
         settings: Settings,
         requests: RunRequests,
-        held: ExitStack,
         *,
         ours: bool,
     ) -> None:
-        super().__init__(requests, keeps=settings.options.persistence.is_enabled, held=held)
+        super().__init__(requests, keeps=settings.options.persistence.is_enabled)
         self._session = session
         self._program = program
         self._settings = settings
@@ -59,7 +56,6 @@ class SparkHandle(RunHandle):
         self._restarts = Restarts(program, options.restart, requests, keeps=options.persistence.is_enabled)
         self._attempt = self._new_attempt(parallelism)
         mute_lost_java(session)
-        self._begin()
 
     @property
     def reader_is_gone(self) -> bool:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
@@ -136,18 +136,17 @@ class SparkRuntime(Runtime):
         """Return a builder, as in Malstrom."""
         return SparkRuntimeBuilder()
 
-    def execute(self) -> None:
-        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM arrives.
+    def start(self) -> SparkHandle:
+        """Build the dataflow and start it in its own thread, as on one thread; see `SparkHandle`.
 
         Raises:
-            MissingDependency: if pyspark or Java is missing.
-            GraphError: if the dataflow is malformed or can't run on Spark; nothing has run.
-            OperatorError: if user code failed, or a state can't be written.
-            SnapshotError: if a snapshot can't be read or written.
-            RunFailed: if Spark failed more often than `restart` allows, or its Java is gone.
+            MalflowError: any error that `execute` raises before anything has run.
         """
+        return cast("SparkHandle", super().start())
+
+    def _execute(self) -> None:
         with ExitStack() as stack:
-            requests = stack.enter_context(self._held())
+            requests = self._held(stack)
             program, session, ours = self._prepared()  # before the signal handlers: PySpark sets its own for SIGINT
             with signals_stop(requests.stop, lambda: requests.stopping):
                 handle = self._started(program, session, requests, stack, ours=ours)
@@ -155,14 +154,9 @@ class SparkRuntime(Runtime):
         if handle.reader_is_gone:
             raise SystemExit(BROKEN_PIPE)
 
-    def start(self) -> SparkHandle:
-        """Build the dataflow and start it in the background.
-
-        Raises:
-            MalflowError: any error that `execute` raises before anything has run.
-        """
+    def _start(self) -> SparkHandle:
         with ExitStack() as stack:
-            requests = stack.enter_context(self._held())
+            requests = self._held(stack)
             program, session, ours = self._prepared()
             return self._started(program, session, requests, stack, ours=ours)
 
@@ -187,7 +181,8 @@ class SparkRuntime(Runtime):
                 share_interpreter(session)
                 parallelism = self._options.parallelism or session.sparkContext.defaultParallelism
                 settings = self._settings(session)
-            self._last = handle = SparkHandle(session, program, parallelism, settings, requests, held, ours=ours)
+            self._slot.last = handle = SparkHandle(session, program, parallelism, settings, requests, ours=ours)
+            handle.begin(held)
         except BaseException:
             if ours:
                 stop_session(session)

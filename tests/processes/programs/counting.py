@@ -112,12 +112,12 @@ class Program:
 
     def _ask_for_snapshot(self) -> None:
         """Ask for one at the end of this tick."""
-        if not self.runtime._current.pending:
+        if not self.runtime._slot.current.pending:
             self.asked = self.runtime.snapshot()
 
     def _is_waiting(self) -> bool:
         """Whether the snapshot of an earlier tick is still to come."""
-        return not self.asked.done() and not self.runtime._current.pending
+        return not self.asked.done() and not self.runtime._slot.current.pending
 
 
 class WaitingSource(ScriptedSource):
@@ -222,7 +222,7 @@ def fail(program: Program, times: int) -> None:
 
 def tell_of_stop(runtime: SingleThreadRuntime) -> None:
     """Say when the run was told to stop."""
-    while not runtime._current.stopping:
+    while not runtime._slot.current.stopping:
         time.sleep(0.002)
     say("stopping")
 

@@ -58,7 +58,7 @@ def ask(runtime: SparkRuntime, answers: list[Future[Any]]) -> None:
     with suppress(SnapshotError):
         for number in range(10**6):
             time.sleep(0.05)
-            progress = None if runtime._last is None else runtime._last.progress
+            progress = None if runtime._slot.last is None else runtime._slot.last.progress
             if progress is not None:
                 answers.append(runtime.rescale(number % 2 + 2) if number in (0, 60) else runtime.snapshot())
             if progress is not None and progress.snapshot and progress.tick > 5 and not is_told:
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _asking(runtime: SparkRuntime, answers: list[Future[Any]]) -> None:
-    while runtime._last is None:
+    while runtime._slot.last is None:
         time.sleep(0.01)
     ask(runtime, answers)
 

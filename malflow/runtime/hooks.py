@@ -1,0 +1,44 @@
+"""The hook of a command that runs a script: it sees each run before it begins, and may replace it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+from malflow.errors import GraphError
+
+__all__ = ["Call", "Hook", "chosen_by_hook", "hooked"]
+
+Call: TypeAlias = Literal["execute", "start"]
+"""The method of a runtime that was called."""
+
+Hook: TypeAlias = Callable[[Any, Call], Any]
+"""Returns the runtime that is to run in place of the one that was called, possibly the same; None to run nothing.
+
+What it raises leaves the call, so that the script unwinds. It is called on the thread of the caller, which need not be
+the main one.
+"""
+
+_installed: list[Hook] = []  # of the module, not of a context: scripts call execute() in threads of their own
+
+
+def chosen_by_hook(runtime: Any, call: Call) -> Any:
+    """Return the runtime that runs if `call` of one was called; None if nothing is to run."""
+    return _installed[0](runtime, call) if _installed else runtime
+
+
+@contextmanager
+def hooked(hook: Hook) -> Iterator[None]:
+    """Within the context, call a hook before each run of this process.
+
+    Raises:
+        GraphError: if there is a hook already, as in a script that is run by a command and calls another one.
+    """
+    if _installed:
+        raise GraphError("a command of malflow runs in this process already; run the other one in a process of its own")
+    _installed.append(hook)
+    try:
+        yield
+    finally:
+        _installed.remove(hook)
