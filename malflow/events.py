@@ -78,10 +78,14 @@ class SnapshotCommitted:
     Attributes:
         snapshot: its id.
         tick: the number of the last tick that it contains.
+        bytes: the size of the files that it consists of; None if the persistence does not tell.
+        seconds: how long it took, including the writing in the background.
     """
 
     snapshot: int
     tick: int
+    bytes: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

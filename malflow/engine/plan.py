@@ -34,6 +34,7 @@ __all__ = [
     "epoch_groups",
     "epochs_along",
     "key_of_count",
+    "keys_of_given",
     "meetings",
     "refuse_to_write_input",
 ]
@@ -107,9 +108,11 @@ class Program:
 
     @property
     def counters(self) -> list[str]:
-        """The keys of the counts in reports: the records that each operator took, and its own counters."""
+        """The keys of the counts in reports: the records that each operator took and gave, and its own counters."""
+        nodes = [vertex.node for vertex in self.vertices]
+        given = [key for node in nodes if not node.starts_stage for key in keys_of_given(node)]
         own = [key_of_count(name, it) for name, counts in self.counting.items() for it in counts.counters]
-        return [*(vertex.node.name for vertex in self.vertices), *own]
+        return [*(node.name for node in nodes), *given, *own]
 
     @property
     def gauges(self) -> list[str]:
@@ -151,6 +154,11 @@ class Program:
 def key_of_count(name: str, it: str) -> str:
     """Return the key of an operator's own counter or gauge in reports; no operator's name has a ``/``."""
     return f"{name}/{it}"
+
+
+def keys_of_given(node: Node) -> list[str]:
+    """Return the keys in reports of the numbers of records that have left each output of an operator."""
+    return [key_of_count(node.name, f"out/{output}" if output else "out") for output in range(node.outputs)]
 
 
 def epochs_along(program: Program) -> list[frozenset[str]]:

@@ -42,6 +42,7 @@ class Ticks:
         number: the number of the last tick.
         clock: the clock of the ticks.
         polled: the number of records polled in the last tick.
+        seconds: the duration of the last tick.
         counts: the counters of the workers: see `malflow.engine.worker.Worker`.
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
@@ -54,6 +55,7 @@ class Ticks:
         self.number = 0
         self.clock = RunClock()
         self.polled = 0
+        self.seconds = 0.0
         self.counts: Counter[str] = Counter()
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
@@ -159,7 +161,7 @@ class Ticks:
                 merge_lateness(self.lateness, it.lateness)
             for name, sample in it.hot.items():
                 self.hot.setdefault(name, {})[it.worker] = sample
-        self.gauges, self.polled = gauges, polled
+        self.gauges, self.polled, self.seconds = gauges, polled, seconds
         polls, sizes = [it.largest_poll for it in reports], [it.largest for it in reports]
         self._pacing.note(max(polls, default=0), max(sizes, default=1), seconds)
         if not tick.final:

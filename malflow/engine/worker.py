@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.engine.part_placement import Parts, Place
-from malflow.engine.plan import Program, Step, key_of_count
+from malflow.engine.plan import Program, Step, key_of_count, keys_of_given
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
@@ -60,8 +60,9 @@ class Worker:
     """One stage on one logical worker: ``run`` is a tick.
 
     `largest` is the size of the largest batch of the last tick. `counts` has the number of records that each operator
-    processed and each source emitted, and the counters that operators have; `gauges` has their gauges: see
-    `malflow.engine.plan.key_of_count`. `lateness` has the greatest lateness at each generator that had late records.
+    processed and each source emitted, those that left it, and the counters that operators have; `gauges` has their
+    gauges: see `malflow.engine.plan.key_of_count`. `lateness` has the greatest lateness at each generator that had
+    late records.
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
@@ -225,6 +226,7 @@ class Worker:
                 edge.clear()
             if not active.exchange:
                 self.counts[active.operator.context.operator_name] = taken
+                active.count_given(self.counts)
         self._count()
         self.largest = largest
         return self.drain() if ends else self._take_outputs()
@@ -285,11 +287,13 @@ class Worker:
 
     def _carry(self, active: _Active) -> int:
         """Run an operator and pass on its output; return the size of the largest batch."""
-        largest = 1
+        largest, given = 1, active.given
         for batches in self._checked(active) if self._debug else active.operator.run(active.edges):
-            for batch, targets in zip(batches, active.targets, strict=True):
+            for port, (batch, targets) in enumerate(zip(batches, active.targets, strict=True)):
                 if batch:
-                    largest = max(largest, len(batch))
+                    size = len(batch)
+                    given[port] += size
+                    largest = max(largest, size)
                     for target in targets:
                         target.append(batch)
         return largest
@@ -433,7 +437,8 @@ class Worker:
         )
         operator = self._build(node, step, context)
         exchange = node.starts_stage
-        return _Active(node, operator, [[] for _ in range(0 if exchange else step.edges)], [], exchange)
+        edges: list[list[Batch]] = [[] for _ in range(0 if exchange else step.edges)]
+        return _Active(node, operator, edges, [], exchange, [0] * node.outputs, keys_of_given(node))
 
     def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
@@ -497,6 +502,10 @@ class _Active:
     """An operator during a tick: its input, and the targets of its output.
 
     The edges of an exchange, one for each worker, are made by its first input: workers that only hold states need none.
+
+    Attributes:
+        given: the number of records that have left each output.
+        given_keys: the keys of these numbers in reports.
     """
 
     node: Node
@@ -504,6 +513,16 @@ class _Active:
     edges: list[list[Batch]]
     targets: list[Iterable[_Target]]
     exchange: bool
+    given: list[int]
+    given_keys: Sequence[str]
+
+    def count_given(self, counts: dict[str, int]) -> None:
+        """Move the numbers of records that have left to the counts of a tick."""
+        given = self.given
+        for port, count in enumerate(given):
+            if count:
+                counts[self.given_keys[port]] = count
+                given[port] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.hot_keys import HotKeyWatch
 from malflow.runtime.options import RunOptions
 from malflow.runtime.pauses import Pauses
-from malflow.runtime.progress import Progress, progress_of
+from malflow.runtime.progress import Progress, Status, progress_of
 from malflow.runtime.query_service import QueryService
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
@@ -116,7 +116,15 @@ class Coordinator:
             snapshot=self.snapshots.snapshot,
             restarts=self._restarts,
             sizes=self.snapshots.sizes,
+            status=self._status,
+            last_snapshot=self.snapshots.info,
         )
+
+    @property
+    def _status(self) -> Status:
+        if self.snapshots.is_blocked:
+            return "blocked"
+        return "resting" if self._pauses.is_long else "running"
 
     # The run
 
@@ -132,6 +140,7 @@ class Coordinator:
         if self._guard is not None:
             self._guard.check(None if restored is None else restored.snapshot)
         self.snapshots.take_over()
+        self._requests.phase = None
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
 
     def begin(self) -> Step | None:

@@ -156,7 +156,7 @@ class LocalRun:
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        return self._attempt.progress
+        return self._requests.stamped(self._attempt.progress)
 
     @property
     def reader_is_gone(self) -> bool:
@@ -216,7 +216,7 @@ class LocalHandle(DrivenHandle):
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        return self._first if self._started is None else self._started.progress
+        return self._requests.stamped(self._first) if self._started is None else self._started.progress
 
     @property
     def reader_is_gone(self) -> bool:

@@ -44,6 +44,11 @@ class Pauses:
         self._wait = (wake or Wake()).wait
         self._next = _SHORTEST
 
+    @property
+    def is_long(self) -> bool:
+        """Whether pauses have reached the limit, so that there has been no input for a while."""
+        return self._next >= _LONGEST
+
     def reset(self) -> None:
         """Begin with a short pause again."""
         self._next = _SHORTEST

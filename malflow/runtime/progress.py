@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from malflow.engine.plan import Program, key_of_count
+from malflow.engine.plan import Program, key_of_count, keys_of_given
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
@@ -17,7 +18,10 @@ from malflow.runtime.hot_keys import HotKey, hot_keys
 from malflow.snapshot.sizes import StateSize
 
 __all__ = [
+    "OperatorProgress",
     "Progress",
+    "SnapshotInfo",
+    "Status",
     "finished",
     "lag_of",
     "lags_of",
@@ -26,6 +30,49 @@ __all__ = [
     "unread_late",
     "written_of",
 ]
+
+
+Status: TypeAlias = Literal["starting", "running", "resting", "blocked", "stopping", "restarting", "ended", "failed"]
+"""What a run does: it rests while sources have nothing, and is blocked while sinks wait for a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProgress:
+    """The progress of an operator, equal on every runtime.
+
+    Attributes:
+        taken: the number of records that it has received or, for a source, emitted, since this run started.
+        given: the number of records that have left each of its outputs.
+        keys: the number of keys of its state in the last snapshot of this run; None if it keeps none, or before one.
+    """
+
+    taken: int
+    given: tuple[int, ...] = ()
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """The last snapshot that a run has taken or begun with.
+
+    Attributes:
+        id: its id.
+        tick: the number of the last tick that it contains.
+        at: when it became durable, in UTC; None if unknown.
+        keys: the number of keys in it; None if the persistence does not tell.
+        bytes: the size of the files that it consists of; None if it is that of an earlier run, or the persistence does
+            not tell.
+        capture_seconds: how long the ticks waited for it; None if it is that of an earlier run.
+        write_seconds: how long it was then written in the background.
+    """
+
+    id: int
+    tick: int
+    at: datetime | None
+    keys: int | None = None
+    bytes: int | None = None
+    capture_seconds: float | None = None
+    write_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +102,12 @@ class Progress:
             of recent records or, where these are added up before they are sent, accumulators; by the name of the
             operator, or of the `key_distribute` if several read its records.
         states: the size of each operator's state in the last snapshot of this run.
+        status: whether the run starts, runs, rests, waits, ends or has ended: see `Status`.
+        started: when the run started, in UTC; None before.
+        at: when this was read, in UTC.
+        seconds: the duration of the last tick.
+        operators: the progress of each operator, by its name.
+        last_snapshot: the snapshot of `snapshot`; None before the first.
     """
 
     tick: int
@@ -72,6 +125,12 @@ class Progress:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     hot: dict[str, HotKey] = field(default_factory=dict)
     states: dict[str, StateSize] = field(default_factory=dict)
+    status: Status = "starting"
+    started: datetime | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
+    seconds: float = 0.0
+    operators: dict[str, OperatorProgress] = field(default_factory=dict)
+    last_snapshot: SnapshotInfo | None = None
 
 
 def progress_of(
@@ -82,6 +141,8 @@ def progress_of(
     snapshot: int | None,
     restarts: int,
     sizes: Mapping[str, StateSize] = MappingProxyType({}),
+    status: Status = "running",
+    last_snapshot: SnapshotInfo | None = None,
 ) -> Progress:
     """Return the progress of a run; may be called from any thread.
 
@@ -92,6 +153,8 @@ def progress_of(
         snapshot: the id of the last snapshot; None before the first.
         restarts: how often the run was restarted.
         sizes: the sizes of its states in the last snapshot.
+        status: its status.
+        last_snapshot: the last snapshot.
     """
     counts = ticks.counts.copy()
     own = _counts_of(program, counts, ticks.gauges)
@@ -111,7 +174,26 @@ def progress_of(
         counts=own,
         hot=hot_keys(program, ticks.hot),
         states={name: size for name, size in sizes.items() if "/" not in name},
+        status=status,
+        seconds=ticks.seconds,
+        operators=_operators_of(program, counts, sizes),
+        last_snapshot=last_snapshot,
     )
+
+
+def _operators_of(
+    program: Program, counts: Mapping[str, int], sizes: Mapping[str, StateSize]
+) -> dict[str, OperatorProgress]:
+    """Return the progress of each operator, in the order of the program; exchanges are none."""
+    nodes = [vertex.node for vertex in program.vertices if not vertex.node.starts_stage]
+    return {
+        node.name: OperatorProgress(
+            counts.get(node.name, 0),
+            tuple(counts.get(key, 0) for key in keys_of_given(node)),
+            sizes[node.name].keys if node.name in sizes else None,
+        )
+        for node in nodes
+    }
 
 
 def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from malflow.runtime.answers import Answer, OwnThreads, Request, abandon
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
 from malflow.runtime.pauses import Wake
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress import Progress, Status
 from malflow.runtime.queries import Query
 from malflow.runtime.time_table import TimeRow, TimeTable
 
@@ -43,6 +44,8 @@ class RunRequests:
         queries: questions to the states of the run.
         program: the program of the run; None before it is built.
         wake: ends a pause of the run.
+        phase: what the run does, over all attempts; None within one, which knows better.
+        started: when it started, in UTC; None before.
     """
 
     def __init__(self, listeners: Listeners | None = None) -> None:
@@ -56,6 +59,13 @@ class RunRequests:
         self.queries: deque[Query] = deque()
         self.program: Program | None = None
         self.wake = Wake()
+        self.phase: Status | None = "starting"
+        self.started: datetime | None = None
+
+    def stamped(self, progress: Progress) -> Progress:
+        """Return the progress of an attempt with what is known of the whole run."""
+        phase = self.phase or ("stopping" if self.stopping else progress.status)
+        return replace(progress, status=phase, started=self.started)
 
     @property
     def running(self) -> Program:
@@ -157,6 +167,7 @@ class RunRequests:
     def end(self, error: BaseException | None) -> None:
         """Cancel all pending requests, or fail them with `error`, and refuse new ones."""
         self.is_over = True
+        self.phase = "ended" if error is None else "failed"
         while self.pending:
             abandon([self.pending.popleft()], error)
         while self.explanations:

@@ -101,6 +101,7 @@ class Restarts:
     def pause(self, error: BaseException) -> None:
         """Announce a restart, and wait before it; a stop cuts the wait short."""
         self.count += 1
+        self._requests.phase = "restarting"
         pause = self._policy.backoff.total_seconds() * 2 ** (self._failures - 1)
         self._requests.listeners.notify(Restarted(self.count, error, pause))
         deadline = time.monotonic() + pause

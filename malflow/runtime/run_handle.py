@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
@@ -193,6 +194,7 @@ class DrivenHandle(RunHandle):
 
     def _supervise(self, held: ExitStack) -> None:
         with held, self._requests.own.working():
+            self._requests.started = datetime.now(UTC)
             self._requests.listeners.start(self)
             self._run()
 

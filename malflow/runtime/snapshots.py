@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from malflow.engine.sinks import RunSinks
@@ -15,6 +16,7 @@ from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
 from malflow.runtime.answers import Request, SnapshotAnswers
 from malflow.runtime.host import Host
 from malflow.runtime.listeners import Listeners
+from malflow.runtime.progress import SnapshotInfo
 from malflow.runtime.sink_claims import begin_transactions, fenced_first
 from malflow.snapshot.persistence import (
     CoordinatingSession,
@@ -37,12 +39,36 @@ _FENCING = 5.0
 """The most seconds to wait, after a failure, for the snapshot being written."""
 
 
+class _Stopwatch:
+    """Measures a snapshot: how long ticks wait for its capture, and how long it is then written."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._captured = 0.0
+        self._end: tuple[float, datetime] | None = None
+
+    def follow(self, made: Future[int]) -> None:
+        """Measure until a snapshot, which is captured now, is written."""
+        self._captured = time.monotonic() - self._began
+        made.add_done_callback(lambda _: self._note_end())
+
+    def read(self) -> tuple[datetime, float, float]:
+        """Return when the snapshot was written, in UTC, and the seconds of its capture and of its writing."""
+        end, at = self._end or self._note_end()  # callbacks of a future run after its waiters
+        return at, self._captured, end - self._began - self._captured
+
+    def _note_end(self) -> tuple[float, datetime]:
+        self._end = end = time.monotonic(), datetime.now(UTC)
+        return end
+
+
 class _Pending(NamedTuple):
-    """A snapshot being written: its tick, the positions of the sinks in it, and a future of its id."""
+    """A snapshot being written: its tick, the positions of the sinks in it, a future of its id, and its times."""
 
     tick: int
     positions: Mapping[str, Any]
     made: Future[int]
+    watch: _Stopwatch
 
 
 class RunSnapshots:
@@ -60,6 +86,7 @@ class RunSnapshots:
 
     Attributes:
         snapshot: the id of the last snapshot, or None.
+        info: the facts about it.
         began_with: the id of the snapshot that the run began with; None for an empty state.
     """
 
@@ -76,6 +103,7 @@ class RunSnapshots:
         listeners: Listeners | None = None,
     ) -> None:
         self.snapshot: int | None = None
+        self.info: SnapshotInfo | None = None
         self.began_with: int | None = None
         self._persistence = persistence
         self._states = states
@@ -105,6 +133,7 @@ class RunSnapshots:
         self._session, restored = self._persistence.open(self._states, self._start)
         if restored is not None:
             self.snapshot = self.began_with = restored.snapshot
+            self.info = SnapshotInfo(restored.snapshot, restored.tick, restored.time, sum(restored.keys.values()))
             self._sinks.restore(self._host.load(restored))
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
@@ -200,12 +229,14 @@ class RunSnapshots:
             raise SnapshotError("the run has no persistence")
         self._wait()
         full = session.needs_full_snapshot(self._host.parallelism)
+        watch = _Stopwatch()
         with _named_states():
             made = self._host.capture(session, self._ticks.number, self._ended_transactions, full=full, alone=ending)
         if made is None:
             return None
         self._tick = self._ticks.number
-        self._pending = _Pending(self._tick, self._sinks.captured, made)
+        watch.follow(made)
+        self._pending = _Pending(self._tick, self._sinks.captured, made, watch)
         self._answers.follow(requests, made)
         self._due = time.monotonic() + (self._interval or 0.0)
         if ending:
@@ -311,16 +342,27 @@ class RunSnapshots:
             return None
         previous, self.snapshot = self.snapshot, pending.made.result()
         if self.snapshot != previous:  # otherwise there were no changes
-            self._listeners.notify(SnapshotCommitted(self.snapshot, pending.tick))
+            self.info = info = self._info_of(self.snapshot, pending)
+            seconds = (info.capture_seconds or 0.0) + (info.write_seconds or 0.0)
+            self._listeners.notify(SnapshotCommitted(self.snapshot, pending.tick, info.bytes, seconds))
         return pending
+
+    def _info_of(self, snapshot: int, pending: _Pending) -> SnapshotInfo:
+        session, (at, captured, written) = self._session, pending.watch.read()
+        if not isinstance(session, SnapshotSession):
+            return SnapshotInfo(snapshot, pending.tick, at, capture_seconds=captured, write_seconds=written)
+        keys = sum(size.keys for size in session.sizes.values())
+        return SnapshotInfo(snapshot, pending.tick, at, keys, session.bytes, captured, written)
 
     def _amend(self) -> None:
         """Amend the last snapshot: its transactions are committed, or there is another one."""
         session = self._session
         if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
+            watch = _Stopwatch()
             with _named_states():
                 made = session.amend(self._tick, self._host.parallelism, self._states, deltas)
-            self._pending = _Pending(self._tick, self._sinks.captured, made)
+            watch.follow(made)
+            self._pending = _Pending(self._tick, self._sinks.captured, made, watch)
             self._await(made)
 
     def _await(self, made: Future[int]) -> None:

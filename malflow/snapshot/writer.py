@@ -419,6 +419,11 @@ class SnapshotSession:
         """The sizes of the states in the last snapshot of this run."""
         return self._sizes.found
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of the files that the last snapshot consists of."""
+        return sum(file.bytes for file in self._claim.head.files)
+
     def _committed(self) -> int:
         self._sizes.note_keys({entry.name: entry.keys for entry in self._claim.head.operators})
         self._executor.submit(self._delete_unreferenced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from malflow import StreamProvider
@@ -11,6 +12,7 @@ from malflow.graph import StatelessNode
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
 from malflow.states.keyed import KeyedState
 from malflow.states.kinds import StateKind
 from malflow.testing import PAUSE, ScriptedSource
@@ -101,3 +103,49 @@ def test_an_operator_of_another_kind_of_node_counts_as_well(runtime: Any) -> Non
     handle = runtime(build).start()
     handle.await_termination()
     assert handle.progress.counts == {"counted": {"even": 1, "keys": 0}}
+
+
+def test_records_taken_and_given_by_each_operator(any_parallelism: Any, tmp_path: Path) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource([*range(1, 31), PAUSE, *range(31, 61)]))
+        on_time, late = numbers.generate_epochs("epochs", lambda msg, _: msg.value if msg.value % 10 == 0 else None)
+        small, _, large = late.union(on_time, name="all").split("size", by_size, 3)
+        keyed = small.flat_map("twice", lambda value: [value, -value]).key_distribute("last digit", last_digit)
+        keyed.stateful_map("sum", lambda _, value, state: (state + value, state + value), default=int).sink(
+            "sums", VecSink()
+        )
+        large.filter("none", lambda _: False)
+
+    runtime = any_parallelism(build_dataflow, FsspecBackend(str(tmp_path)))
+    runtime.execute()
+    progress = runtime.progress
+    found = {name: (it.taken, it.given) for name, it in progress.operators.items()}
+    assert found == {
+        "numbers": (60, (60,)),
+        "epochs": (60, (55, 5)),
+        "all": (60, (60,)),
+        "size": (60, (20, 0, 40)),
+        "twice": (20, (40,)),
+        "last digit": (40, (40,)),
+        "sum": (40, (40,)),
+        "sums": (40, ()),
+        "none": (40, (0,)),
+    }
+    assert progress.operators["sum"].keys == 10
+    assert progress.operators["twice"].keys is None
+    assert progress.status == "ended"
+    assert progress.started is not None
+    assert progress.started <= progress.at
+    last = progress.last_snapshot
+    assert last is not None
+    assert (last.id, last.keys) == (progress.snapshot, sum(size.keys for size in progress.states.values()))
+    assert last.at is not None
+    assert progress.started <= last.at <= progress.at
+    assert last.bytes is not None
+    assert last.bytes > 0
+    assert last.capture_seconds is not None
+    assert last.write_seconds is not None
+
+
+def by_size(message: Any, outputs: list[bool]) -> None:
+    outputs[0 if message.value <= 20 else 2] = True

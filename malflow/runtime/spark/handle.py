@@ -65,7 +65,7 @@ class SparkHandle(DrivenHandle):
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        return self._attempt.progress
+        return self._requests.stamped(self._attempt.progress)
 
     @property
     def query(self) -> StreamingQuery | None:
