@@ -68,7 +68,7 @@ class FsspecBackend:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | os.PathLike[str] | None = None,
         *,
         job: str = "default",
         storage_options: Mapping[str, Any] | None = None,
