@@ -253,6 +253,19 @@ def test_dashboard(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_device_status(run: Run, tmp_path: Path) -> None:
+    rows = {"pump": {"device": "pump", "heat": 97, "ok": False}, "fan": {"device": "fan", "heat": 21, "ok": True}}
+    answers = ["start: done", "stop: done", "start: refused at 97 degrees", "stop: there is no fan"]
+    read = [f"running: {rows}", f"stopped: {rows}", "outside: [('pump', 97, 0), ('fan', 21, 1)]"]
+
+    assert run("device_status", tmp_path / "devices") == [
+        *(line(("pump", "fan")[index % 2], answer, index) for index, answer in enumerate(answers)),
+        *read,
+    ]
+    assert run("device_status", tmp_path / "devices") == read, "the table is there again, and no command comes again"
+
+
 def test_log_sessions(run: Run) -> None:
     assert run("log_sessions") == [
         "bob, 09:01 to 09:31: Visit(pages=1, first='/home', last='/home')",
