@@ -33,6 +33,9 @@ _FORMS = {
 """The keys of states that are not kept by key or part."""
 
 _OF_WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP)
+_OF_JOINS = (
+    "; left panes are even, right ones odd, and results are not kept: to_table() of them keeps the last of each key"
+)
 _PAIR = 2
 
 
@@ -53,13 +56,18 @@ def check_entry_key(name: str, kind: StateKind | None, key: Any, instead: str) -
     if form == _FORMS[Movement.BY_ENTRY]:
         pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
     if kind is not None and form is not None and not pair:
-        hint = f"; {instead} takes the key alone" if kind in _OF_WINDOWS else ""
         raise GraphError(
             f"operator '{name}' has states of kind '{kind.word}', whose keys are {form}; got key "
-            f"{short_repr(key)}{hint}",
+            f"{short_repr(key)}{_hint(kind, instead)}",
             operator=name,
         )
     check_record_key(name, key)
+
+
+def _hint(kind: StateKind, instead: str) -> str:
+    if kind is StateKind.JOIN:
+        return _OF_JOINS
+    return f"; {instead} takes the key alone" if kind in _OF_WINDOWS else ""
 
 
 def check_record_key(name: str, key: Any) -> None:

@@ -197,6 +197,11 @@ def test_a_key_without_a_state_is_an_error_or_the_default() -> None:
             r"of kind 'window', whose keys are \(pane, key\); got key 's1'; malflow.reading.read_win",
         ),
         ("days", ("s1", 1), r"keys are \(pane, key\)"),
+        (
+            "newest",
+            "s1",
+            r"'join', whose keys are \(pane, key\); got key 's1'; left panes are even, .* to_table\(\) of",
+        ),
         ("distinct", (1, "s1"), r"has states of kind 'distinct', whose keys are \(pane, \(key, id\)\)"),
         ("days/epoch", "epoch", r"of kind 'epochs', whose keys are \(worker, name\)"),
     ],
