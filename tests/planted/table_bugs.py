@@ -41,6 +41,14 @@ TABLE_BUGS = [
         (_EQUAL,),
     ),
     Bug(
+        "a changed row is found only when its key gets another",
+        "each key has a next change",
+        _TABLE,
+        "for key, row, given in self._sent:",
+        "for key, row, given in ():",
+        (f"{_MISTAKES}::test_a_row_that_is_changed_after_it_was_given_is_found_in_debug",),
+    ),
+    Bug(
         "rows expire at the end of the input",
         "the last epoch is one",
         _TABLE,

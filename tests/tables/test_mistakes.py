@@ -189,7 +189,15 @@ def test_a_row_cannot_become_none() -> None:
 
 
 @pytest.mark.fault("L1")
-def test_a_row_that_is_changed_after_it_was_given_is_found_in_debug() -> None:
+@pytest.mark.parametrize(
+    "later",
+    [
+        [PAUSE, (0, "a", 1, {"n": 7})],  # the next change finds it
+        [],  # the end of the tick does: there is no other change of this key
+        [(0, "a", 1, None)],
+    ],
+)
+def test_a_row_that_is_changed_after_it_was_given_is_found_in_debug(later: list[Any]) -> None:
     row = {"n": 1}
 
     def change(it: Any) -> Any:
@@ -200,7 +208,7 @@ def test_a_row_that_is_changed_after_it_was_given_is_found_in_debug() -> None:
         return left.to_table("table").rows().filter_map("rows", lambda it: it and change(it))
 
     with pytest.raises(OperatorError, match=r"a row of the table was changed after it was given: it was {'n': 1}"):
-        messages_of([(0, "a", 0, row), PAUSE, (0, "a", 1, {"n": 7})], add, debug=True)
+        messages_of([(0, "a", 0, row), *later], add, debug=True)
 
 
 def test_a_joiner_that_is_no_function_is_found_in_debug() -> None:

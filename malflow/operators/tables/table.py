@@ -52,6 +52,7 @@ class ToTable(Operator):
         self._expiries = LogicTimers(context)
         self._has_untimed = False
         self._given: dict[Any, Any] | None = {} if context.debug else None  # copies of the rows, to find changed ones
+        self._sent: list[tuple[Any, Any, Any]] = []  # in debug, the rows of this tick, each with its key and its copy
         if ttl is not None:
             self.hidden = {TIMERS: self._expiries}
 
@@ -171,6 +172,13 @@ class ToTable(Operator):
             states[key] = row
             if given is not None:
                 given[key] = copied(row)
+                self._sent.append((key, row, given[key]))
+
+    def flush(self) -> None:
+        """Check, in debug, that those who read the rows of this tick have not changed them."""
+        for key, row, given in self._sent:
+            self._check_same(key, row, given)
+        self._sent.clear()
 
     def _delete(self, key: Any) -> None:
         del self.state[key]
@@ -197,9 +205,13 @@ class ToTable(Operator):
 
     def _check_given(self, key: Any, row: Any) -> None:
         given: Any = self._given
-        if key in given and not row == given[key]:
+        if key in given:
+            self._check_same(key, row, given[key])
+
+    def _check_same(self, key: Any, row: Any, given: Any) -> None:
+        if not row == given:
             raise self.error(
-                f"a row of the table was changed after it was given: it was {short_repr(given[key])}, and is "
+                f"a row of the table was changed after it was given: it was {short_repr(given)}, and is "
                 f"{short_repr(row)}; rows are values, which its readers share: make a new one, such as "
                 "{**row, 'name': value}",
                 (key, row, None),
