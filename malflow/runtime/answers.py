@@ -7,11 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from malflow.errors import GraphError, RunFailed
 
-__all__ = ["Answer", "OwnThreads", "Request", "SnapshotAnswers", "abandon", "fail"]
+__all__ = [
+    "Answer",
+    "ExplainRequest",
+    "OwnThreads",
+    "Request",
+    "RescaleRequest",
+    "SnapshotAnswers",
+    "SnapshotRequest",
+    "abandon",
+    "fail",
+]
 
 
 class OwnThreads:
@@ -78,11 +88,29 @@ class Answer(Future[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request to rescale to `parallelism` workers or, if that is None, for a snapshot."""
+class SnapshotRequest:
+    """A request for a snapshot, answered with its id."""
 
-    parallelism: int | None
     answer: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleRequest:
+    """A request to rescale to `parallelism` workers."""
+
+    parallelism: int
+    answer: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """A request to explain the run's time."""
+
+    answer: Future[Any] = field(default_factory=Future)
+
+
+Request: TypeAlias = SnapshotRequest | RescaleRequest | ExplainRequest
+"""A request to a run, served between two ticks."""
 
 
 class SnapshotAnswers:
@@ -93,9 +121,9 @@ class SnapshotAnswers:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Future[int], Sequence[Request]]] = []
+        self._waiting: list[tuple[Future[int], Sequence[SnapshotRequest]]] = []
 
-    def follow(self, requests: Iterable[Request], made: Future[int]) -> None:
+    def follow(self, requests: Iterable[SnapshotRequest], made: Future[int]) -> None:
         """Register requests to be answered with the result of a snapshot once it is written."""
         self._waiting.append((made, tuple(requests)))
 
@@ -124,25 +152,31 @@ def fail(requests: Iterable[Request], error: BaseException) -> None:
 
 
 def abandon(requests: Iterable[Request], error: BaseException | None = None) -> None:
-    """Cancel requests; one that is being served and can't be cancelled fails.
+    """Cancel requests, but for explanations; one that is being served and can't be cancelled fails.
 
     Args:
         requests: requests that will not be served.
         error: the error that ended the run, if any.
     """
     for request in requests:
-        if not request.answer.cancel():
+        if isinstance(request, ExplainRequest):  # whoever waits reads the last explanation
+            _set(request, None)
+        elif not request.answer.cancel():
             fail([request], error or RunFailed("the run ended before this was done"))
 
 
-def _pass_on(done: Future[int], requests: Iterable[Request]) -> None:
+def _pass_on(done: Future[int], requests: Iterable[SnapshotRequest]) -> None:
     error = CancelledError() if done.cancelled() else done.exception()
     if error is not None:
         fail(requests, error)
         return
     for request in requests:
-        with suppress(InvalidStateError):
-            request.answer.set_result(done.result())
+        _set(request, done.result())
+
+
+def _set(request: Request, result: Any) -> None:
+    with suppress(InvalidStateError):
+        request.answer.set_result(result)
 
 
 def _for_another_thread(error: BaseException) -> Exception:

@@ -97,11 +97,11 @@ class Coordinator:
         self._guard = guard
         self._restarts = restarts
         self._discovery = Discovery(program, host.listed)
-        self._explainer = TimeExplainer(program, host, self.ticks, requests)
+        self._taken = TakenRequests(requests)
+        self._explainer = TimeExplainer(program, host, self.ticks, requests, self._taken)
         self._hot = HotKeyWatch(program, host)
         self._queries = QueryService(host, self.ticks, requests)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
-        self._taken = TakenRequests(requests)
         self._tick = Tick()
 
     # From any thread
@@ -325,7 +325,7 @@ class Coordinator:
         """Begin a snapshot for all requests; return whether that was possible before the next tick."""
         taken = self._taken
         if not self._options.persistence.is_enabled:
-            abandon(taken.give_back())
+            abandon(taken.give_back_snapshots())
             return True
         try:
             made = self.snapshots.take(taken.snapshots, ending=ending)
@@ -359,7 +359,7 @@ class Coordinator:
         """End a run that keeps open results; its last snapshot has all state and answers pending requests."""
         if self.snapshots.snapshot is not None:
             self._serve()
-            self.snapshots.answer_with_last(self.give_back())
+            self.snapshots.answer_with_last(self._taken.give_back_snapshots())
         self._requests.listeners.notify(self._options.input_ended(self.ticks.number, held))
 
     # Ticks

@@ -11,7 +11,15 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, QueryError, SnapshotError
-from malflow.runtime.answers import Answer, OwnThreads, Request, abandon
+from malflow.runtime.answers import (
+    Answer,
+    ExplainRequest,
+    OwnThreads,
+    Request,
+    RescaleRequest,
+    SnapshotRequest,
+    abandon,
+)
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
 from malflow.runtime.pauses import Wake
@@ -38,7 +46,6 @@ class RunRequests:
         pending: requests to serve after the current tick.
         listeners: the listeners of the run.
         is_over: whether the run has ended.
-        explanations: requests for an explanation of the run's time.
         explained: the last explanation: when its tick began, and the operators that waited.
         own: the threads that the run works on.
         queries: questions to the states of the run.
@@ -53,7 +60,6 @@ class RunRequests:
         self.stopping = False
         self.pending: deque[Request] = deque()
         self.is_over = False
-        self.explanations: deque[Future[None]] = deque()
         self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
         self.own = OwnThreads()
         self.queries: deque[Query] = deque()
@@ -81,7 +87,7 @@ class RunRequests:
     @property
     def has_new(self) -> bool:
         """Whether the run is asked to stop, or for something that it has not taken up."""
-        return self.stopping or bool(self.pending) or bool(self.queries) or bool(self.explanations)
+        return self.stopping or bool(self.pending) or bool(self.queries)
 
     def stop(self) -> None:
         """End the run after the current tick."""
@@ -111,7 +117,7 @@ class RunRequests:
         """
         if not keeps:
             raise GraphError("a snapshot needs a persistence; pass persistence=FsspecBackend(...)")
-        return self.ask(Request(None, Answer(self.own)))
+        return self.ask(SnapshotRequest(Answer(self.own)))
 
     def ask_rescale(self, parallelism: int) -> Future[None]:
         """Queue a request for another number of workers.
@@ -120,7 +126,7 @@ class RunRequests:
             GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
-        return self.ask(Request(check_parallelism(parallelism), Answer(self.own)))
+        return self.ask(RescaleRequest(check_parallelism(parallelism), Answer(self.own)))
 
     def ask_state(self, query: Query) -> Future[Any]:
         """Queue a question, answered after the current tick or, on Spark, with the next one.
@@ -145,16 +151,10 @@ class RunRequests:
             TimeoutError: if the tick takes longer.
         """
         self.own.refuse_to_wait("explain_time() waits for the end of the tick", "call it from another thread")
-        answer: Future[None] = Future()
-        self.explanations.append(answer)
+        request = ExplainRequest()
+        self.pending.append(request)
         if not self.is_over:  # checked after the append
-            answer.result(timeout)
-
-    def explain(self, now: datetime, rows: tuple[TimeRow, ...]) -> None:
-        """Answer the requests for an explanation."""
-        self.explained = now, rows
-        while self.explanations:
-            self.explanations.popleft().set_result(None)
+            request.answer.result(timeout)
 
     def time_table(self, progress: Progress) -> TimeTable:
         """Return the last explanation as a table, with the late records so far."""
@@ -170,7 +170,5 @@ class RunRequests:
         self.phase = "ended" if error is None else "failed"
         while self.pending:
             abandon([self.pending.popleft()], error)
-        while self.explanations:
-            self.explanations.popleft().set_result(None)
         while self.queries:
             self.queries.popleft().fail(_OVER, error)

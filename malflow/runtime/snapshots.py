@@ -13,7 +13,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
 from malflow.errors import FencedError, MalflowError, SnapshotError
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
-from malflow.runtime.answers import Request, SnapshotAnswers
+from malflow.runtime.answers import SnapshotAnswers, SnapshotRequest
 from malflow.runtime.host import Host
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.progress import SnapshotInfo
@@ -210,7 +210,7 @@ class RunSnapshots:
         if self._session is not None:
             self._session.check()
 
-    def take(self, requests: Iterable[Request] = (), *, ending: bool = False) -> Future[int] | None:
+    def take(self, requests: Iterable[SnapshotRequest] = (), *, ending: bool = False) -> Future[int] | None:
         """Begin a snapshot of the states after the last tick, once the one being written is done.
 
         Args:
@@ -252,7 +252,7 @@ class RunSnapshots:
         with suppress(CancelledError, TimeoutError):
             self._pending.made.exception(seconds)
 
-    def answer_with_last(self, requests: Iterable[Request]) -> None:
+    def answer_with_last(self, requests: Iterable[SnapshotRequest]) -> None:
         """Answer requests with the last snapshot, which is up to date."""
         if self.snapshot is not None:
             last: Future[int] = Future()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from malflow.runtime.answers import Request, abandon
+from collections import deque
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from typing import assert_never
+
+from malflow.runtime.answers import ExplainRequest, Request, RescaleRequest, SnapshotRequest, abandon
 from malflow.runtime.requests import RunRequests
 
 __all__ = ["TakenRequests"]
@@ -11,32 +16,52 @@ __all__ = ["TakenRequests"]
 class TakenRequests:
     """Takes requests in order, and answers those that can't be served.
 
+    Snapshots and rescales are served in the order of their requests; explanations overtake them, since they tell why
+    the others have to wait.
+
     Args:
         requests: the queue.
 
     Attributes:
         snapshots: the requests that the next snapshot answers.
         rescale: the request for the rescale in progress.
+        explanations: the requests that the next explanation answers.
     """
 
     def __init__(self, requests: RunRequests) -> None:
-        self.snapshots: list[Request] = []
-        self.rescale: Request | None = None
+        self.snapshots: list[SnapshotRequest] = []
+        self.rescale: RescaleRequest | None = None
+        self.explanations: list[ExplainRequest] = []
+        self._ordered: deque[SnapshotRequest | RescaleRequest] = deque()
         self._pending = requests.pending
 
     def __bool__(self) -> bool:
-        """Whether a request waits, in the queue or for a snapshot."""
-        return bool(self._pending or self.snapshots)
+        """Whether a request for a snapshot or a rescale waits, in the queue or taken from it."""
+        self.take()
+        return bool(self._ordered or self.snapshots)
+
+    def take(self) -> None:
+        """Take all requests from the queue."""
+        while self._pending:
+            request = self._pending[0]
+            match request:
+                case SnapshotRequest() | RescaleRequest():
+                    self._ordered.append(request)
+                case ExplainRequest():
+                    self.explanations.append(request)
+                case _:
+                    assert_never(request)
+            self._pending.popleft()  # not earlier, in case a signal arrives in between
 
     @property
     def is_rescale_next(self) -> bool:
         """Whether the oldest request is for a rescale."""
-        return not self.snapshots and self._pending[0].parallelism is not None
+        return not self.snapshots and bool(self._ordered) and isinstance(self._ordered[0], RescaleRequest)
 
     def take_rescale(self) -> int | None:
-        """Take the oldest request; return the number of workers that it asks for, None if it was cancelled."""
-        request = self._pending.popleft()
-        if not request.answer.set_running_or_notify_cancel():
+        """Begin to serve the oldest request; return the number of workers, None if the request was cancelled."""
+        request = self._ordered.popleft()
+        if not isinstance(request, RescaleRequest) or not request.answer.set_running_or_notify_cancel():
             return None
         self.rescale = request
         return request.parallelism
@@ -52,21 +77,35 @@ class TakenRequests:
             request.answer.set_exception(error)
 
     def take_snapshots(self) -> None:
-        """Take the requests for snapshots that are before the next rescale."""
-        while self._pending and self._pending[0].parallelism is None:
-            self._take_snapshot()
+        """Let the next snapshot answer the requests before the next rescale."""
+        while self._ordered and isinstance(request := self._ordered[0], SnapshotRequest):
+            self.snapshots.append(request)
+            self._ordered.popleft()
 
     def take_last(self) -> None:
-        """Take all requests: the last snapshot answers those for snapshots, and rescales are no longer possible."""
-        while self._pending:
-            if self._pending[0].parallelism is None:
-                self._take_snapshot()
-            else:
-                abandon([self._pending.popleft()])
+        """Let the last snapshot answer all requests for snapshots; rescales are no longer possible."""
+        while self._ordered:
+            self.take_snapshots()
+            if self._ordered:
+                abandon([self._ordered.popleft()])
+
+    def end_explanations(self) -> None:
+        """Answer the requests for an explanation, which is there."""
+        asked, self.explanations = self.explanations, []
+        for request in asked:
+            with suppress(InvalidStateError):
+                request.answer.set_result(None)
+
+    def give_back_snapshots(self) -> list[SnapshotRequest]:
+        """Return the requests for snapshots that no snapshot answers."""
+        asked, self.snapshots = self.snapshots, []
+        return asked
 
     def give_back(self) -> list[Request]:
-        """Return the requests for snapshots, for another attempt to serve."""
-        asked, self.snapshots = self.snapshots, []
+        """Return the requests that were not served, in their order, for another attempt to serve."""
+        asked = [*self.explanations, *self.give_back_snapshots(), *self._ordered]
+        self.explanations = []
+        self._ordered.clear()
         return asked
 
     def close(self, error: BaseException | None) -> None:
@@ -78,7 +117,3 @@ class TakenRequests:
         abandon(self.give_back(), error)
         if self.rescale is not None:
             abandon([self.rescale], error)
-
-    def _take_snapshot(self) -> None:
-        self.snapshots.append(self._pending[0])  # before it leaves the queue, in case a signal arrives in between
-        self._pending.popleft()

@@ -11,6 +11,7 @@ from malflow.operators.waiting import OperatorTime
 from malflow.runtime.host import Host
 from malflow.runtime.progress import late_of, unread_late, written_of
 from malflow.runtime.requests import RunRequests
+from malflow.runtime.taken_requests import TakenRequests
 from malflow.runtime.time_table import explain
 from malflow.runtime.time_watch import TimeWatch
 
@@ -24,25 +25,27 @@ class TimeExplainer:
         program: the program.
         host: reports the progress of operators in event time, now or with the reports of a tick.
         ticks: the ticks of the run.
-        requests: has the requests for explanations.
+        requests: keeps the last explanation, for whoever asks.
+        taken: the requests for explanations.
 
     Attributes:
         needs_tick: whether the next tick must report the progress of operators.
     """
 
-    def __init__(self, program: Program, host: Host, ticks: Ticks, requests: RunRequests) -> None:
+    def __init__(self, program: Program, host: Host, ticks: Ticks, requests: RunRequests, taken: TakenRequests) -> None:
         self.needs_tick = False
         self._program = program
         self._host = host
         self._ticks = ticks
         self._requests = requests
+        self._taken = taken
         self._watch = TimeWatch()
         self._unread_late = unread_late(program)
 
     @property
     def is_due(self) -> bool:
         """Whether somebody asks, or the watch is to look."""
-        return bool(self._requests.explanations) or self._watch.is_due(self._ticks.clock.now)
+        return bool(self._taken.explanations) or self._watch.is_due(self._ticks.clock.now)
 
     def note_late(self) -> None:
         """Warn if many records are late."""
@@ -68,4 +71,5 @@ class TimeExplainer:
         now, ticks = self._ticks.clock.now, self._ticks
         rows = explain(self._program, times, ticks.heard, now)
         self._watch.note(now, rows, written_of(self._program, ticks.counts))
-        self._requests.explain(now, rows)
+        self._requests.explained = now, rows
+        self._taken.end_explanations()

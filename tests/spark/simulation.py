@@ -22,7 +22,7 @@ import pytest
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
 from malflow.runtime import pauses
-from malflow.runtime.answers import Request
+from malflow.runtime.answers import RescaleRequest, SnapshotRequest
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
@@ -185,9 +185,9 @@ class Cluster:
     def _ask(self) -> None:
         assert self.attempt is not None
         if self.plan.asks and self.attempt.has_begun:
-            self.requests.ask(Request(None))
+            self.requests.ask(SnapshotRequest())
         if self.plan.rescale is not None:
-            self.requests.ask(Request(self.plan.rescale))
+            self.requests.ask(RescaleRequest(self.plan.rescale))
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 
