@@ -77,13 +77,13 @@ class TakenRequests:
             request.answer.set_exception(error)
 
     def take_snapshots(self) -> None:
-        """Let the next snapshot answer the requests before the next rescale."""
+        """Assign the requests before the next rescale to the next snapshot."""
         while self._ordered and isinstance(request := self._ordered[0], SnapshotRequest):
             self.snapshots.append(request)
             self._ordered.popleft()
 
     def take_last(self) -> None:
-        """Let the last snapshot answer all requests for snapshots; rescales are no longer possible."""
+        """Assign all requests for snapshots to the last snapshot; rescales are no longer possible."""
         while self._ordered:
             self.take_snapshots()
             if self._ordered:

@@ -25,7 +25,7 @@ class TimeExplainer:
         program: the program.
         host: reports the progress of operators in event time, now or with the reports of a tick.
         ticks: the ticks of the run.
-        requests: keeps the last explanation, for whoever asks.
+        requests: receives each explanation.
         taken: the requests for explanations.
 
     Attributes:
