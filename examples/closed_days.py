@@ -1,8 +1,10 @@
-"""Sales by day of a rollup, read from a snapshot, and totals as a Parquet file: the run itself sends nothing.
+"""Sales by day of a rollup, asked from the running job and read from its snapshot: the run itself sends nothing.
 
-Needs `pip install 'malflow[parquet]'`. Closed days are kept in the state; the day that is open has its orders so far.
+Needs `pip install 'malflow[parquet]'`, for the totals as a Parquet file. Closed days are kept in the state; the day
+that is open has its orders so far.
 """
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 from malflow import SingleThreadRuntime, StreamProvider, agg
 from malflow.reading import export_state, read_windows
 from malflow.snapshot import FsspecBackend, read_state
-from malflow.sources import SingleIteratorSource
+from malflow.testing import PAUSE, ScriptedSource
 
 import pyarrow.parquet as pq
 
@@ -29,10 +31,10 @@ START = datetime(2026, 3, 28, tzinfo=UTC)
 ORDERS = [Order(("books", "tea")[number % 3 == 0], START + timedelta(hours=5 * number), number) for number in range(12)]
 
 
-def build_dataflow(provider: StreamProvider) -> None:
+def sales_by_shop(provider: StreamProvider) -> None:
     timed = (
         provider.new_stream()
-        .source("orders", SingleIteratorSource(ORDERS))
+        .source("orders", ScriptedSource([*ORDERS, *[PAUSE] * 100_000]))
         .event_time("time", "time", out_of_orderness=timedelta(minutes=1))
     )
     by_shop = timed.key_distribute("shop", "shop")
@@ -48,10 +50,20 @@ def total(shop: str, amount: int) -> dict[str, Any]:
 def main() -> None:
     with TemporaryDirectory() as folder:
         backend = FsspecBackend(f"{folder}/state", job="sales")
-        SingleThreadRuntime(build_dataflow, backend, parallelism=2, at_end="keep").execute()
+        job = SingleThreadRuntime(sales_by_shop, backend, parallelism=2).start()
+        try:
+            while job.progress.records.get("sales", 0) < len(ORDERS):
+                time.sleep(0.01)
+            sales = job.windows("sales")
+            live = [(shop, day) for shop in ("books", "tea") for day in sales.get(shop, unit="day").result(timeout=10)]
+        finally:
+            job.stop()
+            job.await_termination()
 
-        for shop, sales in sorted(read_windows(build_dataflow, backend, "sales", unit="day")):
-            print(f"{shop}, {sales.start:%d %B}: {sales.value} {sales.timing.name}")
+        for shop, day in live:
+            print(f"{shop}, {day.start:%d %B}: {day.value} {day.timing.name}")
+        stored = sorted(read_windows(sales_by_shop, backend, "sales", unit="day"))
+        print("the same in the snapshot:", stored == live)
         print("tea in all:", read_state(backend, "total", key="tea"))
 
         path = Path(folder, "totals.parquet")

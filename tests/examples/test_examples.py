@@ -240,6 +240,7 @@ def test_closed_days(run: Run) -> None:
         "books, 30 March: 21 EARLY",
         "tea, 28 March: 3 FINAL",
         "tea, 29 March: 15 FINAL",
+        "the same in the snapshot: True",
         "tea in all: 18",
         "[{'shop': 'books', 'total': 48}, {'shop': 'tea', 'total': 18}]",
     ]
