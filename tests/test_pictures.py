@@ -14,13 +14,16 @@ DRAWN = run_path(str(DOCS / "pictures" / "draw.py"))["draw"]()
 SHOWN = re.compile(r"!\[[^]]+\]\(pictures/([^)]+)\)")
 
 
-def test_pictures_of_time_are_epochs_windows_and_lateness() -> None:
-    assert set(DRAWN) == {"epochs.svg", "windows.svg", "lateness.svg"}
-    assert SHOWN.findall((DOCS / "time.md").read_text(encoding="utf-8")) == [
-        "epochs.svg",
-        "lateness.svg",
-        "windows.svg",
-    ]
+@pytest.mark.parametrize(
+    ("page", "pictures"), [("time", ["epochs.svg", "lateness.svg", "windows.svg"]), ("state", ["state.svg"])]
+)
+def test_a_page_shows_its_pictures(page: str, pictures: list[str]) -> None:
+    assert SHOWN.findall((DOCS / f"{page}.md").read_text(encoding="utf-8")) == pictures
+
+
+def test_every_picture_is_shown() -> None:
+    shown = {name for page in DOCS.glob("*.md") for name in SHOWN.findall(page.read_text(encoding="utf-8"))}
+    assert shown == set(DRAWN)
 
 
 def test_no_picture_is_left_over() -> None:

@@ -1,10 +1,13 @@
-"""Draws the pictures of the page on time: ``python docs/pictures/draw.py``."""
+"""Draws the pictures of the pages on time and state: ``python docs/pictures/draw.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from math import hypot
 from pathlib import Path
+
+from malflow.partitioners import SLOTS, slot_of, slot_owners, stable_hash
 
 __all__ = ["PICTURES", "draw"]
 
@@ -16,6 +19,12 @@ BOUND = 3
 
 VISITS = (1, 4, 7, 13, 15, 24)
 """The timestamps of the records that are divided into windows."""
+
+TOTALS = {"tea": 350, "shoes": 90, "books": 2000}
+"""The states of an operator by key."""
+
+WORKERS, RESTARTED = 3, 2
+"""The number of workers of a run, and of the run that continues from its snapshot."""
 
 TEXT, RECORD, LATE, EPOCH, WINDOW, EDGE = "#1a202c", "#2b6cb0", "#c53030", "#975a16", "#ebf4ff", "#90b4d8"
 
@@ -107,7 +116,52 @@ def lateness() -> str:
     return _svg(right + 230, bottom + 30, shapes)
 
 
-PICTURES = {"epochs": epochs, "windows": windows, "lateness": lateness}
+def state() -> str:
+    """Draw the way of a key to its worker, to a section of a data file, and to its worker after a restart."""
+    left, right = 180, 780
+    followed = list(TOTALS)[-1]
+    slot = slot_of(followed)
+    owner = slot_owners(WORKERS)[slot]
+    shapes = [_text(20, y, text) for y, text in _labels((52, 134, 234, 334))]
+
+    def row(y: float, count: int, titles: str, held: list[list[str]]) -> list[float]:
+        width = (right - left - 20 * (count - 1)) / count
+        middles = [left + (width + 20) * number + width / 2 for number in range(count)]
+        for number, middle in enumerate(middles):
+            shapes.append(_box(middle - width / 2, y, width, 50))
+            shapes.append(_text(middle, y + 20, f"{titles}{number}", middle=True))
+            color = RECORD if followed in held[number] else TEXT
+            shapes.append(_text(middle, y + 39, _states(held[number]), color=color, middle=True))
+        return middles
+
+    running, restored = _held(WORKERS), _held(RESTARTED)
+    above = row(110, WORKERS, "worker ", running)
+    for number, middle in enumerate(above):
+        shapes += _arrow(middle, 160, middle, 210, RECORD if number == owner else TEXT)
+    row(210, WORKERS, "'total', worker ", running)
+    below = row(310, RESTARTED, "worker ", restored)
+    for key in TOTALS:
+        before, after = (slot_owners(workers)[slot_of(key)] for workers in (WORKERS, RESTARTED))
+        aim = below[after] + 60 * (before - after - 0.5)
+        shapes += _arrow(above[before], 260, aim, 310, RECORD if key == followed else TEXT)
+    way = [
+        ("key", repr(followed), 80),
+        ("stable hash", f"{stable_hash(followed):#x}", 160),
+        (f"slot of {SLOTS:,}", f"{slot:,}", 90),
+        (f"worker of {WORKERS}", f"{owner}", 80),
+    ]
+    x: float = left
+    for number, (title, value, width) in enumerate(way):
+        shapes.append(_text(x + width / 2, 22, title, middle=True))
+        shapes += [_box(x, 32, width, 28), _text(x + width / 2, 51, value, color=RECORD, middle=True)]
+        if number < len(way) - 1:
+            shapes += _arrow(x + width, 46, x + width + 50, 46, RECORD)
+            x += width + 50
+    shapes += _arrow(above[owner], 60, above[owner], 110, RECORD)
+    return _svg(right + 20, 380, shapes)
+
+
+PICTURES = {"epochs": epochs, "windows": windows, "lateness": lateness, "state": state}
 """The functions that draw the pictures, by name."""
 
 
@@ -119,6 +173,22 @@ def _sessions(gap: int) -> list[tuple[int, int]]:
         else:
             found.append((timestamp, timestamp + gap))
     return found
+
+
+def _labels(tops: Iterable[float]) -> Iterable[tuple[float, str]]:
+    """Yield the lines of text beside the rows of the picture of a key's way."""
+    texts = ("of a record,", "or a question"), ("in memory of", "the workers"), ("sections of", "a data file")
+    for top, lines in zip(tops, (*texts, ("after a restart", f"with {RESTARTED} workers")), strict=True):
+        yield from zip((top - 3, top + 14), lines, strict=True)
+
+
+def _held(workers: int) -> list[list[str]]:
+    """Return the keys that each of some workers has."""
+    return [[key for key in TOTALS if slot_owners(workers)[slot_of(key)] == number] for number in range(workers)]
+
+
+def _states(keys: Iterable[str]) -> str:
+    return ", ".join(f"{key!r}: {TOTALS[key]}" for key in keys)
 
 
 def _bounds(start: int, end: int) -> str:
@@ -139,6 +209,16 @@ def _text(x: float, y: float, text: str, *, color: str = TEXT, middle: bool = Fa
 def _line(x1: float, y1: float, x2: float, y2: float, color: str, *, dashed: bool = False) -> str:
     style = ' stroke-width="2" stroke-dasharray="5 3"' if dashed else ""
     return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{color}"{style}/>'
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float, color: str) -> list[str]:
+    """Return a line with a head at its end."""
+    length = hypot(x2 - x1, y2 - y1)
+    along, across = (x2 - x1) / length, (y2 - y1) / length
+    x, y = x2 - 9 * along, y2 - 9 * across
+    corners = ((x2, y2), (x - 4 * across, y + 4 * along), (x + 4 * across, y - 4 * along))
+    head = " ".join(f"{corner_x:.1f},{corner_y:.1f}" for corner_x, corner_y in corners)
+    return [_line(x1, y1, round(x, 1), round(y, 1), color), f'<polygon points="{head}" fill="{color}"/>']
 
 
 def _box(x: float, y: float, width: float, height: float) -> str:
