@@ -80,7 +80,7 @@ def hunt(bug: Bug) -> tuple[Verdict, float, str]:
         for name in _COPIED:
             _copy(ROOT / name, copy / name)
         bug.plant(copy)
-        env = {**os.environ, "PYTHONPATH": folder, "PYTHONWARNINGS": "error", "HYPOTHESIS_PROFILE": "ci"}
+        env = {**os.environ, "PYTHONPATH": folder, "PYTHONWARNINGS": "error", "HYPOTHESIS_PROFILE": "planted"}
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "tests.planted.unshrunk", "-m", "not spark"]
         begin = time.monotonic()
         try:
