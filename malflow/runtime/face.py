@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
+from malflow.errors import GraphError, OperatorError
 from malflow.graph import Graph
 from malflow.runtime.hooks import Call, chosen_by_hook
 from malflow.runtime.listeners import Listeners
@@ -19,6 +20,7 @@ from malflow.runtime.run_handle import RunHandle, SkippedHandle
 from malflow.runtime.run_slot import RunSlot
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
+from malflow.runtime.tracebacks import of_user
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]
@@ -56,8 +58,13 @@ class Runtime(ABC):
             RunFailed: if processes failed more often than `restart` allows, where the runtime has such.
         """
         runtime = self._chosen("execute")
-        if runtime is not None:
+        if runtime is None:
+            return
+        try:
             runtime._execute()
+        except (GraphError, OperatorError) as error:
+            of_user(error)
+            raise
 
     def start(self) -> RunHandle:
         """Build the dataflow and start it in its own thread; signals are left to the caller.

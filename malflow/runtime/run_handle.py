@@ -9,10 +9,12 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from malflow.errors import GraphError, OperatorError
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
+from malflow.runtime.tracebacks import of_user
 
 __all__ = ["DrivenHandle", "RunHandle", "SkippedHandle"]
 
@@ -190,7 +192,7 @@ class DrivenHandle(RunHandle):
         try:
             self._supervise(held)
         except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
-            self._error = error
+            self._error = of_user(error) if isinstance(error, GraphError | OperatorError) else error
 
     def _supervise(self, held: ExitStack) -> None:
         with held, self._requests.own.working():

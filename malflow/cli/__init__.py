@@ -1,0 +1,100 @@
+"""The command line: ``malflow run flow.py`` and the other commands, on any script unchanged.
+
+`main` is what ``malflow`` and ``python -m malflow`` call. Commands are imported when they are named, so that
+``malflow --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from malflow.cli.exits import Exit, exit_code
+from malflow.cli.groups import LazyGroup
+from malflow.cli.output import Output
+from malflow.version import __version__
+
+__all__ = ["cli", "main"]
+
+_COMMANDS = {
+    "run": ("malflow.cli.run:run", "Run a flow."),
+}
+
+
+_HELP = """Run dataflows, look into them, and look after their state.
+
+A FLOW is a script that builds a dataflow with malflow, as it is: flow.py. So is a module (package.module), or a
+function or runtime in one (flow.py:build).
+
+\b
+  malflow run flow.py                    run it
+  malflow run flow.py -- --day monday    with arguments of its own
+  malflow run flow.py --persistence DIR  keep its state in DIR, and resume
+                                         from there the next time
+"""
+
+
+@click.group(
+    help=_HELP, cls=LazyGroup, commands_by_name=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="malflow")
+def cli() -> None:
+    """Run dataflows, look into them, and look after their state."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command, and return its exit code; it is what ``malflow`` calls.
+
+    Args:
+        arguments: the arguments; None for those of the process.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    output = Output.of(given)
+    code = _invoked(given, output)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        from malflow.cli.error_report import end_of_output  # noqa: PLC0415 - few commands need it
+
+        end_of_output()
+        code = Exit.BROKEN_PIPE
+    return int(code)
+
+
+def _invoked(arguments: list[str], output: Output) -> int:
+    try:
+        result = cli.main(arguments, prog_name="malflow", standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.ClickException as error:
+        if output.json:
+            output.document("error", {"error": _usage(error)}, err=True)
+        else:
+            error.show()
+        return error.exit_code
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - told as text, with its exit code
+        return _told(error, output)
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def _usage(error: click.ClickException) -> dict[str, object]:
+    return {
+        "kind": type(error).__name__,
+        "message": error.format_message(),
+        "operator": None,
+        "key": None,
+        "location": None,
+    }
+
+
+def _told(error: Exception, output: Output) -> int:
+    from malflow.cli.error_report import report  # noqa: PLC0415 - `malflow --help` needs none
+    from malflow.cli.exits import Leave  # noqa: PLC0415 - as there
+
+    if not isinstance(error, Leave):
+        report(error, output)
+    return exit_code(error)

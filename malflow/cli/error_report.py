@@ -1,0 +1,133 @@
+"""The report of an error: one paragraph and the user's frames, or a JSON document."""
+
+from __future__ import annotations
+
+import os
+import select
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from malflow.cli.exits import CommandError
+from malflow.cli.output import Output, as_text
+from malflow.diagnostics import is_of_malflow
+from malflow.errors import GraphError, MalflowError, OperatorError, error_text, short_repr
+
+__all__ = ["end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
+
+_MOST_FRAMES = 12
+_LIBRARIES = tuple(
+    f"{folder}{os.sep}"
+    for folder in {
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+    }
+)
+
+
+def report(error: BaseException, output: Output, hint: str | None = None) -> None:
+    """Write an error on standard error.
+
+    Args:
+        error: the error.
+        output: how to write.
+        hint: a line that follows it.
+    """
+    if output.json:
+        output.document("error", {"error": error_document(error)}, err=True)
+        return
+    if output.full:
+        output.warn("".join(traceback.format_exception(error)).rstrip())
+        return
+    output.warn(f"error: {_message(error)}", "red")
+    for frame in user_frames(error):
+        output.warn(f"   {_shown(frame.filename)}:{frame.lineno}  {(frame.line or frame.name).strip()}")
+    if hint:
+        output.warn(f"   {hint}")
+
+
+def error_document(error: BaseException) -> dict[str, Any]:
+    """Return an error as JSON values: its kind, message, operator, key and location."""
+    frames = user_frames(error)
+    location = getattr(error, "location", None) or (f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None)
+    has_key = isinstance(error, OperatorError) and error.has_record
+    return {
+        "kind": type(error).__name__,
+        "message": as_text(_message(error)),
+        "operator": getattr(error, "operator", None),
+        "key": short_repr(getattr(error, "key", None)) if has_key else None,
+        "location": location,
+    }
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        place = f" [{error.filename}:{error.lineno}]" if error.filename else ""
+        return f"{error.msg}{place}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, CommandError | MalflowError):
+        return error_text(error)
+    text = error_text(error)
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {text}{notes}" if text else f"{type(error).__name__}{notes}"
+
+
+def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of the user's code, of the innermost error that has such; the last one raised it."""
+    if isinstance(error, CommandError | SyntaxError | KeyboardInterrupt):
+        return []
+    found: list[traceback.FrameSummary] = []
+    for link in _chain(error):
+        found = [it for it in traceback.extract_tb(link.__traceback__) if _is_users(it.filename)] or found
+    if isinstance(error, GraphError) and error.location:
+        found = found[-1:]
+    return found[-_MOST_FRAMES:]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ if link.__cause__ is not None or link.__suppress_context__ else link.__context__
+
+
+def _is_users(file: str) -> bool:
+    return not (is_of_malflow(file) or file.startswith(("<frozen ", "<string>", *_LIBRARIES)))
+
+
+def _shown(file: str) -> str:
+    """Return a file as a path from here, if it is below this folder."""
+    path = Path(file)
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):  # elsewhere, or this folder has been removed
+        return str(path) if path.is_absolute() else file
+
+
+def has_lost_reader(error: BaseException) -> bool:
+    """Whether an error says that the reader of standard output has gone, rather than another one."""
+    if not isinstance(error, BrokenPipeError) or sys.stdout is None:
+        return False
+    try:
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(event & select.POLLERR for _, event in watch.poll(0))
+    except (OSError, ValueError):
+        return False
+
+
+def end_of_output() -> None:
+    """Discard what Python would write at exit, after the reader of standard output has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)

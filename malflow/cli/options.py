@@ -1,0 +1,104 @@
+"""The kinds of values of options, and the options that all commands have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from malflow.cli.output import Output
+
+__all__ = ["FLOW", "RENAME", "RESTORE", "SPAN", "output_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class _Span(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = _SPAN.fullmatch(value)
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is not a time above zero, such as 500ms, 10s, 5m, 2h or 1d", param, ctx)
+        try:
+            return timedelta(**{_UNITS[found[2]]: float(found[1])})
+        except OverflowError:
+            self.fail(f"{value!r} is too long", param, ctx)
+
+
+class _Restore(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
+    name = "latest|ID|time|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == "latest":
+            return value
+        if value == "none":
+            return None
+        if value.isdecimal() and value.isascii():
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is none of latest, none, the id of a snapshot, and a time in ISO format", param, ctx)
+        return moment.astimezone()
+
+
+class _Rename(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
+    name = "old=new"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        old, equals, new = value.partition("=")
+        if not equals or not old or not new:
+            self.fail(f"{value!r} must be two names of an operator: old=new", param, ctx)
+        return old, new
+
+
+class _Flow(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
+    name = "flow"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+SPAN = _Span()
+"""A time above zero, such as 10s."""
+RESTORE = _Restore()
+"""A snapshot to begin with."""
+RENAME = _Rename()
+"""An old and a new name."""
+FLOW = _Flow()
+"""A script or module, perhaps with a name in it."""
+
+
+def output_options(command: _F) -> _F:
+    """Add the options that say what to write and how; the command gets them as `output`."""
+
+    def collected(*args: Any, **given: Any) -> Any:
+        names = {"as_json": "json", "quiet": "quiet", "verbose": "verbose", "traceback": "full", "color": "color"}
+        output = Output(**{field: given.pop(name) for name, field in names.items()})
+        return command(*args, output=output, **given)
+
+    collected.__doc__ = command.__doc__
+    collected.__name__ = command.__name__
+    collected.__click_params__ = [*getattr(command, "__click_params__", [])]  # type: ignore[attr-defined] # click's
+    for decorate in (
+        click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Use colours."),
+        click.option("--traceback", is_flag=True, help="Show all frames of errors, malflow's too."),
+        click.option("--json", "as_json", is_flag=True, help="Write JSON documents, one on each line."),
+        click.option("-v", "--verbose", is_flag=True, help="Write the log on standard error."),
+        click.option("-q", "--quiet", is_flag=True, help="Write nothing but results and errors."),
+    ):
+        decorate(collected)
+    return collected  # type: ignore[return-value] # with other parameters

@@ -1,0 +1,178 @@
+"""``malflow run``: run a flow, with other options than its script's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from malflow.cli.adapt import Changes, On, adapted, kind_of, place_of
+from malflow.cli.error_report import has_lost_reader, report
+from malflow.cli.exits import CommandError, Exit, Leave, exit_code
+from malflow.cli.logs import write_log
+from malflow.cli.narrator import Limits, LiveRuns, Narrator
+from malflow.cli.options import FLOW, RENAME, RESTORE, SPAN, output_options
+from malflow.cli.output import Output
+from malflow.cli.script import Calls, run_flow
+from malflow.cli.signals import signals_stop_runs
+from malflow.cli.target import Target, parsed
+from malflow.errors import MalflowError
+from malflow.runtime.face import Runtime
+from malflow.runtime.hooks import Call
+
+__all__ = ["run"]
+
+
+@click.command(short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
+@click.argument("flow", type=FLOW)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
+@click.option("--parallelism", type=click.IntRange(1), help="The number of logical workers.")
+@click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")
+@click.option("--snapshots", type=SPAN, help="Take a snapshot this often, such as 10s.")
+@click.option("--job", help="The name of the job, whose state it is.")
+@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
+@click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
+@click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
+@click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
+@click.option(
+    "--sinks",
+    type=click.Choice(["exactly_once", "accept_duplicates"]),
+    help="What to do if a sink is ahead of the snapshot.",
+)
+@click.option("--debug", is_flag=True, default=None, help="Make checks that are too slow for production.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop when the sources have given N records.")
+@click.option("--timeout", type=SPAN, help="Stop after this time.")
+@click.option("--call", type=click.IntRange(1), default=1, metavar="N", help="Leave out the script's first N-1 runs.")
+@output_options
+def run(flow: str, arguments: tuple[str, ...], output: Output, **options: Any) -> None:
+    """Run a flow: a script as it is, or a function of it.
+
+    FLOW is a script (flow.py), a module (package.module), or a function or runtime in one (flow.py:build). A script
+    runs as under `python flow.py`; its own arguments follow `--`. The options replace what the script says about its
+    runs; those that are not given stay as they are there.
+
+    Ctrl-C stops the run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
+    """
+    target = parsed(flow)
+    write_log(output)
+    session = _Session(target, output, _changes(options), options)
+    calls = Calls(session.on_call, options["call"], output.say)
+    with _errors_of_threads(session), signals_stop_runs(session.runs.stop):
+        session.run(target, arguments, calls)
+
+
+def _changes(options: dict[str, Any]) -> Changes:
+    """Return the changes that the options of the command make."""
+    names = {"parallelism", "snapshots", "recovery", "sinks", "debug"}
+    changed = {name: options[name] for name in names if options[name] is not None}
+    source = click.get_current_context().get_parameter_source("restore")
+    if source is not None and source.name != "DEFAULT":
+        changed["restore"] = options["restore"]
+    if options["rename"]:
+        changed["renamed"] = dict(options["rename"])
+    if options["drop"]:
+        changed["allow_dropped_state"] = options["drop"]
+    on: On | None = options["on"]
+    return Changes(on, options["persistence"], options["job"], changed)
+
+
+class _Session:
+    """The runs of a script under the command.
+
+    Attributes:
+        runs: those that have not ended.
+        code: the exit code of the first error of a thread; None if there was none.
+    """
+
+    def __init__(self, target: Target, output: Output, changes: Changes, options: dict[str, Any]) -> None:
+        self._target = target
+        self._output = output
+        self._changes = changes
+        self._count: int | None = options["count"]
+        self._timeout: timedelta | None = options["timeout"]
+        self._call: int = options["call"]
+        self._narrators: list[Narrator] = []
+        self.runs = LiveRuns()
+        self.code: int | None = None
+
+    def on_call(self, runtime: Runtime, _call: Call) -> Runtime:
+        """Return the runtime that runs in place of a script's."""
+        kind = self._changes.on or kind_of(runtime)
+        seconds = None if self._timeout is None else self._timeout.total_seconds()
+        listeners: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
+        same = adapted(runtime, self._changes, self._output.say)
+        narrator = Narrator(self._target.title, kind, place_of(same._options.persistence), self._output, self.runs)
+        self._narrators.append(narrator)
+        options = same._options
+        same._options = replace(options, listeners=(*options.listeners, narrator, *listeners))
+        return same
+
+    def run(self, target: Target, arguments: tuple[str, ...], calls: Calls) -> None:
+        """Run the script.
+
+        Raises:
+            Leave: with its exit code, if that is not 0.
+        """
+        try:
+            run_flow(target, arguments, calls)
+        except SystemExit as leaving:
+            if not calls.made:
+                self._output.say(f'{target.title} ended before execute(); its own arguments follow "--"')
+            raise Leave(_code_of(leaving)) from None
+        except (CommandError, Leave):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a script raises is told
+            if not has_lost_reader(error):
+                self.tell(error)
+            raise Leave(exit_code(error)) from None
+        if calls.made < self._call:
+            raise CommandError(
+                f"{target.title} called execute() or start() {calls.made} times; there is no call {self._call}"
+            )
+        if self.code is not None:
+            raise Leave(self.code)
+
+    def tell(self, error: BaseException) -> None:
+        """Write an error of the script."""
+        hints = [it.hint for it in self._narrators if it.hint is not None]
+        report(error, self._output, hints[-1] if hints and isinstance(error, MalflowError) else None)
+
+
+def _code_of(leaving: SystemExit) -> int:
+    """Return the exit code that Python gives to a SystemExit, whose text it writes."""
+    if leaving.code is None:
+        return Exit.DONE
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    click.echo(leaving.code, err=True)
+    return Exit.UNFORESEEN
+
+
+class _errors_of_threads:  # noqa: N801 - used as a function
+    """Within the context, an error of malflow that ends a thread of the script is written as others are."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self._before: Callable[[Any], object] = threading.excepthook
+
+    def __enter__(self) -> None:
+        self._before, threading.excepthook = threading.excepthook, self._on_error
+
+    def __exit__(self, *_error: object) -> None:
+        threading.excepthook = self._before
+
+    def _on_error(self, args: threading.ExceptHookArgs) -> None:
+        error = args.exc_value
+        if not isinstance(error, MalflowError | CommandError):
+            self._before(args)
+            return
+        self._session.tell(error)
+        if self._session.code is None:
+            self._session.code = exit_code(error)
+        sys.stderr.flush()

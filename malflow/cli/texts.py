@@ -1,0 +1,57 @@
+"""Numbers, ages and sizes as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["age", "bytes_text", "counted", "duration"]
+
+_KILO = 1000
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its largest unit.
+
+    >>> duration(0.004), duration(4.2), duration(150), duration(7200), duration(200_000)
+    ('4 ms', '4 s', '2 min', '2 h', '2 d')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for length, unit in _SPANS:
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def age(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return how long ago a moment was.
+
+    >>> age(datetime(2026, 3, 28, 12, 0, tzinfo=UTC), datetime(2026, 3, 28, 12, 5, tzinfo=UTC)), age(None)
+    ('5 min old', 'of an unknown time')
+    """
+    if moment is None:
+        return "of an unknown time"
+    return f"{duration(max(0.0, ((now or datetime.now(UTC)) - moment).total_seconds()))} old"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes.
+
+    >>> bytes_text(84), bytes_text(84_000), bytes_text(3_200_000)
+    ('84 B', '84 kB', '3.2 MB')
+    """
+    if count < _KILO:
+        return f"{count} B"
+    power = next((it for it, _ in enumerate(_UNITS, 1) if count < _KILO ** (it + 1)), len(_UNITS))
+    return f"{count / _KILO**power:.{0 if power == 1 else 1}f} {_UNITS[power - 1]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the right form.
+
+    >>> counted(1, "key"), counted(1203, "key")
+    ('1 key', '1,203 keys')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
