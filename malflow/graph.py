@@ -38,6 +38,7 @@ __all__ = [
     "Vertex",
     "check_name",
     "names_of",
+    "stages_of",
 ]
 
 
@@ -488,3 +489,12 @@ def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
     """Return a name for a union, composed of its inputs, so that different unions have different names."""
     named = ((vertices[port.vertex].node.name, port.output) for port in ports)
     return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"
+
+
+def stages_of(vertices: Sequence[Vertex]) -> list[int]:
+    """Return the stage of each vertex: the latest of its inputs, and one later for an exchange."""
+    stages: list[int] = []
+    for vertex in vertices:
+        latest = max((stages[port.vertex] for port in vertex.inputs), default=0)
+        stages.append(latest + vertex.node.starts_stage)
+    return stages

@@ -17,6 +17,7 @@ from malflow.graph import (
     StatefulNode,
     TimestampsNode,
     Vertex,
+    stages_of,
 )
 from malflow.operators.contract import Counts
 from malflow.operators.windows.local_aggregate import LocalAggregate
@@ -208,9 +209,7 @@ def epoch_groups(program: Program) -> list[frozenset[str]]:
 
 
 def compile_graph(graph: Graph) -> Program:
-    """Complete a graph and cut it into stages.
-
-    A vertex runs in the latest stage of its inputs, an exchange one stage later than its input.
+    """Complete a graph and cut it into stages, by `malflow.graph.stages_of`.
 
     Raises:
         GraphError: if the graph can't be completed.
@@ -218,10 +217,7 @@ def compile_graph(graph: Graph) -> Program:
     graph.close()
     vertices = tuple(graph.vertices)
     _check_targets(vertices)
-    levels: list[int] = []
-    for vertex in vertices:
-        latest = max((levels[port.vertex] for port in vertex.inputs), default=0)
-        levels.append(latest + vertex.node.starts_stage)
+    levels = stages_of(vertices)
     channels = _channels(vertices, levels)
     stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
     return Program(vertices, stages, channels)
