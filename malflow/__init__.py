@@ -49,6 +49,7 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
+from malflow.runtime.drawn import draw
 from malflow.runtime.hot_keys import HotKey
 from malflow.runtime.progress import Progress
 from malflow.runtime.restarts import RestartPolicy
@@ -104,6 +105,7 @@ __all__ = [
     "UnsupportedOperator",
     "__version__",
     "connect",
+    "draw",
     "index_select",
     "limit_out_of_orderness",
     "rendezvous_select",

@@ -1,0 +1,137 @@
+"""The coordinates of a picture, in pixels: boxes, the points of arrows, and the bands of stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from malflow.drawing.layers import Layers, layered, positions
+from malflow.drawing.picture import Box, Picture
+from malflow.drawing.text import width
+
+__all__ = ["HEAD", "LINE", "Band", "Place", "Placed", "placed"]
+
+LINE = 17
+"""The height of a line of text."""
+
+HEAD = 24
+"""The height above the boxes, for the names of stages and remarks."""
+
+_BOLD, _SMALL = 7.7, 6.6  # the width of a character of a name, and of the other lines
+_PADDING, _MARGIN, _GAP, _BEND = 12, 16, 20, 6
+_GUTTER, _STAGE_GUTTER, _PORT = 44, 72, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The rectangle of a box: its left upper corner and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The part of the picture, from left to right, that belongs to a stage."""
+
+    stage: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The coordinates of a picture.
+
+    Attributes:
+        boxes: the rectangle of each box.
+        points: the points of each arrow, from left to right; between two of equal height, it is straight.
+        bands: the stages.
+        width: the width of the picture.
+        height: its height.
+    """
+
+    boxes: list[Place]
+    points: list[list[tuple[float, float]]]
+    bands: list[Band]
+    width: float
+    height: float
+
+
+def placed(picture: Picture) -> Placed:
+    """Return the coordinates of a picture."""
+    edges = [(arrow.source, arrow.output, arrow.target) for arrow in picture.arrows]
+    layers = layered([box.stage for box in picture.boxes], edges)
+    heights = [_height(box) for box in picture.boxes]
+    sizes = [*heights, *[float(_BEND)] * (len(layers.columns) - layers.nodes)]
+    centres = [round(at, 1) for at in positions(layers, sizes, _GAP)]
+    lefts, widths = _columns(picture, layers)
+    top = _MARGIN + HEAD
+    boxes = [
+        Place(lefts[column], round(top + centre - height / 2, 1), widths[column], height)
+        for column, centre, height in zip(layers.columns, centres, heights, strict=False)
+    ]
+    points = [_points(picture, arrow, path, layers, centres, lefts, widths) for arrow, path in enumerate(layers.paths)]
+    right = lefts[-1] + widths[-1] + _MARGIN if lefts else 2 * _MARGIN
+    low = max((centre + size / 2 for centre, size in zip(centres, sizes, strict=True)), default=0.0)
+    return Placed(boxes, points, _bands(picture, layers, lefts, right), right, round(top + low + _MARGIN, 1))
+
+
+def _height(box: Box) -> float:
+    return max(LINE * (1 + len(box.facts)) + _PADDING, _PORT * len(box.outputs))
+
+
+def _columns(picture: Picture, layers: Layers) -> tuple[list[float], list[float]]:
+    """Return the left border and the width of each column; names of outputs and stages make room before the next."""
+    widths = [0.0] * len(layers.order)
+    gutters = [float(_GUTTER)] * len(layers.order)
+    stages = [0] * len(layers.order)
+    for box, column in zip(picture.boxes, layers.columns, strict=False):
+        texts = [_BOLD * width(box.label), *(_SMALL * width(fact) for fact in box.facts)]
+        widths[column] = max(widths[column], round(max(texts) + 2 * _PADDING))
+        stages[column] = box.stage
+    for arrow in picture.arrows:
+        if arrow.label is not None:
+            column = layers.columns[arrow.source]
+            gutters[column] = max(gutters[column], _GUTTER + _SMALL * width(arrow.label))
+    lefts = [float(_MARGIN)]
+    for column in range(len(widths) - 1):
+        more = _STAGE_GUTTER - _GUTTER if stages[column] != stages[column + 1] else 0
+        lefts.append(round(lefts[-1] + widths[column] + gutters[column] + more))
+    return lefts[: len(widths)], widths
+
+
+def _points(
+    picture: Picture,
+    arrow: int,
+    path: list[int],
+    layers: Layers,
+    centres: list[float],
+    lefts: list[float],
+    widths: list[float],
+) -> list[tuple[float, float]]:
+    top, edge = _MARGIN + HEAD, picture.arrows[arrow]
+    outputs = len(picture.boxes[edge.source].outputs)
+    shift = (edge.output - (outputs - 1) / 2) * _PORT
+    first, last = layers.columns[path[0]], layers.columns[path[-1]]
+    right, y = lefts[first] + widths[first], round(top + centres[path[0]] + shift, 1)
+    points = [(right, y)]
+    if edge.label is not None:
+        points.append((round(right + _SMALL * width(edge.label), 1), y))
+    for bend in path[1:-1]:
+        left = lefts[layers.columns[bend]]
+        y = round(top + centres[bend], 1)
+        points += [(left, y), (left + widths[layers.columns[bend]], y)]
+    return [*points, (lefts[last], round(top + centres[path[-1]], 1))]
+
+
+def _bands(picture: Picture, layers: Layers, lefts: list[float], right: float) -> list[Band]:
+    """Return the stages, which meet in the middle between their columns."""
+    first: dict[int, int] = {}
+    for box, column in zip(picture.boxes, layers.columns, strict=False):
+        first[box.stage] = min(first.get(box.stage, column), column)
+    starts = {stage: 0.0 if column == 0 else lefts[column] - _GUTTER / 2 for stage, column in sorted(first.items())}
+    borders = [*starts.values(), right]
+    return [Band(stage, start, end - start) for stage, (start, end) in zip(starts, pairwise(borders), strict=True)]
