@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
+from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program, key_of_count, keys_of_given
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
@@ -131,6 +132,21 @@ class Progress:
     seconds: float = 0.0
     operators: dict[str, OperatorProgress] = field(default_factory=dict)
     last_snapshot: SnapshotInfo | None = None
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the progress for notebooks, as text and as a table of the operators."""
+        del include, exclude
+        kept = "" if self.snapshot is None else f", snapshot {self.snapshot}"
+        caption = f"tick {self.tick}, parallelism {self.parallelism}, restarts {self.restarts}{kept}"
+        rows = [
+            [name, count, self.late.get(name), self.lag.get(name), keys and keys.keys]
+            for name, count in self.records.items()
+            for keys in [self.states.get(name)]
+        ]
+        return {
+            "text/plain": repr(self),
+            "text/html": table(["operator", "records", "late", "lag", "keys"], rows, caption),
+        }
 
 
 def progress_of(

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from malflow.drawing.notebook import picture_bundle
 from malflow.errors import GraphError, OperatorError
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
@@ -140,6 +141,17 @@ class RunHandle(ABC):
     def has_ended(self) -> bool:
         """Whether the run has ended."""
         return self._ended.is_set() if self._thread is None else not self._thread.is_alive()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the run for notebooks: its dataflow and its progress, as text and as HTML."""
+        progress, program = self.progress, self._requests.program
+        shown = {} if program is None else picture_bundle(program)
+        table = progress._repr_mimebundle_(include, exclude)
+        line = f"{progress.status}, tick {progress.tick}, parallelism {progress.parallelism}"
+        return {
+            "text/plain": f"{shown.get('text/plain', '')}{line}",
+            "text/html": f"{shown.get('text/html', '')}<p>{progress.status}</p>{table['text/html']}",
+        }
 
     def _wait(self, seconds: float) -> None:
         if self._thread is None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from malflow.diagnostics import short_repr
+from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program
 from malflow.graph import EpochsNode, Node, SourceNode
 from malflow.message import NoKey
@@ -100,6 +101,25 @@ class TimeTable:
         lines = [*map(str, self.rows)] or ["no operator waits for an epoch."]
         counts = [f"{count} records at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count]
         return "\n".join([*lines, f"late so far: {'; '.join(counts) or 'no records'}"])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the table for notebooks, as text and as HTML."""
+        del include, exclude
+        headings = ["operator", "open", "time", "waits for", "source", "part", "silent", "generator"]
+        rows = [
+            [
+                row.operator,
+                str(Waiting(row.what, row.open)),
+                _cell(row.frontier),
+                _cell(row.until),
+                row.source,
+                None if row.part is NoKey else _cell(row.part),
+                None if row.silence is None else _seconds(row.silence),
+                row.generator,
+            ]
+            for row in self.rows
+        ]
+        return {"text/plain": str(self), "text/html": table(headings, rows, str(self).splitlines()[-1])}
 
     def _at_most(self, name: str) -> str:
         return f", by at most {self.lateness[name]}" if name in self.lateness else ""
@@ -208,6 +228,10 @@ def _least(epochs: Mapping[Any, Any]) -> Any:
 
 def _shown(epoch: Any) -> str:
     return str(epoch) if isinstance(epoch, datetime) else short_repr(epoch)
+
+
+def _cell(value: Any) -> str | None:
+    return None if value is None else _shown(value)
 
 
 def _seconds(silence: timedelta) -> str:

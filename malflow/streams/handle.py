@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from malflow.drawing.notebook import picture_bundle
 from malflow.errors import short_repr
 from malflow.graph import Graph, Node, Port, SourceNode
 from malflow.streams.arguments import location, malformed
@@ -26,6 +27,11 @@ class StreamHandle(Generic[K, V_co, T]):
     def __init__(self, graph: Graph, port: Port | None) -> None:
         self._graph = graph
         self._port = port
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the dataflow so far for notebooks, as text and as a picture; this stream is marked."""
+        del include, exclude
+        return picture_bundle(self._graph, self._port)
 
     def _append(self, node: Node) -> Port:
         """Claim the node's name, and add the node after this stream."""

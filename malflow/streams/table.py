@@ -240,6 +240,10 @@ class Table(Generic[K, V, T]):
                 f".rows().{attribute}(...) for its rows"
             )
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the dataflow so far for notebooks, as its changes do."""
+        return self._changes._repr_mimebundle_(include, exclude)
+
     @property
     def _name(self) -> str:
         port = self._changes._input("table")

@@ -57,6 +57,10 @@ class NeedsEpochs(Generic[K, V_co, T]):
         self._unfinished.discard(self._name)
         return streams
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the dataflow so far for notebooks, as other streams do."""
+        return self._stream._repr_mimebundle_(include, exclude)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
