@@ -5,6 +5,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 
 from __future__ import annotations
 
+from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.lookup_bugs import LOOKUP_BUGS
@@ -742,6 +743,7 @@ BUGS: list[Bug] = [
     *_EPOCHS,
     *PATTERN_BUGS,
     *PROCESS_BUGS,
+    *DRAWING_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,
