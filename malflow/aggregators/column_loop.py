@@ -12,7 +12,8 @@ from malflow.aggregators.exactness import Holds, fits
 from malflow.aggregators.fields import Field
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import Slot, Slotted, slotted, unique
-from malflow.records.rows import Rows, made
+from malflow.records.columnar import made
+from malflow.records.rows import Rows
 
 __all__ = ["AddingFailed", "ColumnLoop", "is_exact"]
 

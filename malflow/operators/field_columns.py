@@ -8,14 +8,14 @@ from typing import Any
 
 from malflow.diagnostics import note_missing_field
 from malflow.records.batch import Batch
-from malflow.records.rows import Rows
+from malflow.records.columnar import is_columnar
 
 __all__ = ["column_of", "read_each"]
 
 
 def column_of(batch: Batch, field: str) -> Sequence[Any] | None:
     """Return the column of this name; None if the values are not columns, or lack it."""
-    return batch.values.column(field) if type(batch.values) is Rows else None
+    return batch.values.column(field) if is_columnar(batch.values) else None
 
 
 def read_each(batch: Batch, field: str, rest: Iterator[Any], instead: str) -> list[Any]:

@@ -30,7 +30,7 @@ from malflow.patterns.results import Counters, Emitted
 from malflow.patterns.runs import LimitReached
 from malflow.patterns.tree import Absence, bounds_of, ends_with_open_loop
 from malflow.records.batch import BATCH_SIZE, Batch
-from malflow.records.rows import made
+from malflow.records.columnar import made
 from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["COUNTS", "MatchByArrival", "MatchByTime"]

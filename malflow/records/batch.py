@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.message import DataMessage, NoKey
-from malflow.records.rows import Rows, joined_rows
+from malflow.records.columnar import is_columnar, joined
 
 __all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
 
@@ -54,7 +54,7 @@ class Batch:
 
     def select(self, mask: Sequence[Any]) -> Batch:
         """Return the records whose flag in `mask` is true, and all epochs."""
-        values = self.values.select(mask) if type(self.values) is Rows else list(compress(self.values, mask))
+        values = self.values.select(mask) if is_columnar(self.values) else list(compress(self.values, mask))
         if len(values) == len(mask):
             return self
         keys = None if self.keys is None else list(compress(self.keys, mask))
@@ -69,7 +69,7 @@ class Batch:
         if len(indices) <= 1:  # an itemgetter of one index does not return a tuple
             return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
         pick = itemgetter(*indices)
-        values = self.values.take(pick) if type(self.values) is Rows else pick(self.values)
+        values = self.values.take(pick) if is_columnar(self.values) else pick(self.values)
         return Batch(None if self.keys is None else pick(self.keys), values, pick(self.timestamps))
 
     def part(self, start: int, stop: int) -> Batch:
@@ -125,10 +125,10 @@ def _alternate(columns: Iterable[Iterable[Any]]) -> Iterable[Any]:
 
 def _join(batches: Sequence[Batch], join: Any, epochs: Sequence[tuple[int, Any]]) -> Batch:
     keyless = all(batch.keys is None for batch in batches if len(batch))
-    rows = joined_rows([batch.values for batch in batches if len(batch)], join)
+    columnar = joined([batch.values for batch in batches if len(batch)], join)
     return Batch(
         None if keyless else list(join(batch.key_column() for batch in batches)),
-        list(join(batch.values for batch in batches)) if rows is None else rows,
+        list(join(batch.values for batch in batches)) if columnar is None else columnar,
         list(join(batch.timestamps for batch in batches)),
         epochs,
     )

@@ -73,8 +73,8 @@ EXCHANGE_BUGS = [
         "joined columns forget that there were other fields",
         "a flag that is not passed on",
         "records/rows.py",
-        "    return Rows(joined, sum(map(len, parts)), is_whole.pop())\n",
-        "    return Rows(joined, sum(map(len, parts)))\n",
+        "return Rows(columns, length, self.is_whole)",
+        "return Rows(columns, length)",
         (_FIELDS, "tests/records/test_rows.py"),
     ),
     Bug(

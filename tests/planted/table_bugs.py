@@ -36,7 +36,7 @@ TABLE_BUGS = [
         "the row before a change is not the one that was sent",
         "of two equal rows either is right",
         _TABLE,
-        "kept[key] = before if same else row",
+        "kept[key] = row if is_fresh else before",
         "kept[key] = row",
         (_EQUAL,),
     ),

@@ -11,7 +11,7 @@ from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.records.batch import Batch
-from malflow.records.rows import made
+from malflow.records.columnar import made
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
 
 __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]

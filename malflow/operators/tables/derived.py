@@ -7,9 +7,9 @@ from typing import Any
 
 from malflow.operators.contract import Operator
 from malflow.operators.result_columns import Results
-from malflow.operators.tables.table import incomparable, make_change
+from malflow.operators.tables.table import incomparable
 from malflow.records.batch import Batch
-from malflow.table_change import TableChange
+from malflow.records.changes import make_change, rows_after, rows_of, with_changes
 
 __all__ = ["FilterRows", "FilterTable", "MapRows", "MapTable", "Regroup", "RowsAfter"]
 
@@ -24,19 +24,20 @@ class MapTable(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map both rows of each change."""
-        rest = iter(batch.values)
-        changes: list[Any] = []
+        befores, afters = rows_of(batch.values)
+        rest, olds, news, mask = iter(befores), [], [], []
         old: Any = None
         new: Any = None
         try:
-            for before, after in rest:
+            for before, after in zip(rest, afters, strict=True):
                 old, new = None, None  # so that a failing mapper is not taken for a failing comparison
                 old, new = self._mapped(before), self._mapped(after)
-                changes.append(None if old == new else make_change((old, new)))
+                mask.append(not old == new)  # noqa: SIM201 - rows are compared by ==
+                olds.append(old)
+                news.append(new)
         except Exception as error:
             raise self.fail(incomparable(error, old, new), batch, rest) from error
-        changed = batch.with_values(changes)
-        return (changed if all(changes) else changed.select(changes),)
+        return (with_changes(batch, olds, news, mask),)
 
     def _mapped(self, row: Any) -> Any:
         if row is None:
@@ -64,23 +65,18 @@ class FilterTable(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Look at both rows of each change."""
-        predicate, rest = self.callback, iter(batch.values)
-        changes: list[Any] = []
+        befores, afters = rows_of(batch.values)
+        predicate, rest, olds, news, mask = self.callback, iter(befores), [], [], []
         try:
-            for change in rest:
-                before, after = change
+            for before, after in zip(rest, afters, strict=True):
                 was = before is not None and predicate(before)
                 now = after is not None and predicate(after)
-                if was and now:
-                    changes.append(change)
-                elif was or now:
-                    changes.append(make_change((before if was else None, after if now else None)))
-                else:
-                    changes.append(None)
+                mask.append(True if was or now else False)  # noqa: SIM210 - cheaper than bool()
+                olds.append(before if was else None)
+                news.append(after if now else None)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        changed = batch.with_values(changes)
-        return (changed if all(changes) else changed.select(changes),)
+        return (with_changes(batch, olds, news, mask),)
 
 
 class FilterRows(Operator):
@@ -100,7 +96,7 @@ class RowsAfter(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Take the second row of each change."""
-        return (batch.with_values([change[1] for change in batch.values]),)
+        return (batch.with_values(rows_after(batch.values)),)
 
 
 class Regroup(Operator):
@@ -121,7 +117,7 @@ class Regroup(Operator):
                 if before is None or after is None or was == now:
                     results.add((was if after is None else now,), (change,), timestamp)
                     continue
-                results.add((was, now), (TableChange(before, None), TableChange(None, after)), timestamp)
+                results.add((was, now), (make_change((before, None)), make_change((None, after))), timestamp)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         results.mark(marks)

@@ -9,9 +9,10 @@ from typing import Any
 from malflow.diagnostics import short_repr
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
-from malflow.operators.tables.table import incomparable, make_change
+from malflow.operators.tables.table import incomparable
 from malflow.operators.tables.unsent import Unsent
 from malflow.records.batch import Batch
+from malflow.records.changes import rows_after, with_changes
 from malflow.states.keyed import KeyedState
 
 __all__ = ["ArrivalJoin", "TableJoin"]
@@ -111,17 +112,18 @@ class TableJoin(Operator):
             yield (self._changed(edge, batch),)
 
     def _changed(self, edge: int, batch: Batch) -> Batch:
-        states, rest = self.state, iter(batch.values)
-        changes: list[Any] = []
+        states, rest, olds, news, mask = self.state, iter(rows_after(batch.values)), [], [], []
         old: Any = None
         new: Any = None
         try:
-            for key, (_, row) in zip(batch.key_column(), rest, strict=True):
+            for key, row in zip(batch.key_column(), rest, strict=True):
                 old, new = None, None  # so that a failing joiner is not taken for a failing comparison
                 slot = (edge, key)
                 before, other = states[slot], states.get((1 - edge, key))
                 old, new = self._joined(edge, before, other), self._joined(edge, row, other)
-                changes.append(None if old == new else make_change((old, new)))
+                mask.append(not old == new)  # noqa: SIM201 - rows are compared by ==
+                olds.append(old)
+                news.append(new)
                 if row is not None:
                     states[slot] = row
                 elif before is not None:
@@ -129,8 +131,7 @@ class TableJoin(Operator):
         except Exception as error:
             raise self.fail(incomparable(error, old, new), batch, rest) from error
         states.touch([(edge, key) for key in batch.key_column()])
-        changed = batch.with_values(changes)
-        return changed if all(changes) else changed.select(changes)
+        return with_changes(batch, olds, news, mask)
 
     def _joined(self, edge: int, row: Any, other: Any) -> Any:
         """Return the joined row of a row of one side and a row of the other; None without one."""

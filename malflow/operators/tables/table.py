@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice, repeat
-from operator import eq
+from itertools import islice
+from operator import eq, not_
 from typing import Any
 
 from malflow.diagnostics import short_repr
@@ -18,13 +17,11 @@ from malflow.operators.spans import check_span
 from malflow.operators.tables.unsent import Unsent
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
+from malflow.records.changes import changes_of, make_change, with_changes
+from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState, copied
-from malflow.table_change import TableChange
 
-__all__ = ["ToTable", "incomparable", "make_change"]
-
-make_change: Callable[[tuple[Any, Any]], TableChange[Any]] = partial(tuple.__new__, TableChange)
-"""Make a change of a pair; a third of the time that the class takes."""
+__all__ = ["ToTable", "incomparable"]
 
 _NONE = type(None)
 
@@ -87,7 +84,7 @@ class ToTable(Operator):
             if unsent is not None and unsent.change in set(map(type, values)):
                 for value in rest:
                     unsent.refuse_change(value)
-            return list(values) if row is None else list(map(row, rest))
+            return made(values) if row is None else list(map(row, rest))
         except Exception as error:
             raise self.fail(error, batch, rest) from error
 
@@ -103,30 +100,29 @@ class ToTable(Operator):
             ]
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        pairs = zip(olds, rows, strict=True)
         try:
             sames = list(map(eq, olds, rows))
-            has_same = any(sames)
+            fresh = list(map(not_, sames)) if any(sames) else None
         except Exception as error:
             rest = iter(rows)
-            raise self.fail(_incomparable(pairs, rest), batch, rest) from error
-        if has_same:
-            changed = self._changed_of(batch, olds, rows, sames)
+            raise self.fail(_incomparable(zip(olds, rows, strict=True), rest), batch, rest) from error
+        if fresh is None:
+            changed = batch.with_values(changes_of(olds, rows))
         else:
-            changed = batch.with_values(list(map(tuple.__new__, repeat(TableChange), pairs)))
+            changed = self._changed_of(batch, olds, rows, fresh)
         states.touch(changed.key_column())
         return changed, batch.with_values(rows)
 
-    def _changed_of(self, batch: Batch, olds: Sequence[Any], rows: Sequence[Any], sames: Sequence[Any]) -> Batch:
+    def _changed_of(self, batch: Batch, olds: Sequence[Any], rows: Sequence[Any], fresh: Sequence[bool]) -> Batch:
         """Return the changes of a batch, of which some left their row as it was, and keep those rows as they were."""
         kept: dict[Any, Any] = {}
-        changes: list[Any] = []
-        for key, old, row, same in zip(batch.key_column(), olds, rows, sames, strict=True):
+        befores: list[Any] = []
+        for key, old, row, is_fresh in zip(batch.key_column(), olds, rows, fresh, strict=True):
             before = kept.get(key, old)
-            kept[key] = before if same else row
-            changes.append(None if same else TableChange(before, row))
+            kept[key] = row if is_fresh else before
+            befores.append(before)
         self.state.update(kept)
-        return batch.with_values(changes).select(changes)
+        return with_changes(batch, befores, rows, fresh)
 
     def _change(self, batch: Batch, rows: Sequence[Any], unsent: Unsent | None) -> Sequence[Batch]:
         """Replace and delete rows one by one, with their expiries."""
@@ -165,7 +161,7 @@ class ToTable(Operator):
                 expiries.set(key, timestamp + ttl)
             if old == row:
                 continue
-            changes.add((key,), (TableChange(old, row),), timestamp)
+            changes.add((key,), (make_change((old, row)),), timestamp)
             if row is None:
                 self._delete(key)
                 continue
@@ -200,7 +196,7 @@ class ToTable(Operator):
                 if self._given is not None:
                     self._check_given(key, old)
                 self._delete(key)
-                changes.add((key,), (TableChange(old, None),), at)
+                changes.add((key,), (make_change((old, None)),), at)
                 versions.add((key,), (None,), at)
 
     def _check_given(self, key: Any, row: Any) -> None:

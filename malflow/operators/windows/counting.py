@@ -16,7 +16,7 @@ from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.waiting import Waiting
 from malflow.operators.windows.gathered_accumulators import NumberedAccumulators
 from malflow.records.batch import Batch
-from malflow.records.rows import made
+from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState
 from malflow.windows import CountWindows, Timing, WindowResult
 

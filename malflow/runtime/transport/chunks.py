@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from malflow.operators.debug import verify
 from malflow.records.batch import Batch, concat
-from malflow.records.rows import Rows
+from malflow.records.columnar import is_columnar
 from malflow.runtime.transport.pickling import dump_columns, load_columns
 
 __all__ = ["MOST_BYTES", "Chunk", "ChunkBuffer", "estimated_bytes"]
@@ -119,7 +119,7 @@ def estimated_bytes(values: Sequence[Any]) -> float:
     count = len(values)
     if not count:
         return 0.0
-    if type(values) is Rows and (columns := values.columns) is not None:
+    if is_columnar(values) and (columns := values.columns) is not None:
         return sum(map(estimated_bytes, columns.values()))
     looked = values[:_LOOKED_AT] if count < _LOOKED_AT else (values[0], values[count // 2], values[-1])
     return sum(map(_weight, looked)) * count / len(looked)
