@@ -70,6 +70,14 @@ EXCHANGE_BUGS = [
         (_FIELDS,),
     ),
     Bug(
+        "columns of two kinds are joined to one",
+        "the same names are the same thing",
+        "records/columnar.py",
+        "kinds.add((type(part), part.is_whole, *columns))",
+        "kinds.add((part.is_whole, *columns))",
+        ("tests/records/test_rows.py",),
+    ),
+    Bug(
         "joined columns forget that there were other fields",
         "a flag that is not passed on",
         "records/rows.py",

@@ -1,4 +1,4 @@
-"""Rows of columns, beside a list of the same dicts."""
+"""Rows and changes of columns, beside a list of the same values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow import TableChange
 from malflow.records.batch import Batch, concat, interleave
+from malflow.records.changes import Changes, changes_of, rows_after, rows_of
 from malflow.records.rows import Rows, SomeFields, only_fields
 
 names = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
@@ -54,6 +56,36 @@ def test_rows_behave_like_a_list_of_dicts(data: st.DataObject, some: list[str], 
         assert len(rows) == len(dicts)
     assert list(rows) == list(dicts)
     assert all(type(row) is (dict if whole else SomeFields) for row in rows)
+
+
+@given(st.data(), st.integers(0, 12))
+def test_changes_behave_like_a_list_of_them(data: st.DataObject, count: int) -> None:
+    befores, afters = [("before", number) for number in range(count)], [("after", number) for number in range(count)]
+    pairs: Sequence[Any] = list(map(TableChange, befores, afters))
+    changes: Sequence[Any] = changes_of(befores, afters)
+    for _ in range(data.draw(st.integers(0, 3))):
+        act = data.draw(acts(len(pairs)))
+        pairs, changes = act(pairs), act(changes)
+        assert len(changes) == len(pairs)
+    assert list(rows_after(changes)) == [change.after for change in pairs]
+    assert tuple(map(list, rows_of(changes))) == ([it.before for it in pairs], [it.after for it in pairs])
+    assert list(changes) == list(pairs)
+    assert all(type(change) is TableChange for change in changes)
+
+
+def test_changes_are_columns_until_one_is_read() -> None:
+    changes = changes_of([None, "a"], ["a", "b"])
+    assert pickle.loads(pickle.dumps(changes)).columns == {"before": [None, "a"], "after": ["a", "b"]}
+    assert rows_after(changes) is changes.column("after")
+    assert changes[1] is changes[1]
+    assert changes.columns is None
+    assert type(pickle.loads(pickle.dumps(changes))) is list
+
+
+def test_changes_and_rows_with_the_same_columns_are_not_joined() -> None:
+    columns = {"before": [1], "after": [2]}
+    parts = [Batch(None, Changes(columns), [0]), Batch(None, Rows(columns), [0])]
+    assert list(concat(parts).values) == [TableChange(1, 2), {"before": 1, "after": 2}]
 
 
 def test_columns_that_were_joined_are_still_columns() -> None:
