@@ -228,12 +228,14 @@ def test_a_version_out_of_order_that_the_table_would_not_send_is_found() -> None
     assert [it.value for it in found] == [(0, 2)]
 
 
-@pytest.mark.parametrize("ttl", [None, 99])
-def test_rows_that_are_equal_but_not_the_same_are_not_sent(ttl: Any) -> None:
+@pytest.mark.parametrize(("ttl", "last"), [(None, []), (None, [None]), (99, [])])
+def test_rows_that_are_equal_but_not_the_same_are_not_sent(ttl: Any, last: list[None]) -> None:
     rows = [{"a": 1}, {"a": 1.0}, {"a": 2}, {"a": float("nan")}, {"a": float("nan")}]
-    given = [(0, "a", at, row) for at, row in enumerate(rows)]
+    given = [(0, "a", at, row) for at, row in enumerate([*rows, *last])]
     sent = messages_of(given, lambda left, _: left.to_table("table", ttl=ttl).changes())
-    assert [str(it.value.after["a"]) for it in sent] == ["1", "2", "nan", "nan"]
+    afters = [it.value.after for it in sent]
+    assert [str(row["a"]) for row in afters if row] == ["1", "2", "nan", "nan"]
+    assert afters[4:] == last
     assert all(one.value.after is two.value.before for one, two in pairwise(sent))
 
 

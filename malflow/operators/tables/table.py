@@ -32,7 +32,8 @@ class ToTable(Operator):
     Output 0 has the changes, of which none leaves its row as it was. Output 1 has each row of the input with its own
     timestamp, or None for a deletion: the versions that a join in event time looks for.
 
-    A batch of rows alone, without deletions, takes one pass of a comprehension. All else takes a loop.
+    A batch of rows alone, without deletions, takes one pass of a comprehension; one with deletions takes a loop. All
+    else, such as expiries, takes a longer one.
 
     Args:
         context: the operator's context.
@@ -73,9 +74,9 @@ class ToTable(Operator):
         unsent = Unsent.known()
         rows = self._rows_of(batch, unsent)
         kinds = set(map(type, rows))
-        is_plain = self._ttl is None and self._given is None and _NONE not in kinds
+        is_plain = self._ttl is None and self._given is None
         if is_plain and (unsent is None or unsent.are_whole(rows, kinds)):
-            return self._replace(batch, rows)
+            return self._replace(batch, rows) if _NONE not in kinds else self._replace_or_delete(batch, rows)
         return self._change(batch, rows, unsent)
 
     def _rows_of(self, batch: Batch, unsent: Unsent | None) -> Sequence[Any]:
@@ -123,6 +124,26 @@ class ToTable(Operator):
             befores.append(before)
         self.state.update(kept)
         return with_changes(batch, befores, rows, fresh)
+
+    def _replace_or_delete(self, batch: Batch, rows: Sequence[Any]) -> Sequence[Batch]:
+        states, rest, befores, fresh = self.state, iter(rows), [], []
+        try:
+            for key, row in zip(batch.key_column(), rest, strict=True):
+                old = states[key]
+                befores.append(old)
+                if old == row:
+                    fresh.append(False)
+                    continue
+                fresh.append(True)
+                if row is None:
+                    del states[key]
+                else:
+                    states[key] = row
+        except Exception as error:
+            raise self._failed(error, batch, rows, rest) from error
+        changed = with_changes(batch, befores, rows, fresh)
+        states.touch(changed.key_column())
+        return changed, batch.with_values(rows)
 
     def _change(self, batch: Batch, rows: Sequence[Any], unsent: Unsent | None) -> Sequence[Batch]:
         """Replace and delete rows one by one, with their expiries."""

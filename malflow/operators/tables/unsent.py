@@ -15,8 +15,6 @@ __all__ = ["Unsent"]
 _HOME = "malflow.connectors.tables.change"
 """The module of `UNCHANGED` and `Change`: a value can't be one of them before it is loaded."""
 
-_ATOMIC = ATOMIC_TYPES - {type(None)}
-
 _MEND = "alter table ... replica identity full, so that the database sends every value"
 
 
@@ -56,9 +54,14 @@ class Unsent:
         )
 
     def are_whole(self, rows: Sequence[Any], kinds: set[type]) -> bool:
-        """Whether all values of all rows were surely sent, by a look at the columns of rows of one usual kind."""
-        if kinds <= _ATOMIC:
+        """Whether all values of all rows were surely sent, by a look at the columns of rows of one usual kind.
+
+        None is whole.
+        """
+        if kinds <= ATOMIC_TYPES:
             return True
+        if type(None) in kinds:
+            rows, kinds = [row for row in rows if row is not None], kinds - {type(None)}
         if kinds == {dict}:
             return self._mark not in chain.from_iterable(map(dict.values, rows))
         return all(issubclass(kind, tuple) for kind in kinds) and self._mark not in chain.from_iterable(rows)
