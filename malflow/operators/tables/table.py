@@ -18,7 +18,6 @@ from malflow.operators.tables.unsent import Unsent
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.records.changes import changes_of, make_change, with_changes
-from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState, copied
 
 __all__ = ["ToTable", "incomparable"]
@@ -85,7 +84,7 @@ class ToTable(Operator):
             if unsent is not None and unsent.change in set(map(type, values)):
                 for value in rest:
                     unsent.refuse_change(value)
-            return made(values) if row is None else list(map(row, rest))
+            return list(values) if row is None else list(map(row, rest))
         except Exception as error:
             raise self.fail(error, batch, rest) from error
 
