@@ -63,6 +63,8 @@ TABLE_BUGS = [
         "for key, row, given in self._sent:",
         "for key, row, given in ():",
         (f"{_MISTAKES}::test_a_row_that_is_changed_after_it_was_given_is_found_in_debug",),
+    ),
+    Bug(
         "changes that leave their row as it was are sent with others",
         "one flag for a batch",
         "records/changes.py",
