@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -335,7 +336,41 @@ def _to_table(step: Step, inputs: list[Any], _: Run) -> Any:
 
 def _join_table(step: Step, inputs: list[Any], _: Run) -> Any:
     table = inputs[1].to_table(f"{step.name} rows", functions.row_of)
-    return inputs[0].join_table(step.name, table, lambda value, row: (value, row), how=step.arg)
+    return inputs[0].join_table(step.name, table, _pair, how=step.arg)
+
+
+def _join_tables(step: Step, inputs: list[Any], _: Run) -> Any:
+    left, right = (it.to_table(f"{step.name} {at}", functions.row_of) for at, it in enumerate(inputs))
+    joined = left.join(f"{step.name} joined", right, _pair, how=step.arg)
+    return joined.changes().stateful_op(step.name, functions.Folded(), lambda: None)
+
+
+def _arrival(step: Step, inputs: list[Any], _: Run) -> Any:
+    held, how = step.arg
+    records = inputs[0]
+    if held:  # until the end, by a new time that has no other epoch
+        untimed = records.assign_timestamps(f"{step.name} times", lambda msg: msg.timestamp)
+        never = untimed.generate_epochs(f"{step.name} epochs", lambda msg, epoch: None, per_part=False)
+        records = never.on_time.sort(f"{step.name} held")
+        rows = inputs[0].map(f"{step.name} row", functions.row_of)
+    else:
+        rows = inputs[0].map_with_key(f"{step.name} row", lambda key, _: functions.row_of_key(key))
+    return records.join_table(step.name, rows.to_table(f"{step.name} rows"), _pair, how=how, at="arrival")
+
+
+def _lookup(step: Step, inputs: list[Any], _: Run) -> Any:
+    how, cached = step.arg
+    cache = timedelta(hours=1) if cached else None
+    return inputs[0].lookup(step.name, functions.outside_key, functions.Outside(), _pair, how=how, cache=cache, most=2)
+
+
+def _grouped(step: Step, inputs: list[Any], _: Run) -> Any:
+    table = inputs[0].to_table(f"{step.name} rows", functions.row_of)
+    return table.grouped(step.name, functions.group_of).map(f"{step.name} plain", tuple)
+
+
+def _pair(value: Any, row: Any) -> Any:
+    return value, row
 
 
 def _distinct(step: Step, inputs: list[Any], _: Run) -> Any:
@@ -393,6 +428,10 @@ _BUILDERS: dict[str, Builder] = {
     "to_table": _to_table,
     "expiring_table": _to_table,
     "join_table": _join_table,
+    "join_tables": _join_tables,
+    "arrival": _arrival,
+    "grouped": _grouped,
+    "lookup": _lookup,
     "aggregate": lambda step, inputs, _: inputs[0].aggregate(step.name, agg.count(), agg.sum(functions.weight)),
     "distinct": _distinct,
     "changes": _bare,

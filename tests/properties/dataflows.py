@@ -345,8 +345,44 @@ def select(draft: Draft, index: int) -> None:
 
 
 def _select(draft: Draft, index: int) -> None:
-    traits, kind = draft.traits[index], draft.choose(["aggregate", "changes", "to_table"])
+    traits, kind = draft.traits[index], draft.choose(["aggregate", "changes"])
     draft.add(kind, (index,), None, traits if kind == "changes" else replace(traits, family=draft.family()))
+
+
+def table(draft: Draft, index: int) -> None:
+    """Make a table: send its changes, group them, or join records with its rows."""
+    draft.choose([_changes, _grouped, _grouped, _arrival])(draft, index)
+
+
+def _changes(draft: Draft, index: int) -> None:
+    draft.add("to_table", (index,), None, replace(draft.traits[index], family=draft.family()))
+
+
+def _grouped(draft: Draft, index: int) -> None:
+    """Group the rows of a table, which brings those of several keys together."""
+    traits = draft.traits[index]
+    order, place = _distributed(traits, "two", parallel=draft.parallel)
+    epochs = None if traits.here else traits.epochs
+    traits = replace(traits, order=order, place=place, epochs=epochs, here=False, family=draft.family(), parts=False)
+    draft.add("grouped", (index,), None, replace(traits, placed=frozenset({"rendezvous"})))
+
+
+def _arrival(draft: Draft, index: int) -> None:
+    """Join records with rows by arrival, where it is plain which rows are known.
+
+    These are the last ones, since the records wait for the end, or the only ones, since a tick's rows come first.
+    """
+    held = draft.draw(st.booleans())
+    traits = replace(draft.traits[index], family=draft.family(shared=True))
+    _share(draft, index)
+    if held:
+        traits = replace(traits, epochs=ONLY_MAX, here=False, parts=False)
+    draft.add("arrival", (index,), (held, draft.choose(["left", "inner"])), traits)
+
+
+def lookup(draft: Draft, index: int) -> None:
+    cached = draft.draw(st.booleans())
+    draft.add("lookup", (index,), (draft.choose(["left", "inner"]), cached), draft.traits[index])
 
 
 def expiring_table(draft: Draft, index: int) -> None:
@@ -396,7 +432,9 @@ def join(draft: Draft, index: int) -> None:
         sample(draft, index)
         return
     other = draft.choose(others)
-    kind = draft.choose(["interval_join", "cogroup", *["asof_join", "join_table"] * draft.traits[other].ordered])
+    ordered = [*["asof_join", "join_table"] * draft.traits[other].ordered]
+    ordered += ["join_tables"] * (left.ordered and draft.traits[other].ordered)
+    kind = draft.choose(["interval_join", "cogroup", *ordered])
     for read in (index, other):
         _share(draft, read)
     joined = replace(_joined([left, draft.traits[other]]))
@@ -410,6 +448,9 @@ def join(draft: Draft, index: int) -> None:
         arg = draft.choose(list(functions.INTERVALS)), draft.choose(["inner", "left", "right", "outer"])
     elif kind == "join_table":
         arg = draft.choose(["left", "inner"])
+    elif kind == "join_tables":  # which rows it has had depends on the order between the two; its last ones do not
+        arg = draft.choose(["left", "inner", "outer"])
+        traits = replace(traits, order=Order.BY_KEY, family=draft.family(), stamps=None)
     else:
         arg = draft.choose(list(functions.TOLERANCES)), draft.choose(["left", "inner"])
     draft.add(kind, (index, other), arg, traits)
@@ -628,6 +669,7 @@ _TIMED_MOVES = (
     Move(expiring_table, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
     Move(stateful_op, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
     Move(select, _selectable),
+    Move(table, _selectable),
     *[Move(join, _joinable)] * 2,
 )
 
@@ -645,6 +687,7 @@ PLAIN = (
     Move(assign_and_generate),
     Move(inspect_frontier),
     Move(sample),
+    Move(lookup),
 )
 SHAPES = (Move(split), Move(cloned), Move(union), Move(union), Move(inspect))
 NOTABLE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from malflow import MAX, DataMessage, index_select, rendezvous_select
+from malflow.lookups import LookupTable
 from malflow.partitioners import stable_hash
 from malflow.windows import Windows, counting, session, sliding, tumbling
 
@@ -214,6 +215,33 @@ INTERVALS: dict[str, tuple[int, int]] = {"near": (2, 3), "after": (-1, 6), "befo
 def row_of(value: Any) -> int | None:
     """Return the row of a table; None for about a quarter of all values."""
     return weight(value) % 4 or None
+
+
+def group_of(row: int) -> str:
+    """Return the group of a row."""
+    return "odd" if row % 2 else "even"
+
+
+def row_of_key(key: Any) -> int | None:
+    """Return the one row that a key ever has; None for about a third of all keys."""
+    return stable_hash(key) % 3 or None
+
+
+class Outside(LookupTable[int, str]):
+    """A table outside of the dataflow, whose rows are a function of the key."""
+
+    def get_many(self, keys: Sequence[int], /) -> dict[int, str]:
+        assert keys
+        assert len(set(keys)) == len(keys)
+        return {key: row for key in keys if (row := self.row(key)) is not None}
+
+    @staticmethod
+    def row(key: int) -> str | None:
+        return f"row {key}" if key % 3 else None
+
+
+def outside_key(value: Any) -> int:
+    return weight(value) % 7
 
 
 TOLERANCES: dict[str, int | None] = {"any": None, "near": 4, "equal": 0}
@@ -526,6 +554,22 @@ class Final:
         if epoch is MAX:
             for key, state in states.items():
                 output.send(DataMessage(key, state, epoch))
+
+
+class Folded:
+    """Fold the changes of a table, each of which begins with the row before it; send the rows at the end."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        before, after = msg.value
+        if before != state or before == after:
+            raise ValueError(f"the row is {state!r}, and the change is {msg.value!r}")
+        return after
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        if epoch is MAX:
+            for key, row in states.items():
+                output.send(DataMessage(key, row, epoch))
 
 
 class Alarm:

@@ -552,6 +552,78 @@ class JoinTable(Operator):
         self.issue(epoch)
 
 
+class JoinTables(Operator):
+    """Keeps the last row of each side and key, and joins them at the end."""
+
+    def prepare(self) -> None:
+        self._sides: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        self._sides[edge][record.key] = functions.row_of(record.value)
+
+    def on_epoch(self, epoch: Any) -> None:
+        left, right = self._sides
+        for key in {**left, **right} if epoch is MAX else ():
+            pair = left.get(key), right.get(key)
+            needed = {"inner": pair, "left": pair[:1], "outer": [next(filter(None, pair), None)]}[self.step.arg]
+            if None not in needed:
+                self.send(DataMessage(key, pair, epoch))
+        self.issue(epoch)
+
+
+class Arrival(Operator):
+    """Joins a record with the row of its key: the last one at the end, or else the only one."""
+
+    def prepare(self) -> None:
+        self._held, self._how = self.step.arg
+        self._records: list[Record] = []
+
+    def on_record(self, record: Record) -> None:
+        if self._held:
+            self._records.append(record)
+        else:
+            self._join(record, functions.row_of_key(record.key))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if not self._held:
+            self.issue(epoch)
+        elif epoch is MAX:
+            rows = {record.key: functions.row_of(record.value) for record in self._records}
+            for record in sorted(self._records, key=lambda it: it.timestamp):
+                self._join(record, rows[record.key])
+            self.issue(epoch)
+
+    def _join(self, record: Record, row: Any) -> None:
+        if row is not None or self._how == "left":
+            self.send(DataMessage(record.key, (owned(record.value), row), record.timestamp))
+
+
+class Lookup(Operator):
+    def on_record(self, record: Record) -> None:
+        row = functions.Outside.row(functions.outside_key(record.value))
+        if row is not None or self.step.arg[0] == "left":
+            self.send(DataMessage(record.key, (record.value, row), record.timestamp))
+
+
+class Grouped(Operator):
+    def prepare(self) -> None:
+        self._rows: dict[Any, Any] = {}
+
+    def on_record(self, record: Record) -> None:
+        before, row = self._rows.get(record.key), functions.row_of(record.value)
+        self._rows[record.key] = row
+        if before is None or row is None or functions.group_of(before) == functions.group_of(row):
+            self._tell(record, before, row)
+        else:
+            self._tell(record, before, None)
+            self._tell(record, None, row)
+
+    def _tell(self, record: Record, before: Any, after: Any) -> None:
+        if before != after:
+            group = functions.group_of(before if after is None else after)
+            self.send(DataMessage(group, (before, after), record.timestamp))
+
+
 class Table(Operator):
     def prepare(self) -> None:
         self._rows: dict[Any, tuple[int, Any]] = {}
@@ -811,6 +883,10 @@ OPERATORS: dict[str, type[Operator]] = {
     "to_table": Table,
     "expiring_table": Table,
     "join_table": JoinTable,
+    "join_tables": JoinTables,
+    "arrival": Arrival,
+    "grouped": Grouped,
+    "lookup": Lookup,
     "aggregate": Running,
     "distinct": Distinct,
     "changes": Changes,
