@@ -55,6 +55,7 @@ from malflow.runtime.progress import Progress
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.single_thread import SingleThreadRuntime
+from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.streams.table import Table
@@ -93,6 +94,7 @@ __all__ = [
     "SnapshotIncomplete",
     "SourceNotReplayable",
     "SparkRuntime",
+    "StateView",
     "StatefulLogic",
     "StatelessLogic",
     "StoreError",
@@ -103,6 +105,7 @@ __all__ = [
     "TimeRow",
     "TimeTable",
     "UnsupportedOperator",
+    "WindowsView",
     "__version__",
     "connect",
     "draw",

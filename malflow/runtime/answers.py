@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from malflow.errors import GraphError, RunFailed
 
@@ -22,6 +22,8 @@ __all__ = [
     "abandon",
     "fail",
 ]
+
+A = TypeVar("A")
 
 
 class OwnThreads:
@@ -50,7 +52,7 @@ class OwnThreads:
             raise GraphError(f"{deed}, which can't continue while this code waits for it; {cure}")
 
 
-class Answer(Future[Any]):
+class Answer(Future[A]):
     """The answer to a request; waiting for it is an error where the wait could never end.
 
     Args:
@@ -61,7 +63,7 @@ class Answer(Future[Any]):
         super().__init__()
         self._own = own
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> A:
         """Return the answer.
 
         Raises:

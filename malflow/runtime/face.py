@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
+from typing import Any
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
@@ -132,7 +133,7 @@ class Runtime(ABC):
         """
         return self._slot.current.ask_rescale(parallelism)
 
-    def state(self, name: str) -> StateView:
+    def state(self, name: str) -> StateView[Any, Any]:
         """Return the states of an operator, to ask for them while it runs; callable from another thread.
 
         Args:
@@ -144,7 +145,7 @@ class Runtime(ABC):
         """
         return StateView(self._slot.current, name)
 
-    def windows(self, name: str) -> WindowsView:
+    def windows(self, name: str) -> WindowsView[Any, Any, Any]:
         """Return the windows of an operator, to ask for their results while it runs; callable from another thread.
 
         Args:

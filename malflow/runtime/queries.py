@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from malflow.engine.questions import Found, KeptState, Outcome, Question
 from malflow.errors import MalflowError, QueryError
@@ -14,8 +14,10 @@ from malflow.runtime.answers import Answer, OwnThreads
 
 __all__ = ["Query", "StateAnswer"]
 
+A = TypeVar("A")
 
-class StateAnswer(Answer):
+
+class StateAnswer(Answer[A]):
     """The answer to a question about a state: a future of copies, all from after the same tick.
 
     Attributes:
@@ -42,7 +44,7 @@ class Query:
     question: Question
     kept: KeptState
     read: Callable[[Sequence[Found]], Any]
-    answer: StateAnswer
+    answer: StateAnswer[Any]
     tries: int = 0
 
     def give(self, outcome: Outcome, tick: int) -> None:

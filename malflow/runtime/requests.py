@@ -24,7 +24,7 @@ from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
 from malflow.runtime.pauses import Wake
 from malflow.runtime.progress import Progress, Status
-from malflow.runtime.queries import Query
+from malflow.runtime.queries import Query, StateAnswer
 from malflow.runtime.time_table import TimeRow, TimeTable
 
 __all__ = ["RunRequests"]
@@ -128,7 +128,7 @@ class RunRequests:
         """
         return self.ask(RescaleRequest(check_parallelism(parallelism), Answer(self.own)))
 
-    def ask_state(self, query: Query) -> Future[Any]:
+    def ask_state(self, query: Query) -> StateAnswer[Any]:
         """Queue a question, answered after the current tick or, on Spark, with the next one.
 
         Raises:

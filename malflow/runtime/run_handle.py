@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import Any
 
 from malflow.drawing.notebook import picture_bundle
 from malflow.errors import GraphError, OperatorError
@@ -97,7 +98,7 @@ class RunHandle(ABC):
         """
         return self._requests.ask_rescale(parallelism)
 
-    def state(self, name: str) -> StateView:
+    def state(self, name: str) -> StateView[Any, Any]:
         """Return the states of an operator, to ask for them while the run runs.
 
         Args:
@@ -108,7 +109,7 @@ class RunHandle(ABC):
         """
         return StateView(self._requests, name)
 
-    def windows(self, name: str) -> WindowsView:
+    def windows(self, name: str) -> WindowsView[Any, Any, Any]:
         """Return the windows of an operator, to ask for their results while the run runs.
 
         Args:

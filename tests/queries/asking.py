@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from malflow.events import Event, TickFinished
+from malflow.runtime.queries import StateAnswer
 
 __all__ = ["SECONDS", "Asker", "in_a_thread", "records_by_tick", "totals"]
 
@@ -45,12 +46,12 @@ class Asker:
 
     def __init__(
         self,
-        ask: Callable[[], Mapping[Any, Future[Any]]],
+        ask: Callable[[], Mapping[Any, StateAnswer[Any]]],
         do: Mapping[int, Callable[[], object]] | None = None,
     ) -> None:
         self._ask = ask
         self._do = do or {}
-        self.asked: list[tuple[Any, Future[Any]]] = []
+        self.asked: list[tuple[Any, StateAnswer[Any]]] = []
         self.records: dict[int, int] = {0: 0}
         self._read = 0
 
@@ -63,10 +64,10 @@ class Asker:
         self.asked += in_a_thread(self._ask).items()
 
 
-def records_by_tick(asker: Asker, answer: Future[Any]) -> int:
+def records_by_tick(asker: Asker, answer: StateAnswer[Any]) -> int:
     """Return how many records an answer is about."""
-    tick: int = answer.tick  # type: ignore[attr-defined] # of a StateAnswer
-    return asker.records[tick]
+    assert answer.tick is not None
+    return asker.records[answer.tick]
 
 
 def totals(values: Sequence[int], keys: int) -> dict[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import QueryError
+from malflow.runtime.queries import StateAnswer
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory
 from tests.kit.threads_host import ThreadsRuntime
@@ -46,7 +46,7 @@ def counting(provider: StreamProvider) -> None:
 def test_answers_are_the_states_after_their_tick(kind: Any, actions: dict[int, Any], workers: int) -> None:
     runtime: Any = None
 
-    def ask() -> dict[Any, Future[Any]]:
+    def ask() -> dict[Any, StateAnswer[Any]]:
         view = runtime.state("count")
         one = {("get", key): view.get(key, default=0) for key in range(KEYS)}
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from malflow import StreamProvider, agg
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
+from malflow.runtime.queries import StateAnswer
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.snapshot.persistence import NoPersistence
@@ -57,7 +57,7 @@ class Asking(Cluster):
 
     def __init__(self, plans: list[Plan]) -> None:
         super().__init__(plans, self._ask_states, tries=1)
-        self.asked: list[tuple[Any, Future[Any]]] = []
+        self.asked: list[tuple[Any, StateAnswer[Any]]] = []
         self.kept: RunRequests | None = None
 
     def new_requests(self, program: Program) -> RunRequests:
@@ -71,13 +71,14 @@ class Asking(Cluster):
         assert requests is not None
         if requests.is_over:
             return
-        view = StateView(requests, "count")
+        view: StateView[str, int] = StateView(requests, "count")
         self.asked += [(key, view.get(key, default=0)) for key in KEYS[:2]]
         self.asked += [("many", view.get_many(KEYS)), ("items", view.items(limit=4))]
-        self.asked += [(("window", key), WindowsView(requests, "window").get(key)) for key in KEYS[2:]]
+        windows: WindowsView[str, int, int] = WindowsView(requests, "window")
+        self.asked += [(("window", key), windows.get(key)) for key in KEYS[2:]]
 
 
-def check(asked: list[tuple[Any, Future[Any]]]) -> set[int]:
+def check(asked: list[tuple[Any, StateAnswer[Any]]]) -> set[int]:
     """Compare the answers with the letters so far; return their ticks."""
     ticks = set()
     for what, future in asked:
@@ -85,7 +86,8 @@ def check(asked: list[tuple[Any, Future[Any]]]) -> set[int]:
         if future.exception(0) is not None:
             assert "the run ended before" in str(future.exception(0)) or "failed 2 times" in str(future.exception(0))
             continue
-        tick = future.tick  # type: ignore[attr-defined] # of a StateAnswer
+        tick = future.tick
+        assert tick is not None
         ticks.add(tick)
         expected = counted_until(tick)
         if what in ("many", "items"):
@@ -152,18 +154,18 @@ def test_a_question_with_which_two_attempts_fail_is_dropped() -> None:
 
 
 def test_many_questions_travel_in_the_scratch_folder_and_are_removed() -> None:
-    asked: list[Future[Any]] = []
+    asked: list[StateAnswer[Any]] = []
 
     class Many(Asking):
         def _ask_states(self, spec: Any, seen: Any) -> None:
             if seen.tick < LAST - 1 and self.kept is not None:
-                view = StateView(self.kept, "count")
+                view: StateView[str, int] = StateView(self.kept, "count")
                 asked.extend([view.get_many([*KEYS, *(f"{key}{number}" * 9 for number in range(900))]) for key in KEYS])
             stored.append(len([*Path(spec.scratch.url).rglob("answers/*")]))
 
     stored: list[int] = []
     with TemporaryDirectory() as scratch, simulated():
         Many([]).run(counting(), settings_at(scratch, NoPersistence()), 2)
-    assert [it.result(0) for it in asked] == [counted_until(it.tick) for it in asked]  # type: ignore[attr-defined] # of a StateAnswer
+    assert [it.result(0) for it in asked] == [counted_until(it.tick or 0) for it in asked]
     assert max(stored) <= 6, "of two ticks at most"
     assert stored[-1] <= 3
