@@ -1,4 +1,4 @@
-"""Sources and sinks by their URL: schemes are entry points, so other packages can add theirs."""
+"""Sources, sinks and tables for look-ups by their URL: schemes are entry points, so other packages can add theirs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from malflow.errors import GraphError, MissingDependency
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from malflow.lookups.contract import LookupTable
     from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
     from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 
@@ -25,13 +26,18 @@ AnySink: TypeAlias = (
     "| StatefulSinkImpl[Any, Any, Any, Any, Any]"
 )
 
-__all__ = ["SINKS", "SOURCES", "Connection", "connect"]
+__all__ = ["LOOKUPS", "SINKS", "SOURCES", "Connection", "connect"]
 
 SOURCES: Final = "malflow.sources"
 """The group of entry points of sources: a scheme, and a function ``(address, *, option=...)`` that returns a source."""
 
 SINKS: Final = "malflow.sinks"
 """The same for sinks."""
+
+LOOKUPS: Final = "malflow.lookups"
+"""The same for tables of `Stream.lookup`."""
+
+_GROUPS: Final = (SOURCES, SINKS, LOOKUPS)
 
 OF_FILES: Final = "file+"
 """The prefix of an entry point's name that is a file format; it applies to all schemes of file systems."""
@@ -54,7 +60,7 @@ _EXTRAS: Final = {
 
 
 def connect(url: str, /, **options: Any) -> Connection:
-    r"""Return a source or sink by its URL, for `Stream.source` and `Stream.sink`.
+    r"""Return a source, sink or table by its URL, for `Stream.source`, `Stream.sink` and `Stream.lookup`.
 
     The scheme, such as ``kafka``, ``postgres`` or ``redis``, selects the connector. A path, or the URL of a file system
     such as ``s3``, is a file; its format is its extension or the option ``format``. Options are text after a ``?``, or
@@ -66,7 +72,7 @@ def connect(url: str, /, **options: Any) -> Connection:
 
     Raises:
         GraphError: if no connector has the scheme. The result raises it when it is used, if the connector can't be
-            read, or written to, or does not have the option.
+            read, written to or asked, or does not have the option.
         MissingDependency: raised when the result is used, if the connector's library is not installed.
 
     >>> import fsspec
@@ -79,7 +85,7 @@ def connect(url: str, /, **options: Any) -> Connection:
 
 
 class Connection:
-    """The result of `connect`, for use as a source or a sink.
+    """The result of `connect`, for use as a source, a sink or the table of a look-up.
 
     Args:
         address: the URL.
@@ -94,7 +100,7 @@ class Connection:
         self._options = dict(options)
         self._texts = dict(address.query)
         self._name = self._named()
-        self._found = {group: _entry_point(group, self._name) for group in (SOURCES, SINKS)}
+        self._found = {group: _entry_point(group, self._name) for group in _GROUPS}
         if not any(self._found.values()):
             raise self._unknown()
 
@@ -121,6 +127,16 @@ class Connection:
         made: AnySink = self._made(SINKS, "written to")
         return made
 
+    def lookup(self) -> LookupTable[Any, Any]:
+        """Return a new table for look-ups.
+
+        Raises:
+            GraphError: if the connector can't be asked for rows by key, or an option is wrong.
+            MissingDependency: if its library is not installed.
+        """
+        made: LookupTable[Any, Any] = self._made(LOOKUPS, "asked for rows by key")
+        return made
+
     def _made(self, group: str, done: str) -> Any:
         entry = self._found[group]
         if entry is None:
@@ -133,7 +149,7 @@ class Connection:
         scheme = self._address.scheme
         beginning, plus, _ = scheme.partition("+")
         for name in filter(None, (scheme, plus and f"{beginning}+")):
-            if _entry_point(SOURCES, name) or _entry_point(SINKS, name):
+            if any(_entry_point(group, name) for group in _GROUPS):
                 return name
         if scheme and not _is_of_files(scheme):
             return scheme
@@ -143,7 +159,7 @@ class Connection:
         return OF_FILES + str(chosen or format_of(f"{self._address.netloc}/{self._address.path}".lstrip("/")))
 
     def _unknown(self) -> GraphError:
-        name, known = self._name, sorted(_names(SOURCES) | _names(SINKS))
+        name, known = self._name, sorted(set().union(*map(_names, _GROUPS)))
         if name.startswith(OF_FILES):
             kind, named = f"files of format '{name.removeprefix(OF_FILES)}'", "format="
             known = [it.removeprefix(OF_FILES) for it in known if it.startswith(OF_FILES)]
@@ -155,8 +171,8 @@ class Connection:
         near = get_close_matches(name.removeprefix(OF_FILES), known, 1)
         instead = f"did you mean '{near[0]}'?" if near else f"{named} may be one of {', '.join(known)}"
         return GraphError(
-            f"{self!r}: no connector for {kind}; {instead}; other packages add theirs as entry points of '{SOURCES}' "
-            f"and '{SINKS}'"
+            f"{self!r}: no connector for {kind}; {instead}; other packages add theirs as entry points of '{SOURCES}', "
+            f"'{SINKS}' and '{LOOKUPS}'"
         )
 
 

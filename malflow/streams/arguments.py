@@ -14,7 +14,7 @@ from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import describe, location, short_repr
-from malflow.errors import GraphError, offers
+from malflow.errors import GraphError, offers, require_methods
 from malflow.graph import check_name
 from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -118,6 +118,15 @@ def checked_sink(name: str, sink: Any) -> StatelessSink[Any, Any, Any] | Statefu
     if isinstance(sink, (StatelessSink, StatefulSink)):
         return sink
     raise malformed(name, f"needs a StatelessSink or a StatefulSink; got {short_repr(sink)}; {_sink_instead(sink)}")
+
+
+def checked_table(name: str, table: Any) -> Any:
+    """Return the table of a look-up: an object with ``get_many(keys)``."""
+    check_name(name, location())
+    if isinstance(table, Connection):
+        return table.lookup()
+    require_methods(table, f"operator {name!r} table", ("get_many",))
+    return table
 
 
 def checked_count(name: str, count: Any, what: str) -> None:

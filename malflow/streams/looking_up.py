@@ -7,11 +7,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from malflow.errors import require_methods, short_repr
+from malflow.connectors.by_name import Connection
+from malflow.errors import short_repr
 from malflow.graph import StatelessNode
 from malflow.lookups.contract import LookupTable
 from malflow.operators.lookup import COUNTS, Lookup, require_cache
-from malflow.streams.arguments import checked_field_of, checked_function, malformed
+from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
 
@@ -66,11 +67,23 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         cache: timedelta | None = None,
         most: int = 100_000,
     ) -> Stream[K, VO, T]: ...
+    @overload
     def lookup(
         self,
         name: str,
         by: Callable[[V_co], Any] | str | None,
-        table: LookupTable[Any, Any],
+        table: Connection,
+        joiner: Callable[[V_co, Any], VO],
+        *,
+        how: Literal["left", "inner"] = "left",
+        cache: timedelta | None = None,
+        most: int = 100_000,
+    ) -> Stream[K, VO, T]: ...
+    def lookup(
+        self,
+        name: str,
+        by: Callable[[V_co], Any] | str | None,
+        table: LookupTable[Any, Any] | Connection,
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
@@ -90,7 +103,8 @@ class LookupOperators(StreamHandle[K, V_co, T]):
             name: the operator's name.
             by: the key to ask for: a function of the value, or the name of its item or attribute; None for the value.
                 It must be hashable.
-            table: a table, such as `malflow.connectors.redis.RedisLookup`, or an object with ``get_many(keys)``.
+            table: a table, such as `malflow.connectors.redis.RedisLookup`, what `malflow.connect` returns for a URL, or
+                an object with ``get_many(keys)``.
             joiner: returns the result for a value and its row; the row may be None.
             how: ``"inner"`` to drop records without a row, for which `joiner` is then not called.
             cache: how long each worker may use a row again, by the time of ticks; the absence of a row is kept for a
@@ -107,7 +121,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 3, 1], lambda stream: stream.lookup("names", None, Names(), lambda n, name: (n, name)))
         [(1, 'one'), (3, None), (1, 'one')]
         """
-        require_methods(table, f"operator {name!r} table", ("get_many",))
+        table = checked_table(name, table)
         if how not in ("left", "inner"):
             raise malformed(name, f"needs how='left' or how='inner'; got {short_repr(how)}")
         if cache is not None and (not isinstance(cache, timedelta) or cache <= timedelta(0)):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
 from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
+from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
 from malflow.operators.epochs.idle_time import Units
@@ -36,7 +37,9 @@ from malflow.type_parameters import K, T, V_co
 
 __all__ = ["KeyedStream", "KeyedTimedStream", "NeedsEpochs", "Stream", "StreamProvider", "TimedStream"]
 
+A = TypeVar("A")
 KO = TypeVar("KO")
+R = TypeVar("R")
 VO = TypeVar("VO")
 TO = TypeVar("TO")
 
@@ -180,6 +183,55 @@ class KeyedStream(
         def sample(
             self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None
         ) -> KeyedStream[K, V_co, T]: ...
+        @overload
+        def lookup(
+            self,
+            name: str,
+            by: Callable[[V_co], A],
+            table: LookupTable[A, R],
+            joiner: Callable[[V_co, R | None], VO],
+            *,
+            how: Literal["left"] = "left",
+            cache: timedelta | None = None,
+            most: int = 100_000,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def lookup(
+            self,
+            name: str,
+            by: Callable[[V_co], A],
+            table: LookupTable[A, R],
+            joiner: Callable[[V_co, R], VO],
+            *,
+            how: Literal["inner"],
+            cache: timedelta | None = None,
+            most: int = 100_000,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def lookup(
+            self,
+            name: str,
+            by: str | None,
+            table: LookupTable[Any, R],
+            joiner: Callable[[V_co, Any], VO],
+            *,
+            how: Literal["left", "inner"] = "left",
+            cache: timedelta | None = None,
+            most: int = 100_000,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def lookup(
+            self,
+            name: str,
+            by: Callable[[V_co], Any] | str | None,
+            table: Connection,
+            joiner: Callable[[V_co, Any], VO],
+            *,
+            how: Literal["left", "inner"] = "left",
+            cache: timedelta | None = None,
+            most: int = 100_000,
+        ) -> KeyedStream[K, VO, T]: ...
+        def lookup(self, name: str, by: Any, table: Any, joiner: Any, **options: Any) -> Any: ...
         def flatten(self: KeyedStream[K, Iterable[VO], T], name: str) -> KeyedStream[K, VO, T]: ...
         def inspect(
             self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]

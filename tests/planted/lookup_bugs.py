@@ -59,4 +59,20 @@ LOOKUP_BUGS = [
         "            if key in found and False:\n",
         (f"{_TABLES}::test_a_table_that_does_not_fit",),
     ),
+    Bug(
+        "the URL of a look-up lacks the table",
+        "the path is the database and what follows it",
+        "connectors/postgres/by_name.py",
+        "    if not table:\n",
+        "    if False:\n",
+        ("tests/lookups/test_by_url.py::test_refused_tables",),
+    ),
+    Bug(
+        "a table by its URL is a source",
+        "a connection is read",
+        "streams/arguments.py",
+        "        return table.lookup()\n",
+        "        return table.source()\n",
+        ("tests/lookups/test_by_url.py::test_records_are_joined_with_the_rows_of_a_url",),
+    ),
 ]

@@ -1,16 +1,18 @@
-"""HTTP by URL: ``http://`` and ``https://`` for sinks, ``webhook://host:port/path`` for a source."""
+"""HTTP by URL: ``http://`` and ``https://`` for sinks and look-ups, ``webhook://host:port/path`` for a source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Literal
 
 from malflow.connectors.address import Address
+from malflow.connectors.http.lookup import HttpLookup
 from malflow.connectors.http.sink import HttpSink
 from malflow.connectors.http.webhook import WebhookSource
 from malflow.errors import GraphError
 
-__all__ = ["sink", "source"]
+__all__ = ["lookup", "sink", "source"]
 
 
 def source(
@@ -80,3 +82,9 @@ def sink(
         timeout=timeout,
         settings=settings,
     )
+
+
+@wraps(HttpLookup)
+def lookup(address: Address, /, **options: Any) -> HttpLookup:
+    """Return the table that answers at the URL. The part after ``?`` has options; it is not sent as a query."""
+    return HttpLookup(address.url, **options)

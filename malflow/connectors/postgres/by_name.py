@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 from malflow.connectors.address import Address
 from malflow.connectors.postgres.changes import PostgresChanges
+from malflow.connectors.postgres.lookup import PostgresLookup
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource
 from malflow.errors import GraphError
 
-__all__ = ["changes", "sink", "source"]
+__all__ = ["changes", "lookup", "sink", "source"]
 
 
 @wraps(PostgresSource)
@@ -34,6 +35,19 @@ def sink(address: Address, /, **options: Any) -> PostgresSink:
     """Return a sink of the table that the path names."""
     dsn, table = _taken_apart(address)
     return PostgresSink(dsn, table, **options)
+
+
+@wraps(PostgresLookup)
+def lookup(address: Address, /, **options: Any) -> PostgresLookup:
+    """Return the table that the path names.
+
+    Raises:
+        GraphError: if the URL has none.
+    """
+    dsn, table = _taken_apart(address)
+    if not table:
+        raise GraphError(f"{address!s} has no table; write it after the database: .../database/table")
+    return PostgresLookup(dsn, table, **options)
 
 
 def _taken_apart(address: Address) -> tuple[str, str]:

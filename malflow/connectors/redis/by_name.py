@@ -6,10 +6,11 @@ from functools import wraps
 from typing import Any
 
 from malflow.connectors.address import Address
+from malflow.connectors.redis.lookup import RedisLookup
 from malflow.connectors.redis.sink import RedisSink
 from malflow.connectors.redis.stream_source import RedisStreamSource
 
-__all__ = ["sink", "source"]
+__all__ = ["lookup", "sink", "source"]
 
 
 @wraps(RedisStreamSource)
@@ -26,6 +27,15 @@ def sink(address: Address, /, **options: Any) -> RedisSink[Any, Any, Any]:
     if name:
         options["table"] = name
     return RedisSink(url, **options)
+
+
+@wraps(RedisLookup)
+def lookup(address: Address, /, **options: Any) -> RedisLookup:
+    """Return the table of the hash that the path names."""
+    url, name = _taken_apart(address)
+    if name:
+        options["table"] = name
+    return RedisLookup(url, **options)
 
 
 def _taken_apart(address: Address) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +11,14 @@ from sqlalchemy import exc
 
 from malflow.connectors.address import Address
 from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.sql.lookup import SqlLookup
 from malflow.connectors.sql.sink import SqlSink
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
 
-__all__ = ["sink"]
+__all__ = ["lookup", "sink"]
 
 
 def sink(
@@ -42,14 +43,40 @@ def sink(
     Raises:
         GraphError: if the URL has no table.
     """
+    url, table = _taken_apart(address, driver)
+    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss, "on_workers": on_workers}
+    return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)
+
+
+def lookup(
+    address: Address,
+    /,
+    *,
+    key: Iterable[str] | None = None,
+    columns: Iterable[str] | None = None,
+    row: Callable[..., Any] = dict,
+    retry_for: timedelta = timedelta(minutes=1),
+    settings: Mapping[str, Any] | None = None,
+    driver: Mapping[str, str] | None = None,
+) -> SqlLookup:
+    """Return the table that the path ends with; the options are those of `SqlLookup`, and `driver`.
+
+    Raises:
+        GraphError: if the URL has no table.
+    """
+    url, table = _taken_apart(address, driver)
+    return SqlLookup(url, table, key=key, columns=columns, row=row, retry_for=retry_for, settings=settings)
+
+
+def _taken_apart(address: Address, driver: Mapping[str, str] | None) -> tuple[sa.URL, str]:
+    """Return the URL of the database, and the table."""
     database, _, table = address.path.rpartition("/")
     if not table:
         raise GraphError(f"{address!s} has no table; write it after the database: .../database/table")
     dialect = address.scheme.removeprefix("sql+")
     try:
         host = sa.make_url(f"{dialect}://{address.netloc}")
-        url = host.set(username=address.user, password=address.password, database=database, query=dict(driver or {}))
+        credentials: Any = {"username": address.user, "password": address.password}
+        return host.set(**credentials, database=database, query=dict(driver or {})), table
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
-    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss, "on_workers": on_workers}
-    return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)
