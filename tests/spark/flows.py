@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from itertools import chain, combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,19 @@ def expected_sums(size: int) -> dict[int, int]:
     for number in range(size):
         totals[number % KEYS] += len(PARTS) * number
     return dict(totals)
+
+
+def are_of_a_tick(found: Mapping[int, int], size: int) -> bool:
+    """Whether sums are those of the first numbers of each part, however many of each."""
+    total = sum(found.values())
+    for firsts in combinations_with_replacement(range(size + 1), len(PARTS)):
+        if sum(first * (first - 1) // 2 for first in firsts) == total:
+            totals = Counter(dict.fromkeys(found, 0))
+            for number in chain.from_iterable(map(range, firsts)):
+                totals[number % KEYS] += number
+            if totals == found:
+                return True
+    return False
 
 
 def kept_sums(backend: FsspecBackend) -> dict[int, int]:

@@ -17,7 +17,7 @@ from tests.kit.disks import make_room, small_disk
 from tests.kit.nights import only_nightly
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, Driver, need_spark
-from tests.spark.flows import KEYS, PARTS, WRITTEN, assert_written_once, expected_sums, kept_sums
+from tests.spark.flows import KEYS, PARTS, WRITTEN, are_of_a_tick, assert_written_once, expected_sums, kept_sums
 from tests.spark.programs.faults import REPEATED, Options, backend_of, faulty
 
 pytestmark = pytest.mark.spark
@@ -60,6 +60,15 @@ def assert_exact(folder: Path, size: int = SIZE) -> None:
     report = fsck(backend)
     assert report.problems == ()
     assert report.snapshots
+
+
+def assert_answers_of_ticks(answers: list[tuple[list[tuple[int, int]], int]]) -> None:
+    """Check that each answer has the sums after its tick, and that they were asked for all the time."""
+    by_tick = {tick: dict(found) for found, tick in answers}
+    assert all(by_tick[tick] == dict(found) for found, tick in answers), "two answers of a tick"
+    assert all(are_of_a_tick(found, SIZE) for found in by_tick.values())
+    assert [*by_tick] == sorted(by_tick)
+    assert len(set(map(str, by_tick.values()))) >= 4, "before and after the kill"
 
 
 def checks(folder: Path) -> int:
@@ -197,12 +206,16 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
     assert_exact(tmp_path)
 
 
-@pytest.mark.fault("I2")
-def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
+@pytest.mark.fault("I2", "K11")
+def test_an_executor_that_is_killed_while_it_is_asked_costs_no_record_and_no_answer(
+    cluster: Driver, tmp_path: Path
+) -> None:
+    """It is killed in a write of the changes of a tick, which a question that waits is part of."""
     before = cluster.executors()
-    end = cluster.run(folder=str(tmp_path), deeds=[("check", 10, "executor torn")])
+    end = cluster.run(folder=str(tmp_path), deeds=[("check", 40, "executor torn")], most=60, asks=True)
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
-    assert set(killed(tmp_path)) == {"executor torn at 10 in check"}
+    assert set(killed(tmp_path)) == {"executor torn at 40 in check"}
+    assert_answers_of_ticks(end["answers"])
     assert [it for it in (tmp_path / "scratch").rglob("*") if it.is_file()] == []
     assert_exact(tmp_path)
     wait_until(lambda: len(cluster.executors()) == 2)

@@ -9,15 +9,17 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from malflow import RestartPolicy, SparkRuntime
+from malflow import QueryError, RestartPolicy, SparkRuntime, StateView
 from malflow.runtime.spark.anchors import Anchors, executors
 from malflow.sinks import VecSink
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA, QUICK_PYTHON
+from tests.spark.flows import KEYS
 from tests.spark.programs.faults import Options, backend_of, faulty
 
 _ROOT = Path(__file__).parents[3]
@@ -88,7 +90,22 @@ class Program:
             restore=chosen.restore,  # type: ignore[arg-type] # JSON has no literals
         )
         self.handle = runtime.start()
+        self.answers: list[tuple[list[tuple[int, int]], int | None]] = []
+        self.asking = threading.Thread(target=self._ask, daemon=True)
+        if chosen.asks:
+            self.asking.start()
         return self.progress()
+
+    def _ask(self) -> None:
+        """Ask for all sums, again and again until the run ends."""
+        sums: StateView[int, int] = self.handle.state("sum")
+        try:
+            while True:
+                some, all_of_them = sums.get_many(range(KEYS)), sums.items(limit=KEYS)
+                self.answers.append((sorted(some.result().items()), some.tick))
+                self.answers.append((sorted(all_of_them.result()), all_of_them.tick))
+        except QueryError:
+            pass
 
     def progress(self) -> dict[str, Any]:
         """Return the progress of the run."""
@@ -129,8 +146,11 @@ class Program:
             ended = self.handle.await_termination(seconds)
         except Exception as raised:  # noqa: BLE001 - it is told
             ended, error = True, raised
+        if self.asking.is_alive():
+            self.asking.join(seconds)
         return {
             **self.progress(),
+            "answers": self.answers,
             "ended": ended,
             "error": None if error is None else [type(error).__name__, str(error), repr(error.__cause__)],
             "key": getattr(error, "key", None),

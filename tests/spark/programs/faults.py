@@ -48,6 +48,7 @@ class Options:
         breaks_at: the number at which the sink breaks, where there is to be one that writes where the workers are.
         kills: who is killed while a file of a snapshot is written, and where.
         anchorless: whether PySpark lacks a door that anchors need.
+        asks: whether a thread asks for the sums until the run ends.
     """
 
     folder: str
@@ -66,6 +67,7 @@ class Options:
     breaks_at: int | None = None
     kills: Sequence[str] = ()
     anchorless: bool = False
+    asks: bool = False
 
     def do(self, where: str, number: int) -> None:
         """Do what is to be done here."""
