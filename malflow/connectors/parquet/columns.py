@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -80,12 +82,12 @@ class Columns:
         plain = type(first) is tuple and self._given
         if not plain and set(map(type, values)) != {dict}:
             values = [self._row(value) for value in values]
+        names = self._names(values) if self.schema is None else self.schema.names
+        columns = self._by_place(values, names) if plain else self._by_name(values, names)
         if self.schema is None:
-            self.schema = self._inferred(values)
-        schema: Any = self.schema
-        columns = self._by_place(values, schema.names) if plain else self._by_name(values, schema.names)
-        arrays = [self._array(field, column, values) for field, column in zip(schema, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            self.schema = pa.schema([self._field(*it, values) for it in zip(names, columns, strict=True)])
+        arrays = [self._array(field, column, values) for field, column in zip(self.schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def make_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         """Return a batch of columns, which are those of the schema; values in errors are those of one column.
@@ -124,8 +126,8 @@ class Columns:
 
     def _by_name(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:
         try:
-            if names and all(len(value) == len(names) for value in values):
-                return [[value[name] for value in values] for name in names]
+            if names and set(map(len, values)) == {len(names)}:
+                return [list(map(itemgetter(name), values)) for name in names]
         except (KeyError, TypeError):
             pass
         known = set(names)
@@ -156,18 +158,15 @@ class Columns:
             raise UnfitRow(self._target, field.name, values[at], reason)
         return array
 
-    def _inferred(self, values: Sequence[Mapping[str, Any]]) -> pa.Schema:
-        names: dict[str, None] = {}
-        for value in values:
-            names.update(dict.fromkeys(self._row(value)))
-        fields = []
+    def _names(self, values: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the names of all columns, in the order in which they come."""
+        names = list(dict.fromkeys(chain.from_iterable(values)))
+        if not names:
+            raise UnfitRow(self._target, None, values[0], "it has no columns; pass schema=")
         for name in names:
             if not isinstance(name, str):
                 raise UnfitRow(self._target, None, values[0], f"the name of a column is a text; got {name!r}")
-            fields.append(self._field(name, [value.get(name) for value in values], values))
-        if not fields:
-            raise UnfitRow(self._target, None, values[0], "it has no columns; pass schema=")
-        return pa.schema(fields)
+        return names
 
     def _field(self, name: str, column: Sequence[Any], values: Sequence[Any]) -> pa.Field:
         """Return the field of a column, whose type follows from its values."""
