@@ -19,6 +19,10 @@ __all__ = ["cli", "main"]
 
 _COMMANDS = {
     "run": ("malflow.cli.run:run", "Run a flow."),
+    "check": ("malflow.cli.check:check", "Build a flow without running it, and say what is wrong."),
+    "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
+    "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
+    "completion": ("malflow.cli.completion:completion", "Print the completion of a shell."),
 }
 
 

@@ -40,18 +40,20 @@ class Calls:
         on_call: the hook of the command.
         wanted: the number of the first call that counts, from 1; the earlier ones return without a run.
         say: writes a line about a call that is left out.
+        waits: whether the threads of the script belong to the command; otherwise they may wait for a run forever.
 
     Attributes:
         made: the number of calls so far.
         imports: whether the flow is only being imported, so that no call counts.
     """
 
-    def __init__(self, on_call: Hook, wanted: int, say: Callable[[str], object]) -> None:
+    def __init__(self, on_call: Hook, wanted: int, say: Callable[[str], object], *, waits: bool = True) -> None:
         self._on_call = on_call
         self._wanted = wanted
         self._say = say
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self.waits = waits
         self.made = 0
         self.imports = False
 
@@ -89,7 +91,8 @@ def run_flow(target: Target, arguments: Sequence[str], calls: Calls) -> None:
             runtime = _named(target, arguments, calls)
         else:
             names = _run_script(target.file, arguments) if target.file else _run_module(target.module or "", arguments)
-            _join_threads()
+            if calls.waits or not calls.made:
+                _join_threads()
             if calls.made:
                 return
             runtime = SingleThreadRuntime(_only_build(names, target.title))

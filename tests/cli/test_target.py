@@ -34,7 +34,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("command", ["run"])
+@pytest.mark.parametrize("command", ["run", "check"])
 @pytest.mark.parametrize("flow", BAD)
 def test_flow_that_is_none(command: str, flow: str, script: Script, malflow: Malflow) -> None:
     Path("folder").mkdir(exist_ok=True)

@@ -1,0 +1,125 @@
+"""Look at the dataflow of a script without running it: the script runs up to its first `execute` or `start`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from malflow.cli.error_report import report
+from malflow.cli.exits import CommandError, Exit, Leave, exit_code
+from malflow.cli.output import Output
+from malflow.cli.script import Calls, run_flow, several_calls
+from malflow.cli.target import Target
+from malflow.engine.plan import Program, compile_graph
+from malflow.errors import MalflowError
+from malflow.graph import Graph
+from malflow.runtime.face import Runtime
+from malflow.runtime.hooks import Call
+from malflow.streams.stream import StreamProvider
+
+__all__ = ["Look", "inspect_flow"]
+
+Look = Callable[[Runtime, Program], int]
+"""Looks at a runtime and its program, writes the result, and returns the exit code."""
+
+_PATIENCE = 5.0
+"""The longest time, in seconds, that functions may take which the script has registered for the end of the process."""
+
+
+class _Inspected(BaseException):
+    """Unwinds a script once the command has its result, so that ``with`` and ``finally`` do their work."""
+
+
+def inspect_flow(target: Target, arguments: Sequence[str], look: Look, output: Output, call: int = 1) -> None:
+    """Run a script up to a call of `execute` or `start`, and look at the dataflow of it.
+
+    Args:
+        target: the flow.
+        arguments: the script's own arguments.
+        look: looks at the dataflow, within the script's call.
+        output: how to write.
+        call: the number of the call, from 1.
+
+    Raises:
+        Leave: with the exit code of the command.
+        CommandError: if there is no such flow, or no such call.
+    """
+    inspection = _Inspection(target, look, output, call)
+    calls = Calls(inspection.on_call, call, output.say, waits=False)
+    try:
+        run_flow(target, arguments, calls)
+    except _Inspected:
+        pass
+    except SystemExit as leaving:
+        if inspection.code is None:
+            output.say(f'{target.title} ended before execute(); its own arguments follow "--"')
+            raise Leave(leaving.code if isinstance(leaving.code, int) else Exit.UNFORESEEN) from None
+    except (CommandError, Leave):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a script raises is told
+        if inspection.code is None:
+            report(error, output)
+            inspection.code = exit_code(error) if isinstance(error, MalflowError | KeyboardInterrupt) else Exit.FLOW
+    if inspection.code is None:
+        raise CommandError(f"{target.title} called execute() or start() {calls.made} times; there is no call {call}")
+    if _is_waited_for():
+        _end_process(inspection.code)
+    raise Leave(inspection.code)
+
+
+class _Inspection:
+    """The hook of a command that only looks.
+
+    Attributes:
+        code: the exit code; None until the dataflow has been looked at.
+    """
+
+    def __init__(self, target: Target, look: Look, output: Output, call: int) -> None:
+        self._target = target
+        self._look = look
+        self._output = output
+        self._call = call
+        self.code: int | None = None
+
+    def on_call(self, runtime: Runtime, _call: Call) -> Runtime:
+        """Look at the first runtime, and unwind the script."""
+        if self.code is None:
+            self.code = self._looked_at(runtime)
+        if threading.current_thread() is not threading.main_thread():
+            _end_process(self.code)
+        raise _Inspected
+
+    def _looked_at(self, runtime: Runtime) -> int:
+        if self._call == 1 and several_calls(self._target):
+            self._output.say("this is call 1 of several: --call 2 for the next")
+        try:
+            graph = Graph()
+            runtime._build(StreamProvider(graph))
+            return self._look(runtime, compile_graph(graph))
+        except Exception as error:  # noqa: BLE001 - whatever the function raises that builds the dataflow is told
+            report(error, self._output)
+            is_own = isinstance(error, MalflowError | CommandError)
+            return exit_code(error) if is_own else Exit.FLOW
+
+
+def _is_waited_for() -> bool:
+    """Whether Python would wait for threads of the script, which may wait for a run that never comes."""
+    return any(it is not threading.current_thread() and not it.daemon and it.is_alive() for it in threading.enumerate())
+
+
+def _end_process(code: int) -> None:
+    """End the process without waiting for threads, after the functions that are registered for its end."""
+    timer = threading.Timer(_PATIENCE, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:  # its reader has gone
+            code = Exit.BROKEN_PIPE
+    os._exit(code)
