@@ -21,6 +21,8 @@ _COMMANDS = {
     "run": ("malflow.cli.run:run", "Run a flow."),
     "check": ("malflow.cli.check:check", "Build a flow without running it, and say what is wrong."),
     "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
+    "snapshots": ("malflow.cli.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),
+    "state": ("malflow.cli.state:state", "Read the stored state of a job."),
     "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
     "completion": ("malflow.cli.completion:completion", "Print the completion of a shell."),
 }

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from malflow.snapshot.evolution import may_be_lost
+
 if TYPE_CHECKING:
     from malflow.cli.findings import Finding
     from malflow.engine.plan import Program
+    from malflow.snapshot.history import FsckReport, Snapshot
+    from malflow.snapshot.manifest import Manifest
 
-__all__ = ["check_document", "document", "moment", "plugin_document"]
+__all__ = ["check_document", "document", "moment", "plugin_document", "snapshot_document", "verify_document"]
 
 
 def document(kind: str, **content: Any) -> str:
@@ -42,6 +46,52 @@ def check_document(flow: str, runtime: str, program: Program, found: Sequence[Fi
     operators = list(dict.fromkeys(vertex.node.name for vertex in program.vertices))
     return document(
         "check", flow=flow, runtime=runtime, operators=operators, stages=len(program.stages), findings=findings
+    )
+
+
+def snapshot_document(manifest: Manifest, found: Snapshot, *, is_latest: bool, details: bool = False) -> str:
+    """Return the document of a snapshot, with its states and files if details are wanted."""
+    more: dict[str, Any] = {}
+    if details:
+        more["states"] = [
+            {
+                "operator": it.name,
+                "type": it.kind,
+                "version": it.version,
+                "keys": it.keys,
+                "placement": it.placement,
+                "definition": it.definition,
+            }
+            for it in manifest.operators
+            if not may_be_lost(it)
+        ]
+        more["stored"] = [{"name": it.name, "bytes": it.bytes, "base": it.base} for it in manifest.files]
+    return document(
+        "snapshot",
+        job=manifest.name,
+        id=found.id,
+        latest=is_latest,
+        at=moment(found.time),
+        tick=found.tick,
+        increment=found.kind == "increment",
+        keys=sum(found.operators.values()),
+        bytes=found.bytes,
+        files=found.files,
+        parallelism=found.parallelism,
+        codec=manifest.codec,
+        writer=dict(manifest.writer),
+        **more,
+    )
+
+
+def verify_document(report: FsckReport) -> str:
+    """Return the document of a check of all snapshots."""
+    return document(
+        "verify",
+        snapshots=report.snapshots,
+        problems=list(report.problems),
+        notes=list(report.notes),
+        unused=list(report.unused),
     )
 
 

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from malflow.cli.output import Output
 
-__all__ = ["FLOW", "RENAME", "RESTORE", "SPAN", "output_options"]
+__all__ = ["FLOW", "RENAME", "RESTORE", "SNAPSHOT", "SPAN", "output_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -74,8 +74,21 @@ class _Flow(click.ParamType):  # type: ignore[type-arg] # not generic before cli
 
 SPAN = _Span()
 """A time above zero, such as 10s."""
+
+
+class _Snapshot(_Restore):
+    name = "latest|ID|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "none":
+            self.fail("'none' is not a snapshot", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 RESTORE = _Restore()
 """A snapshot to begin with."""
+SNAPSHOT = _Snapshot()
+"""A snapshot."""
 RENAME = _Rename()
 """An old and a new name."""
 FLOW = _Flow()

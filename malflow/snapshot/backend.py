@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, short_repr
+from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.evolution import check_definitions, check_shapes, match_states
@@ -15,7 +16,7 @@ from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
-from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
 from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
@@ -155,6 +156,19 @@ class FsspecBackend:
                 raise SnapshotError(f"{self!r} has snapshots; choose another job= or another URL")
 
         return claim(manifest_log, refuse, self._environment)
+
+    def claim_at(self, at: Wish) -> Claim:
+        """Claim the job with the content of one of its snapshots, which is then the latest; it has at least one.
+
+        Raises:
+            SnapshotError: if there is no such snapshot, it can't be read, or the job can't be claimed.
+        """
+        manifest_log = self._opened()
+
+        def choose(numbers: list[int]) -> Manifest:
+            return manifest_log.manifest(candidates(manifest_log, at, numbers)[0])
+
+        return claim(manifest_log, choose, self._environment)
 
     def _loaded(
         self,

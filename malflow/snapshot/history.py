@@ -18,7 +18,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.restore import replay
 from malflow.snapshot.stored_states import StoredStates
 
-__all__ = ["FsckReport", "Snapshot", "fsck", "snapshots"]
+__all__ = ["FsckReport", "Snapshot", "fsck", "snapshot_of", "snapshots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
     for manifest in manifest_log.manifests():
         if manifest.snapshot and manifest.snapshot not in seen:
             seen.add(manifest.snapshot)
-            yield _snapshot(manifest)
+            yield snapshot_of(manifest)
 
 
 def fsck(backend: FsspecBackend, *, states: bool = True) -> FsckReport:
@@ -170,7 +170,8 @@ def _checked_file(manifest_log: ManifestLog, entry: FileEntry) -> tuple[str, Dat
     return name, file
 
 
-def _snapshot(manifest: Manifest) -> Snapshot:
+def snapshot_of(manifest: Manifest) -> Snapshot:
+    """Return the facts of a manifest's snapshot."""
     return Snapshot(
         id=manifest.snapshot,
         tick=manifest.tick,

@@ -20,7 +20,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.store.contract import KeyExists
 from malflow.store.failpoint import failpoint
 
-__all__ = ["FEWEST_MANIFESTS", "delete_unreferenced"]
+__all__ = ["FEWEST_MANIFESTS", "delete_below", "delete_unreferenced"]
 
 FEWEST_MANIFESTS = 3
 """The number of manifests that are always retained."""
@@ -44,6 +44,20 @@ def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int | ti
     """
     before = manifest_log.boundary()
     boundary = _new_boundary(manifest_log, newest, retain, manifest_log.sequences(before))
+    delete_below(manifest_log, boundary, before)
+
+
+def delete_below(manifest_log: ManifestLog, boundary: int, before: int) -> None:
+    """Raise the boundary to a number, then delete the manifests below it and the data files that none refers to.
+
+    Args:
+        manifest_log: the manifests and data files of the job.
+        boundary: the number of the oldest manifest to be retained; one of the newest `FEWEST_MANIFESTS` at most.
+        before: the present boundary.
+
+    Raises:
+        StoreError: if something could not be deleted; the next call retries it.
+    """
     if boundary > before:
         with suppress(KeyExists):
             manifest_log.retry.of(lambda: manifest_log.store.put_new(boundary_key(boundary), b"boundary"))

@@ -1,0 +1,245 @@
+"""``malflow snapshots``: list, check, compare, restore and delete the snapshots of a job, without its program."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from malflow.cli import documents
+from malflow.cli.exits import CommandError, Exit, Leave
+from malflow.cli.options import SNAPSHOT, output_options
+from malflow.cli.output import Output, as_text
+from malflow.cli.stores import backend_at, reading_backend, store_options
+from malflow.cli.terminal import write_table
+from malflow.cli.texts import age, bytes_text, counted
+from malflow.errors import short_repr
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.candidates import time_of
+from malflow.snapshot.differences import ABSENT, StateChange, diff_state
+from malflow.snapshot.evolution import may_be_lost
+from malflow.snapshot.history import fsck, snapshot_of
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.persistence import Wish
+from malflow.snapshot.reading import wanted_manifest
+from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
+from malflow.states.kinds import StateKind
+
+__all__ = ["snapshots"]
+
+
+@click.group(short_help="List, check, compare, restore and delete snapshots.")
+def snapshots() -> None:
+    """List, check, compare, restore and delete the snapshots of a job, without its program.
+
+    PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state.
+    """
+
+
+@snapshots.command("ls", short_help="List the snapshots that can be restored.")
+@store_options
+@output_options
+def list_snapshots(url: str, job: str | None, output: Output) -> None:
+    """List the snapshots that can be restored, oldest first; a star marks the one that the next run resumes from."""
+    rows = []
+    backend = backend_at(url, job)
+    manifests, latest = _manifests(backend)
+    for manifest in manifests:
+        found = snapshot_of(manifest)
+        if output.json:
+            click.echo(documents.snapshot_document(manifest, found, is_latest=found.id == latest))
+            continue
+        rows.append(
+            [
+                f"{'* ' if found.id == latest else ''}{found.id}",
+                age(time_of(manifest)),
+                f"{found.tick:,}",
+                found.kind,
+                f"{sum(found.operators.values()):,}",
+                bytes_text(found.bytes),
+                str(found.parallelism),
+                f"malflow {manifest.writer.get('malflow', '?')}",
+            ]
+        )
+    if not output.json:
+        write_table([">id", "age", ">tick", "kind", ">keys", ">bytes", ">workers", "written by"], rows, output)
+
+
+def _manifests(backend: FsspecBackend) -> tuple[list[Manifest], int]:
+    """Return the first manifest of each snapshot, in the order of their ids, and the id of the latest one."""
+    manifest_log = backend.manifest_log()
+    manifest_log.find()
+    found: dict[int, Manifest] = {}
+    latest = 0
+    for manifest in manifest_log.manifests():
+        found.setdefault(manifest.snapshot, manifest)
+        latest = manifest.snapshot
+    return [found[number] for number in sorted(found) if number], latest
+
+
+@snapshots.command("show", short_help="Show the states and files of a snapshot.")
+@store_options
+@click.argument("at", type=SNAPSHOT, default="latest", metavar="[ID]")
+@output_options
+def show(url: str, job: str | None, at: Wish, output: Output) -> None:
+    """Show the states and files of a snapshot; by default of the latest one."""
+    backend = backend_at(url, job)
+    manifest, latest = wanted_manifest(backend, at)[1], wanted_manifest(backend, "latest")[1].snapshot
+    found = snapshot_of(manifest)
+    if output.json:
+        document = documents.snapshot_document(manifest, found, is_latest=found.id == latest, details=True)
+        click.echo(document)
+        return
+    output.write(
+        f"snapshot {found.id} of job '{manifest.name}', {age(time_of(manifest))}, tick {found.tick:,}, "
+        f"{counted(found.parallelism, 'worker')}, {bytes_text(found.bytes)} in {counted(found.files, 'file')}, "
+        f"codec {manifest.codec}"
+    )
+    rows = [
+        [it.name, it.kind, str(it.version), f"{it.keys:,}", it.definition or ""]
+        for it in manifest.operators
+        if not may_be_lost(it)
+    ]
+    write_table(["operator", "kind", ">version", ">keys", "definition"], rows, output)
+
+
+@snapshots.command("verify", short_help="Read every snapshot, as a restore would.")
+@store_options
+@click.option("--values", is_flag=True, help="Read the states, too; their classes must be importable.")
+@click.option(
+    "--trust", is_flag=True, help="Unpickle states that are not signed from a store that others may write to."
+)
+@output_options
+def verify(url: str, job: str | None, values: bool, trust: bool, output: Output) -> None:
+    """Read the files of every snapshot, as a restore would; exit code 10 if one is damaged."""
+    backend = reading_backend(url, job, "latest", trust=trust) if values else backend_at(url, job)
+    report = fsck(backend, states=values)
+    if output.json:
+        click.echo(documents.verify_document(report))
+    else:
+        for problem in report.problems:
+            output.write(f"damaged: {as_text(problem)}")
+        for note in report.notes:
+            output.write(f"note: {as_text(note)}")
+        unused = f", {counted(len(report.unused), 'unused file')}" if report.unused else ""
+        result = counted(len(report.problems), "problem") if report.problems else "no problem"
+        output.write(f"{counted(report.snapshots, 'snapshot')}, {result}{unused}")
+    if report.problems:
+        raise Leave(Exit.FOUND)
+
+
+@snapshots.command("diff", short_help="Count the keys whose states differ between two snapshots.")
+@store_options
+@click.argument("before", type=SNAPSHOT, metavar="ID")
+@click.argument("after", type=SNAPSHOT, default="latest", metavar="[ID]")
+@click.option("--operator", help="This operator only.")
+@click.option("--values", is_flag=True, help="Show the keys with their states.")
+@click.option(
+    "--trust", is_flag=True, help="Unpickle states that are not signed from a store that others may write to."
+)
+@output_options
+def diff(url: str, job: str | None, before: Wish, after: Wish, output: Output, **options: Any) -> None:
+    """Count the keys of each operator that are new, gone or changed between two snapshots."""
+    backend = reading_backend(url, job, after, trust=options["trust"])
+    olds, news = (_states(backend, it) for it in (before, after))
+    names = [it for it in dict.fromkeys([*olds, *news]) if options["operator"] in (None, it)]
+    if not names:
+        raise CommandError(f"no snapshot has a state of an operator '{options['operator']}'", Exit.USAGE)
+    for name in names:
+        if name not in olds or name not in news:
+            counts = {"added": news.get(name, 0), "removed": olds.get(name, 0), "changed": 0}
+            _write_counts(name, counts, output)
+            continue
+        counts = {"added": 0, "removed": 0, "changed": 0}
+        for change in diff_state(backend, name, before, after):
+            counts[_kind(change)] += 1
+            if options["values"]:
+                _write_change(name, change, output)
+        _write_counts(name, counts, output)
+
+
+def _states(backend: FsspecBackend, at: Wish) -> dict[str, int]:
+    """Return the number of keys of each state of a snapshot."""
+    return {it.name: it.keys for it in wanted_manifest(backend, at)[1].operators if not may_be_lost(it)}
+
+
+def _kind(change: StateChange) -> str:
+    return "added" if change.before is ABSENT else "removed" if change.after is ABSENT else "changed"
+
+
+def _write_counts(name: str, counts: dict[str, int], output: Output) -> None:
+    if output.json:
+        click.echo(documents.document("difference", operator=name, **counts))
+    elif any(counts.values()) or not output.quiet:
+        output.write(as_text(f"{name}: +{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,} keys"))
+
+
+def _write_change(name: str, change: StateChange, output: Output) -> None:
+    before, after = (None if it is ABSENT else short_repr(it) for it in (change.before, change.after))
+    if output.json:
+        key = short_repr(change.key)
+        click.echo(documents.document("change", operator=name, key=key, before=before, after=after))
+        return
+    mark = {"added": "+", "removed": "-", "changed": "~"}[_kind(change)]
+    states = " -> ".join(it for it in (before, after) if it is not None)
+    output.write(as_text(f"  {mark} {short_repr(change.key)}  {states}"))
+
+
+@snapshots.command("restore", short_help="Make an earlier snapshot the latest one.")
+@store_options
+@click.argument("at", type=SNAPSHOT, metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+def restore(url: str, job: str | None, at: Wish, yes: bool, output: Output) -> None:
+    """Make an earlier snapshot the latest one, so that the next run resumes from it.
+
+    A run of the job that is still alive is fenced: it stops, and loses its work since its last snapshot.
+    """
+    backend = backend_at(url, job)
+    wanted, newest = wanted_manifest(backend, at)[1], wanted_manifest(backend, "latest")[1]
+    for it in newest.operators:
+        if it.kind == StateKind.SINK.word and wanted.snapshot != newest.snapshot:
+            output.say(
+                f"sink '{it.name}' may have written more than snapshot {wanted.snapshot} has: if it is exactly-once, a "
+                "start is refused unless it has --sinks accept_duplicates"
+            )
+    output.say("a run of this job that is still alive is fenced, and stops")
+    _ask(f"Make snapshot {wanted.snapshot} the latest of job '{wanted.name}'?", yes)
+    number = rewind(backend, at)
+    if output.json:
+        click.echo(documents.document("restored", job=wanted.name, snapshot=number))
+    else:
+        output.write(f"snapshot {number} is the latest of job '{wanted.name}'; the next run resumes from it")
+
+
+@snapshots.command("rm", short_help="Delete a snapshot and all older ones.")
+@store_options
+@click.argument("number", type=click.IntRange(1), metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+def remove(url: str, job: str | None, number: int, yes: bool, output: Output) -> None:
+    """Delete a snapshot and all older ones; the newest ones stay. A run of the job is not disturbed."""
+    backend = backend_at(url, job)
+    ids = deleted_with(backend, number)
+    _ask(f"Delete {counted(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
+    deleted = delete_snapshots(backend, number)
+    if output.json:
+        click.echo(documents.document("deleted", job=backend.job, snapshots=deleted))
+    else:
+        output.write(f"deleted {counted(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
+
+
+def _ask(question: str, yes: bool) -> None:
+    """Ask on standard error whether to do it.
+
+    Raises:
+        CommandError: if nobody can be asked.
+        Leave: if the answer is no.
+    """
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandError(f"{question} Nobody can be asked here; add --yes", Exit.USAGE)
+    if not click.confirm(question, err=True):
+        raise Leave(Exit.UNFORESEEN)
