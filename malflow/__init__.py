@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.connectors.by_name import connect
 from malflow.errors import (
     CommitUnknown,
+    ConfigError,
     FencedError,
     GraphError,
     MalflowError,
@@ -70,6 +71,7 @@ __all__ = [
     "MAX",
     "MIN",
     "CommitUnknown",
+    "ConfigError",
     "DataMessage",
     "ExpireMap",
     "FencedError",

@@ -4,6 +4,7 @@
 
     MalflowError
       GraphError           (ValueError)           the dataflow is malformed; nothing has run
+      ConfigError          (ValueError)           the configuration has faults; nothing has run
       UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
       OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
       SnapshotError        (RuntimeError)         a snapshot could not be written or read
@@ -23,12 +24,14 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from malflow.callables import deferred, takes
 
 __all__ = [
     "CommitUnknown",
+    "ConfigError",
+    "ConfigFault",
     "FencedError",
     "GraphError",
     "MalflowError",
@@ -97,6 +100,40 @@ class GraphError(MalflowError, ValueError):
         self.operator = operator
         self.reason = message
         self.location = location
+
+
+class ConfigFault(NamedTuple):
+    """A fault in the configuration of a run; ``str()`` is a line that begins with the place.
+
+    Attributes:
+        key: the setting, such as ``run.parallelism``; None for a file as a whole.
+        origin: the place where it was written, such as ``malflow.toml:7``; None if nobody wrote it.
+        reason: the fault, without secrets.
+    """
+
+    key: str | None
+    origin: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.reason}" if self.origin else self.reason
+
+
+class ConfigError(MalflowError, ValueError):
+    """The configuration has faults; nothing has run. The message has a line for each.
+
+    Attributes:
+        faults: all faults, in the order of the layers.
+        key: the setting of the first fault, or None.
+        origin: the place of the first fault, or None.
+    """
+
+    def __init__(self, faults: Iterable[ConfigFault]) -> None:
+        self.faults = tuple(faults)
+        lines = [str(fault) for fault in self.faults]
+        super().__init__(lines[0] if len(lines) == 1 else "\n".join([f"{len(lines)} faults:", *lines]))
+        self.key = self.faults[0].key if lines else None
+        self.origin = self.faults[0].origin if lines else None
 
 
 class UnsupportedOperator(MalflowError, NotImplementedError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
 from typing import Any, ClassVar, assert_never
 
+from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
 from malflow.errors import GraphError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
@@ -268,11 +269,13 @@ class Graph:
         vertices: the vertices; a `Port` refers to a vertex by its index.
         unfinished: the operators whose stream still needs epochs.
         closed: whether the dataflow is complete, so that nothing can be added.
+        replacements: the configured URLs of sources and sinks that the code makes by `connect`, by operator.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
     closed: bool = False
+    replacements: Mapping[str, Replacement] = field(default_factory=dict)
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)

@@ -13,7 +13,7 @@ def test_malflow_is_imported_without_the_file_systems() -> None:
     command = [sys.executable, "-c", LIST_MODULES]
     modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert "malflow.sources" in modules
-    assert not {"fsspec", "s3fs", "asyncio"}.intersection(modules)
+    assert not {"fsspec", "s3fs", "asyncio", "tomllib", "malflow.config"}.intersection(modules)
 
 
 @pytest.mark.parametrize("room", [malflow.sources, malflow.sinks])

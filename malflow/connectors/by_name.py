@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -26,7 +28,7 @@ AnySink: TypeAlias = (
     "| StatefulSinkImpl[Any, Any, Any, Any, Any]"
 )
 
-__all__ = ["LOOKUPS", "SINKS", "SOURCES", "Connection", "connect"]
+__all__ = ["LOOKUPS", "SINKS", "SOURCES", "Connection", "Replacement", "connect"]
 
 SOURCES: Final = "malflow.sources"
 """The group of entry points of sources: a scheme, and a function ``(address, *, option=...)`` that returns a source."""
@@ -84,19 +86,36 @@ def connect(url: str, /, **options: Any) -> Connection:
     return Connection(Address.parse(url), options)
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The URL and the options of a source or sink by its configuration.
+
+    Attributes:
+        url: the URL; None for that of the code.
+        options: the options; text is converted as that in a URL is.
+        origin: the place where they were written.
+    """
+
+    url: str | None = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False)
+    origin: str
+
+
 class Connection:
     """The result of `connect`, for use as a source, a sink or the table of a look-up.
 
     Args:
         address: the URL.
         options: the options passed as arguments.
+        origin: the place where the URL was written if not in the code.
 
     Raises:
         GraphError: if no connector has the scheme.
     """
 
-    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
+    def __init__(self, address: Address, options: Mapping[str, Any], origin: str | None = None) -> None:
         self._address = address
+        self._origin = origin
         self._options = dict(options)
         self._texts = dict(address.query)
         self._name = self._named()
@@ -105,7 +124,27 @@ class Connection:
             raise self._unknown()
 
     def __repr__(self) -> str:
-        return f"connect({str(self._address)!r})"
+        place = f" of {self._origin}" if self._origin else ""
+        return f"connect({str(self._address)!r}){place}"
+
+    def replaced(self, replacement: Replacement) -> Connection:
+        """Return the connection that a configuration asks for in place of this one.
+
+        Arguments of the code remain, but for those that are configured; none of them if the connector is another.
+
+        Raises:
+            GraphError: if no connector has the scheme.
+        """
+        address = self._address if replacement.url is None else Address.parse(replacement.url)
+        texts = {name: value for name, value in replacement.options.items() if isinstance(value, str)}
+        objects = {name: value for name, value in replacement.options.items() if name not in texts}
+        query = {name: text for name, text in address.query.items() if name.partition(".")[0] not in objects} | texts
+        made = Connection(dataclasses.replace(address, query=query), objects, replacement.origin)
+        if made._name == self._name:
+            named = {name.partition(".")[0] for name in (*made._texts, *made._options)}
+            kept = {name: value for name, value in self._options.items() if name not in named}
+            made._options = kept | made._options
+        return made
 
     def source(self) -> AnySource:
         """Return a new source.

@@ -13,12 +13,20 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from malflow.errors import GraphError
 from malflow.store.redaction import is_secret_name
 
-__all__ = ["options_for"]
+__all__ = ["UNREADABLE", "ByteCount", "forms_of", "kinds_of", "options_for", "read_text"]
 
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_UNREADABLE: Final = object()
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB|KiB|MiB|GiB)?")
+_BYTES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+UNREADABLE: Final = object()
+"""The result for a text that has none of the forms."""
+
+
+class ByteCount(int):
+    """A number of bytes; as text, it may have a unit such as MB or MiB."""
 
 
 def options_for(
@@ -69,27 +77,45 @@ def _check_known(name: str, parameters: Iterable[str], where: str) -> None:
 
 
 def _entry(text: str, hint: Any, name: str, where: str) -> str:
-    if not any(_is_mapping(kind) for kind in _kinds(hint)):
+    if not any(_is_mapping(kind) for kind in kinds_of(hint)):
         raise GraphError(f"{where} has an option '{name}', which is not a mapping; write ?{name}=...")
     return text
 
 
 def _read(text: str, hint: Any, name: str, where: str) -> Any:
-    kinds = _kinds(hint)
-    for kind in sorted(kinds, key=_rank):
-        value = _read_as(text, kind)
-        if value is not _UNREADABLE:
-            return value
+    value = read_text(text, hint)
+    if value is not UNREADABLE:
+        return value
     shown = "***" if is_secret_name(name) else repr(text)
-    forms = [form for kind in kinds if (form := _form(kind))]
+    forms = forms_of(hint)
     if not forms:
         raise GraphError(f"{where} has an option '{name}' that a URL can't contain; pass it as an argument: {name}=...")
-    raise GraphError(f"{where} needs {' or '.join(dict.fromkeys(forms))} as option '{name}'; got {shown}")
+    raise GraphError(f"{where} needs {forms} as option '{name}'; got {shown}")
 
 
-def _kinds(hint: Any) -> Sequence[Any]:
+def read_text(text: str, hint: Any) -> Any:
+    """Return the value that a text stands for, by the annotation of an option; `UNREADABLE` if it has another form.
+
+    >>> read_text("30s", timedelta | int), read_text("7", timedelta | int), read_text("4 MiB", ByteCount)
+    (datetime.timedelta(seconds=30), 7, 4194304)
+    """
+    values = (_read_as(text, kind) for kind in sorted(kinds_of(hint), key=_rank))
+    return next((value for value in values if value is not UNREADABLE), UNREADABLE)
+
+
+def forms_of(hint: Any) -> str:
+    """Return a description of the values of an annotation; empty if text can't express any of them.
+
+    >>> forms_of(int | timedelta | None)
+    'an integer or a time such as 500ms, 30s, 5m, 2h, 1d'
+    """
+    return " or ".join(dict.fromkeys(form for kind in kinds_of(hint) if (form := _form(kind))))
+
+
+def kinds_of(hint: Any) -> Sequence[Any]:
+    """Return the alternatives of an annotation, without None."""
     if get_origin(hint) in (Union, types.UnionType):
-        return [kind for it in get_args(hint) if it is not type(None) for kind in _kinds(it)]
+        return [kind for it in get_args(hint) if it is not type(None) for kind in kinds_of(it)]
     return [hint]
 
 
@@ -100,7 +126,7 @@ def _is_mapping(kind: Any) -> bool:
 
 def _rank(kind: Any) -> int:
     """Return the rank of a kind in the order in which they are tried: the narrowest first."""
-    order = (Literal, bool, int, float, timedelta, datetime, str)
+    order = (Literal, bool, int, ByteCount, float, timedelta, datetime, str)
     origin = get_origin(kind) or kind
     return order.index(origin) if origin in order else len(order)
 
@@ -109,14 +135,17 @@ def _read_as(text: str, kind: Any) -> Any:
     origin = get_origin(kind) or kind
     try:
         if origin is Literal:
-            return text if text in get_args(kind) else _UNREADABLE
+            return text if text in get_args(kind) else UNREADABLE
         if origin is bool:
-            return _TRUTH.get(text.lower(), _UNREADABLE)
+            return _TRUTH.get(text.lower(), UNREADABLE)
         if origin in (int, float):
             return origin(text)
+        if origin is ByteCount:
+            sized = _SIZE.fullmatch(text)
+            return ByteCount(float(sized[1]) * _BYTES[sized[2] or "B"]) if sized else UNREADABLE
         if origin is timedelta:
             found = _SPAN.fullmatch(text)
-            return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else _UNREADABLE
+            return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else UNREADABLE
         if origin is datetime:
             moment = datetime.fromisoformat(text)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -126,14 +155,14 @@ def _read_as(text: str, kind: Any) -> Any:
             return _list_of(text, kind, origin)
     except (ValueError, OverflowError):
         pass
-    return _UNREADABLE
+    return UNREADABLE
 
 
 def _list_of(text: str, kind: Any, origin: type) -> Any:
     inner = next((it for it in get_args(kind) if it is not ...), str)
     values = [_read_as(part, inner) for part in text.split(",")]
-    if _UNREADABLE in values:
-        return _UNREADABLE
+    if UNREADABLE in values:
+        return UNREADABLE
     return tuple(values) if origin is tuple else values
 
 
@@ -145,6 +174,7 @@ def _form(kind: Any) -> str:
     forms: dict[Any, str] = {
         bool: "true or false",
         int: "an integer",
+        ByteCount: "a number of bytes such as 64 MiB",
         float: "a number",
         timedelta: "a time such as 500ms, 30s, 5m, 2h, 1d",
         datetime: "a time in ISO format",

@@ -62,6 +62,10 @@ class RuntimeBuilder:
         """Set whether the end of the input closes windows and fires timers, or keeps them for the next run."""
         return self._with("at_end", at_end)
 
+    def pinned(self, names: Collection[str]) -> Self:
+        """Set the names of options that no configuration may change."""
+        return self._with("pinned", names)
+
     def _with(self, name: str, value: object) -> Self:
         self._options[name] = value
         return self

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any
 
+from malflow.diagnostics import location
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
@@ -42,6 +43,7 @@ class Runtime(ABC):
         check_build(build_dataflow, type(self).__name__)
         self._build = build_dataflow
         self._options = options
+        self._location = location()
         self._slot = RunSlot()
 
     def execute(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Literal
 
 from malflow.callables import deferred
@@ -46,6 +47,7 @@ class RunOptions:
     listeners: Sequence[Listener] = ()
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
     at_end: Literal["finish", "keep"] | None = None
+    pinned: Collection[str] = ()
 
     def __post_init__(self) -> None:
         """Check the options, and copy those that the caller might mutate later."""
@@ -58,6 +60,8 @@ class RunOptions:
             raise GraphError(f"sinks must be 'exactly_once' or 'accept_duplicates'; got {short_repr(self.sinks)}")
         if self.at_end not in (None, "finish", "keep"):
             raise GraphError(f"at_end must be 'finish', 'keep' or None; got {short_repr(self.at_end)}")
+        _check_pinned(self.pinned, [it.name for it in fields(self) if it.name != "pinned"])
+        object.__setattr__(self, "pinned", tuple(self.pinned))
         object.__setattr__(self, "renamed", dict(self.renamed or {}))
         object.__setattr__(self, "listeners", tuple(self.listeners))
 
@@ -152,6 +156,21 @@ def _check_restore(restore: object, recovery: object, allow_dropped_state: objec
         raise GraphError(f"recovery must be 'strict' or 'previous'; got {short_repr(recovery)}")
     if isinstance(allow_dropped_state, str):
         raise GraphError(f"allow_dropped_state needs a list of names; got {allow_dropped_state!r}")
+
+
+def _check_pinned(pinned: object, known: Sequence[str]) -> None:
+    """Check the names of options that no configuration may change.
+
+    Raises:
+        GraphError: if they are not a list, or one is not an option of the runtime.
+    """
+    if isinstance(pinned, str) or not isinstance(pinned, Collection):
+        raise GraphError(f"pinned needs a list of options; got {short_repr(pinned)}; write ['parallelism']")
+    for name in pinned:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"it may be one of {', '.join(known)}"
+            raise GraphError(f"pinned has {short_repr(name)}, which is not an option of this runtime; {hint}")
 
 
 def _check_listeners(listeners: object) -> None:

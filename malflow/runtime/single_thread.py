@@ -44,6 +44,7 @@ class SingleThreadRuntime(LocalRuntime):
             patterns and joins emit their results. ``"keep"`` suspends the run, as a stop does: open windows, timers and
             waiting records stay in the state for the next run. With None, a run with a persistence keeps them, and one
             without finishes.
+        pinned: the names of options that no configuration may change: see `malflow.config`.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -64,6 +65,7 @@ class SingleThreadRuntime(LocalRuntime):
         listeners: Sequence[Listener] = (),
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
         at_end: Literal["finish", "keep"] | None = None,
+        pinned: Collection[str] = (),
     ) -> None:
         super().__init__(
             build_dataflow,
@@ -79,6 +81,7 @@ class SingleThreadRuntime(LocalRuntime):
                 listeners=listeners,
                 sinks=sinks,
                 at_end=at_end,
+                pinned=pinned,
             ),
         )
 

@@ -76,7 +76,7 @@ class FsspecBackend:
         retain: int | timedelta = 10,
         compression: Literal["lz4", "none"] = "lz4",
         codec: str | Codec = "pickle",
-        signing_key: str | bytes | Sequence[str | bytes] | None = None,
+        signing_key: str | bytes | Sequence[str | bytes] | Signer | None = None,
         allow_unsigned_pickle: bool = False,
         allow_unsafe_single_writer: bool = False,
         growth: float = 1.0,
@@ -183,6 +183,35 @@ class FsspecBackend:
         except SnapshotCorrupt:
             held.check()  # a newer run may have deleted the files being read
             raise
+
+    def replaced(self, **options: Any) -> FsspecBackend:
+        """Return a backend with the same arguments, but for these; another URL also replaces `filesystem` and `store`.
+
+        Raises:
+            GraphError: if an argument is invalid.
+        """
+        place = {"filesystem": None, "store": None} if "url" in options else {}
+        return FsspecBackend(**{**self.arguments, **place, **options})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that make an equal backend. They hold secrets: the signer as `signing_key`, the options."""
+        return {
+            "url": self._url or None,
+            "job": self.job,
+            "storage_options": None if self._filesystem is not None else (self._options or None),
+            "retain": self._limits.retain,
+            "compression": self._limits.compression,
+            "codec": self._codec,
+            "signing_key": self._signer,
+            "allow_unsigned_pickle": self._unsigned,
+            "allow_unsafe_single_writer": self._unsafe,
+            "growth": self._limits.growth,
+            "retry_for": timedelta(seconds=self._retry_seconds),
+            "tolerate_failures_for": timedelta(seconds=self._limits.tolerance),
+            "filesystem": self._filesystem,
+            "store": self.own_store,
+        }
 
     @property
     def codec(self) -> Codec:

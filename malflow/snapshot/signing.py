@@ -44,7 +44,7 @@ class Signer:
         self._missing: str | None = None
 
     @classmethod
-    def of(cls, signing_key: str | bytes | Sequence[str | bytes] | None = None) -> Signer | None:
+    def of(cls, signing_key: str | bytes | Sequence[str | bytes] | Signer | None = None) -> Signer | None:
         """Return a signer for one or several keys, the first of which signs; None means those in the environment.
 
         Returns:
@@ -56,6 +56,8 @@ class Signer:
         if signing_key is None:
             found = _keys_in_environment()
             return cls(found) if found else None
+        if isinstance(signing_key, Signer):
+            return signing_key
         if isinstance(signing_key, str | bytes):
             return cls([_key_bytes(signing_key)])
         if not isinstance(signing_key, Sequence):

@@ -12,7 +12,7 @@ from typing import Any
 
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
-from malflow.connectors.by_name import Connection
+from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError, offers, require_methods
 from malflow.graph import check_name
@@ -90,9 +90,12 @@ _FORGOTTEN = {
 """The hint for a function without a result, by its role."""
 
 
-def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
-    """Return the source, wrapped if it is an implementation."""
+def checked_source(
+    name: str, source: Any, replacements: Mapping[str, Replacement]
+) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
+    """Return the source, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
+    source = _configured(name, source, replacements, "source")
     if isinstance(source, Connection):
         source = source.source()
     if isinstance(source, StatelessSourceImpl):
@@ -106,9 +109,29 @@ def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | S
     )
 
 
-def checked_sink(name: str, sink: Any) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
-    """Return the sink, wrapped if it is an implementation."""
+def _configured(name: str, made: Any, replacements: Mapping[str, Replacement], role: str) -> Any:
+    """Return the source or sink of the code, or the one that the configuration of the operator names.
+
+    Raises:
+        GraphError: if the code does not make it by `connect`, or the URL has no connector.
+    """
+    if name not in replacements:
+        return made
+    if isinstance(made, Connection):
+        return made.replaced(replacements[name])
+    raise malformed(
+        name,
+        f"has a URL or options in {replacements[name].origin}, but the code does not make it by connect(); write "
+        f".{role}({name!r}, connect(...)), or remove them there",
+    )
+
+
+def checked_sink(
+    name: str, sink: Any, replacements: Mapping[str, Replacement]
+) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
+    """Return the sink, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
+    sink = _configured(name, sink, replacements, "sink")
     if isinstance(sink, Connection):
         sink = sink.sink()
     if isinstance(sink, StatelessSinkImpl):

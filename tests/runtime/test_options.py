@@ -26,9 +26,11 @@ COMMON: dict[str, Any] = {
     "listeners": (),
     "sinks": "accept_duplicates",
     "at_end": "keep",
+    "pinned": ("parallelism",),
 }
 OF_SPARK: dict[str, Any] = COMMON | {
     "spark": object(),
+    "conf": {},
     "trigger": timedelta(seconds=2),
     "latency": timedelta(seconds=3),
     "max_records_per_tick": 5,

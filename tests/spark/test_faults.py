@@ -207,9 +207,7 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
 
 
 @pytest.mark.fault("I2", "K11")
-def test_killed_executor_costs_neither_records_nor_answers(
-    cluster: Driver, tmp_path: Path
-) -> None:
+def test_killed_executor_costs_neither_records_nor_answers(cluster: Driver, tmp_path: Path) -> None:
     """It is killed in a write of the changes of a tick, which a question that waits is part of."""
     before = cluster.executors()
     end = cluster.run(folder=str(tmp_path), deeds=[("check", 40, "executor torn")], most=60, asks=True)

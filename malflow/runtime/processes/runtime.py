@@ -49,7 +49,7 @@ class MultiProcessRuntime(LocalRuntime):
         debug: as in `malflow.SingleThreadRuntime`. A value that changes after it was sent to another process is not an
             error: the other process does not see the change.
         listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
-        sinks, at_end: as in `malflow.SingleThreadRuntime`.
+        sinks, at_end, pinned: as in `malflow.SingleThreadRuntime`.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -75,6 +75,7 @@ class MultiProcessRuntime(LocalRuntime):
         listeners: Sequence[Listener] = (),
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
         at_end: Literal["finish", "keep"] | None = None,
+        pinned: Collection[str] = (),
     ) -> None:
         super().__init__(
             build_dataflow,
@@ -93,6 +94,7 @@ class MultiProcessRuntime(LocalRuntime):
                 listeners=listeners,
                 sinks=sinks,
                 at_end=at_end,
+                pinned=pinned,
             ),
         )
         self._pickled: tuple[Program, bytes] | None = None

@@ -55,6 +55,8 @@ class SparkRuntime(Runtime):
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, each a Spark partition; None for one per core.
         spark: the session. None uses the active one, or creates one for this machine and stops it afterwards.
+        conf: settings of the session that is created, such as ``{"spark.executor.memory": "4g"}``; an error if there is
+            a session already.
         trigger: the minimum time from one tick to the next, except for the first few ticks, which measure how many
             records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
             Spark's processes stay alive during any pause.
@@ -76,7 +78,7 @@ class SparkRuntime(Runtime):
             workers from it. A value that changes after it was sent to another process is not an error: the other
             process does not see the change.
         listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
-        sinks, at_end: as in `malflow.SingleThreadRuntime`.
+        sinks, at_end, pinned: as in `malflow.SingleThreadRuntime`.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -92,6 +94,7 @@ class SparkRuntime(Runtime):
         parallelism: int | None = None,
         *,
         spark: SparkSession | None = None,
+        conf: Mapping[str, str] | None = None,
         trigger: timedelta = timedelta(0),
         latency: timedelta | None = None,
         max_records_per_tick: int | None = None,
@@ -107,12 +110,14 @@ class SparkRuntime(Runtime):
         listeners: Sequence[Listener] = (),
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
         at_end: Literal["finish", "keep"] | None = None,
+        pinned: Collection[str] = (),
     ) -> None:
         options = SparkOptions(
             persistence=persistence,
             snapshots=snapshots,
             parallelism=parallelism,
             spark=spark,
+            conf=conf,
             trigger=trigger,
             latency=latency,
             max_records_per_tick=max_records_per_tick,
@@ -128,6 +133,7 @@ class SparkRuntime(Runtime):
             listeners=listeners,
             sinks=sinks,
             at_end=at_end,
+            pinned=pinned,
         )
         super().__init__(build_dataflow, options)
 
@@ -168,7 +174,7 @@ class SparkRuntime(Runtime):
         check_sinks(program)
         self._check_places()
         session = self._options.spark
-        return program, *((session, False) if session is not None else make_session())
+        return program, *((session, False) if session is not None else make_session(self._options.conf))
 
     def _started(
         self, program: Program, session: SparkSession, requests: RunRequests, held: ExitStack, *, ours: bool
@@ -219,6 +225,10 @@ class SparkRuntimeBuilder(RuntimeBuilder):
     def spark(self, session: SparkSession) -> SparkRuntimeBuilder:
         """Set the Spark session."""
         return self._with("spark", session)
+
+    def conf(self, conf: Mapping[str, str]) -> SparkRuntimeBuilder:
+        """Set settings of the session that is created."""
+        return self._with("conf", conf)
 
     def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
         """Set the minimum time from one tick to the next."""

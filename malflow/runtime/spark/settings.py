@@ -32,6 +32,7 @@ class SparkOptions(RunOptions):
     """
 
     spark: SparkSession | None = None
+    conf: Mapping[str, str] | None = field(default=None, repr=False)
     trigger: timedelta = timedelta(0)
     latency: timedelta | None = None
     max_records_per_tick: int | None = None
@@ -43,13 +44,31 @@ class SparkOptions(RunOptions):
     def __post_init__(self) -> None:
         """Check the options, and copy those that the caller might mutate later."""
         super().__post_init__()
+        self._check_conf(self.conf)
         if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
             raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
         if self.latency is not None:
             self._check_latency(self.latency)
         if self.max_records_per_tick is not None:
             check_positive(self.max_records_per_tick, "max_records_per_tick")
+        object.__setattr__(self, "conf", dict(self.conf or {}))
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
+
+    def _check_conf(self, conf: object) -> None:
+        """Check the settings of a new session. The error shows no values, which may be secrets.
+
+        Raises:
+            GraphError: if they are not texts by name, or there is a session already.
+        """
+        if conf is None:
+            return
+        if not isinstance(conf, Mapping):
+            raise GraphError(f"conf must be a dict of Spark's settings; got {type(conf).__name__}")
+        for name, value in conf.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise GraphError(f"conf must have texts as names and values; got {type(value).__name__} for {name!r}")
+        if conf and self.spark is not None:
+            raise GraphError("conf and spark are mutually exclusive: set them where the session is made")
 
     def _check_latency(self, latency: object) -> None:
         """Check the latency.

@@ -82,15 +82,19 @@ def require_spark() -> None:
         raise MissingDependency(f"SparkRuntime needs pyspark 4.2 or later; got {pyspark.__version__}; {_INSTALL}")
 
 
-def make_session() -> tuple[SparkSession, bool]:
+def make_session(conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
     """Return the active session or a new one for this machine, and whether it is new.
 
+    Args:
+        conf: the user's settings for a new one.
+
     Raises:
+        GraphError: if there are such settings, and a session.
         MissingDependency: if Java is missing or too old.
         RunFailed: if Spark failed, or the Java of this process is gone.
     """
     try:
-        return _active_or_new()
+        return _active_or_new(conf or {})
     except MalflowError:
         raise
     except Exception as error:
@@ -100,28 +104,37 @@ def make_session() -> tuple[SparkSession, bool]:
         ) from error
 
 
-def _active_or_new() -> tuple[SparkSession, bool]:
+def _active_or_new(conf: Mapping[str, str]) -> tuple[SparkSession, bool]:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
     active = SparkSession.getActiveSession()
     if active is not None:
+        if conf:
+            raise GraphError(
+                f"conf has {', '.join(sorted(conf))}, but a session exists already; set it where that session is made"
+            )
         return active, False
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java and set the master
-        return _configured(SparkSession.builder).getOrCreate(), True
+        return _with_settings(_configured(SparkSession.builder), conf).getOrCreate(), True
     _require_java()
     settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.master"] = "local[*, 4]"  # 4: failed tasks are retried, as on a cluster
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
-    builder = _configured(SparkSession.builder)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    settings |= conf
+    builder = _with_settings(_configured(SparkSession.builder), settings)
     with _filtered_errors():
         if "SPARK_REMOTE" not in os.environ:
             _launch_java({**_CONF, **settings})
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")  # errors that concern the user are raised
     return session, True
+
+
+def _with_settings(builder: Any, settings: Mapping[str, str]) -> Any:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 def _launch_java(settings: Mapping[str, str]) -> None:

@@ -1,0 +1,246 @@
+"""Runtimes made of settings, alone or over the options of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from malflow.config.code import KINDS, On, is_default, kind_of, table_of
+from malflow.config.entries import Faults, Path, Stacks, dotted
+from malflow.config.secrets import shown
+from malflow.connectors.by_name import Replacement
+from malflow.errors import ConfigError, ConfigFault, GraphError
+from malflow.runtime.declared import Declared, declared_by, remade
+from malflow.runtime.face import Runtime
+from malflow.runtime.options import NOTHING, check_build
+from malflow.runtime.processes.runtime import MultiProcessRuntime
+from malflow.runtime.restarts import RestartPolicy
+from malflow.runtime.single_thread import SingleThreadRuntime
+from malflow.runtime.spark.runtime import SparkRuntime
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.persistence import Persistence
+from malflow.streams.configured import ConfiguredBuild
+from malflow.streams.stream import StreamProvider
+
+if TYPE_CHECKING:
+    from malflow.config.settings import Settings
+
+__all__ = ["On", "applied", "built", "configured"]
+
+Build = Callable[[StreamProvider], object]
+
+_RUNTIMES: Final[Mapping[On, type[Runtime]]] = {
+    "single": SingleThreadRuntime,
+    "processes": MultiProcessRuntime,
+    "spark": SparkRuntime,
+}
+
+
+def built(settings: Settings, build_dataflow: Build, on: On | None) -> Runtime:
+    """Return a runtime of settings alone; see `Settings.runtime`."""
+    kind = on or settings.run.on or "single"
+    check_build(build_dataflow, _RUNTIMES[kind].__name__)
+    faults = Faults()
+    _check_table_of_kind(settings.stacks, kind, faults)
+    faults.raise_if_any()
+    make = partial(_made, kind, configured(settings, build_dataflow))
+    return _checked(make, _changes(settings, kind, NOTHING), settings)
+
+
+def applied(settings: Settings, runtime: Runtime, on: On | None) -> Runtime:
+    """Return a runtime of settings over a runtime of the code; see `Settings.apply_to`."""
+    declared = declared_by(runtime)
+    options, merged = declared.options, settings.over(runtime)
+    before = kind_of(options)
+    kind = on or merged.run.on or before
+    faults = Faults()
+    _check_pinned(declared, merged.stacks, kind, faults)
+    _check_moved(declared, kind, faults)
+    _check_table_of_kind(merged.stacks, kind, faults)
+    faults.raise_if_any()
+    changes = _changes(merged, kind, options.persistence)
+    build = configured(merged, declared.build_dataflow)
+    if kind == before:
+        return _checked(partial(remade, runtime, build), changes, merged)
+    shared = {it.name: getattr(options, it.name) for it in fields(KINDS[kind]) if hasattr(options, it.name)}
+    shared["pinned"] = [name for name in options.pinned if name in shared]
+    if "parallelism" not in options.pinned and is_default(options, "parallelism"):
+        del shared["parallelism"]
+    return _checked(partial(_made, kind, build), shared | changes, merged)
+
+
+def _made(kind: On, build_dataflow: Build, options: Mapping[str, Any]) -> Runtime:
+    given = dict(options)
+    if kind == "single" and given.get("parallelism") is None:
+        given["parallelism"] = 1
+    make: Callable[..., Runtime] = _RUNTIMES[kind]
+    return make(build_dataflow, **given)
+
+
+def _checked(make: Callable[[Mapping[str, Any]], Runtime], changes: Mapping[str, Any], settings: Settings) -> Runtime:
+    """Make a runtime; an error about its options names the settings that it is about.
+
+    Raises:
+        ConfigError: if settings contradict each other, or the code.
+    """
+    try:
+        return make(changes)
+    except GraphError as error:
+        faults = [
+            ConfigFault(
+                dotted(path), str(entries[-1].origin), f"{dotted(path)} = {shown(path, entries[-1].value)}: {error}"
+            )
+            for path, entries in settings.stacks.items()
+            if entries[-1].origin.layer != "code" and re.search(rf"\b{re.escape(path[-1])}\b", str(error))
+        ]
+        if not faults:
+            raise
+        raise ConfigError(faults[:1]) from error
+
+
+def _changes(settings: Settings, kind: On, persistence: Persistence) -> dict[str, Any]:
+    """Return the options of a runtime that are set outside the code.
+
+    Raises:
+        ConfigError: if there is an option of a store, but neither a store nor its URL.
+    """
+    stacks = settings.stacks
+    changes: dict[str, Any] = {}
+    for it in fields(KINDS[kind]):
+        table = table_of(it.name, kind)
+        if it.name != "persistence" and _is_set(stacks, (table, it.name)):
+            value = getattr(getattr(settings, table), it.name)
+            changes[it.name] = _restart_policy(value) if it.name == "restart" else value
+    if stored := _of_store(settings, stacks):
+        changes["persistence"] = _persistence(settings, persistence, stored)
+    return changes
+
+
+def _is_set(stacks: Stacks, path: Path) -> bool:
+    """Whether a setting, or an entry of it, is set outside the code."""
+    return any(entries[-1].origin.layer != "code" for _, entries in _below(stacks, path))
+
+
+def _below(stacks: Stacks, path: Path) -> Iterator[tuple[Path, Any]]:
+    return ((found, entries) for found, entries in stacks.items() if found[: len(path)] == path)
+
+
+def _restart_policy(settings: Any) -> RestartPolicy:
+    return RestartPolicy(settings.attempts, settings.backoff)
+
+
+def _of_store(settings: Settings, stacks: Stacks) -> dict[str, Any]:
+    """Return the arguments of the store of snapshots that are set outside the code."""
+    found = {
+        it.name: getattr(settings.persistence, it.name)
+        for it in fields(settings.persistence)
+        if _is_set(stacks, ("persistence", it.name))
+    }
+    if _is_set(stacks, ("run", "persistence")):
+        found["url"] = settings.run.persistence
+    if _is_set(stacks, ("run", "job")):
+        found["job"] = settings.run.job
+    return found
+
+
+def _persistence(settings: Settings, persistence: Persistence, stored: dict[str, Any]) -> Persistence:
+    """Return the store of snapshots, with the arguments that are set outside the code."""
+    if "url" in stored and stored["url"] is None:
+        return NOTHING
+    if isinstance(persistence, FsspecBackend):
+        return persistence.replaced(**stored)
+    if "url" in stored:
+        return FsspecBackend(**stored)
+    names = [path for path in settings.stacks if path[0] == "persistence" or path == ("run", "job")]
+    if persistence is NOTHING and all(path == ("run", "job") for path in names):
+        return persistence  # a job without state still has a name
+    has = "there is none" if persistence is NOTHING else f"the code has a {type(persistence).__name__}"
+    raise ConfigError(
+        ConfigFault(
+            dotted(path),
+            str(settings.stacks[path][-1].origin),
+            f"{dotted(path)} is an option of a store of snapshots, but {has}; set run.persistence to its URL",
+        )
+        for path in names
+        if settings.stacks[path][-1].origin.layer != "code"
+    )
+
+
+def _check_pinned(declared: Declared, stacks: Stacks, kind: On, faults: Faults) -> None:
+    """Refuse settings of options that the code has pinned."""
+    for name in declared.options.pinned:
+        paths: list[Path] = [(table_of(name, it), name) for it in {kind_of(declared.options), kind}]
+        if name == "persistence":
+            paths += [("run", "job"), ("persistence",)]
+        for path in dict.fromkeys(paths):
+            for found, entries in _below(stacks, path):
+                for entry in entries:
+                    if entry.origin.layer != "code":
+                        reason = f"is pinned by the code at {declared.location}"
+                        cure = f"remove it here, or '{name}' from pinned=[...] there"
+                        faults.add(found, entry.origin, f"{dotted(found)} {reason}; {cure}")
+
+
+def _check_moved(declared: Declared, kind: On, faults: Faults) -> None:
+    """Refuse to move a runtime with options that the other kind lacks."""
+    known = {it.name for it in fields(KINDS[kind])}
+    before = kind_of(declared.options)
+    for it in fields(declared.options):
+        if it.name not in known and not is_default(declared.options, it.name):
+            faults.add(
+                (before, it.name),
+                declared.location,
+                f"{it.name}= is an option of {_RUNTIMES[before].__name__}, which {_RUNTIMES[kind].__name__} does not "
+                "have; leave it out to run there",
+            )
+
+
+def _check_table_of_kind(stacks: Stacks, kind: On, faults: Faults) -> None:
+    """Refuse overrides for another kind of runtime; a file may have tables for several."""
+    for path, entries in stacks.items():
+        if path[0] in KINDS and path[0] != kind and entries[-1].origin.layer == "override":
+            reason = (
+                f"{dotted(path)} has no effect on a {_RUNTIMES[kind].__name__}; run.on = '{path[0]}' chooses another"
+            )
+            faults.add(path, entries[-1].origin, reason)
+
+
+def configured(settings: Settings, build_dataflow: Build) -> Build:
+    """Return a build function with the configuration of its operators; see `Settings.configured`."""
+    if not settings.operators:
+        return build_dataflow
+    stacks = settings.stacks
+    replacements = {
+        name: Replacement(it.url, it.options or {}, _place(stacks, name))
+        for name, it in settings.operators.items()
+        if it.url is not None or it.options
+    }
+    return ConfiguredBuild(build_dataflow, replacements, partial(_check_operators, stacks))
+
+
+def _place(stacks: Stacks, name: str) -> str:
+    """Return the place of the URL of an operator, or of its options."""
+    places = {path[2]: entries[-1].origin for path, entries in _below(stacks, ("operators", name))}
+    return str(places.get("url", places.get("options")))
+
+
+def _check_operators(stacks: Stacks, names: Collection[str], connected: Collection[str]) -> None:
+    """Refuse settings of operators that the program lacks, and URLs of those that connect to nothing.
+
+    Raises:
+        ConfigError: with all of them.
+    """
+    faults = Faults()
+    for path, entries in _below(stacks, ("operators",)):
+        name, origin = path[1], entries[-1].origin
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            instead = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names)}"
+            faults.add(path, origin, f"{dotted(path)}: the program has no operator '{name}'; {instead}")
+        elif path[2] in ("url", "options") and name not in connected:
+            faults.add(path, origin, f"{dotted(path)}: operator '{name}' is neither a source nor a sink")
+    faults.raise_if_any()

@@ -1,0 +1,188 @@
+"""Layers of a configuration from tables, environment variables and overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+from malflow.config.entries import Entry, Faults, Layer, Origin, Path, dotted
+from malflow.config.secrets import shown
+from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape, every_leaf
+from malflow.config.values import expected, value_of
+from malflow.connectors.option_texts import UNREADABLE
+from malflow.snapshot.signing import KEY_VARIABLE
+
+__all__ = ["PREFIX", "PROFILE", "LayerReader", "Override", "of_environment", "of_overrides"]
+
+PREFIX: Final = "MALFLOW_"
+PROFILE: Final = "MALFLOW_PROFILE"
+"""The variable with the name of the profile."""
+
+_NO_SETTINGS: Final = frozenset({PROFILE, KEY_VARIABLE, "MALFLOW_CONTROL", "MALFLOW_TRACEBACK", "MALFLOW_FAILPOINT"})
+"""Variables of malflow that are not settings."""
+
+_OF_ONE_START: Final = frozenset({("run", "renamed"), ("run", "allow_dropped_state")})
+_STEP = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."]+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value of a command or a program that counts more than all files.
+
+    Attributes:
+        value: the value; text is converted.
+        origin: the place where it was written, such as ``--parallelism``; by default, ``--set`` and the setting.
+    """
+
+    value: Any = field(repr=False)
+    origin: str | None = None
+
+
+class LayerReader:
+    """Reads tables to the entries of a layer; what it can't read becomes a fault.
+
+    Args:
+        origin: the origin of a setting.
+        faults: the faults.
+        read: converts a text, or a table with the name of a file, before it is read; raises a ValueError with the
+            reason.
+    """
+
+    def __init__(
+        self, origin: Callable[[Path], Origin], faults: Faults, read: Callable[[Path, Any], Any] | None = None
+    ) -> None:
+        self.entries: dict[Path, Entry] = {}
+        self._origin = origin
+        self._faults = faults
+        self._read = read or (lambda _path, raw: raw)
+
+    def item(self, raw: Any, shape: Shape | None, path: Path = ()) -> None:
+        """Read a setting, or a table with all that it has."""
+        if path in _OF_ONE_START and self._origin(path).layer != "override":
+            self._fault(path, f"{dotted(path)} is for one start: pass it to the command or the runtime")
+            return
+        try:
+            raw = raw if isinstance(shape, TableShape | Entries) else self._read(path, raw)
+        except ValueError as error:
+            self._fault(path, f"{dotted(path)} {error}")
+            return
+        if isinstance(raw, Mapping) and not isinstance(shape, Leaf):
+            for name, value in raw.items():
+                self._member(name, value, shape, path)
+        elif isinstance(shape, TableShape | Entries):
+            self._fault(path, f"{dotted(path)} needs a table; got {shown(path, raw)}")
+        elif shape is None:
+            self.entries[path] = Entry(raw, self._origin(path))
+        else:
+            self._leaf(raw, shape, path)
+
+    def _member(self, name: str, value: Any, around: TableShape | Entries | None, path: Path) -> None:
+        if not isinstance(around, TableShape):
+            self.item(value, around and around.inner, (*path, str(name)))
+        elif name in around.members:
+            self.item(value, around.members[name], (*path, name))
+        else:
+            instead = _instead(name, path, around.members)
+            self._fault((*path, name), f"{dotted((*path, name))} is not a setting; {instead}")
+
+    def _leaf(self, raw: Any, leaf: Leaf, path: Path) -> None:
+        if leaf.hint is str and isinstance(raw, int | float):
+            raw = str(raw).lower() if isinstance(raw, bool) else str(raw)
+        value = value_of(raw, leaf)
+        if value is not UNREADABLE:
+            self.entries[path] = Entry(value, self._origin(path))
+            return
+        got = "a table" if isinstance(raw, Mapping) else shown(path, raw)
+        self._fault(path, f"{dotted(path)} needs {expected(leaf)}; got {got}")
+
+    def _fault(self, path: Path, reason: str) -> None:
+        self._faults.add(path, self._origin(path), reason)
+
+
+def _instead(name: str, path: Path, members: Mapping[str, Shape]) -> str:
+    """Return a hint for an unknown setting: a near name here, or the same name elsewhere."""
+    near = get_close_matches(name, members, 1)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    elsewhere = [dotted(leaf) for leaf, _ in every_leaf(WHOLE) if leaf[-1] == name]
+    if elsewhere:
+        return f"did you mean {elsewhere[0]}?"
+    where = dotted(path) if path else "the file"
+    return f"{where} has {', '.join(members)}"
+
+
+def of_environment(env: Mapping[str, str], faults: Faults) -> Layer:
+    """Return the settings in environment variables; a variable of malflow that is not known is a warning.
+
+    The levels are separated by two underscores. Names are those of the settings in upper case; the name of an operator
+    that is all upper case is taken as lower case.
+    """
+    layer: dict[Path, Entry] = {}
+    for name in sorted(name for name in env if name.startswith(PREFIX)):
+        parts = name.removeprefix(PREFIX).split("__")
+        if len(parts) > 1 and parts[0].lower() in WHOLE.members:
+            steps = [part if step == 1 and not part.isupper() else part.lower() for step, part in enumerate(parts)]
+            if parts[0].lower() != "operators":
+                steps = [part.lower() for part in parts]
+            layer |= _of_text(steps, env[name], Origin("environment", name), faults)
+        elif name not in _NO_SETTINGS:
+            known = [*sorted(_NO_SETTINGS), *_variables()]
+            near = get_close_matches(name.removeprefix(PREFIX), [it.removeprefix(PREFIX) for it in known], 1)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+            faults.warn(name, f"is not a variable of malflow{hint}")
+    return layer
+
+
+def _variables() -> Iterator[str]:
+    for path, _ in every_leaf(WHOLE):
+        yield PREFIX + "__".join(path).upper()
+
+
+def of_overrides(overrides: Mapping[str, Any], faults: Faults) -> Layer:
+    """Return the settings that a command or a program passes, by their names with dots between levels."""
+    layer: dict[Path, Entry] = {}
+    for key, given in overrides.items():
+        override = given if isinstance(given, Override) else Override(given)
+        origin = Origin("override", override.origin or f"--set {key}")
+        steps = _steps(key)
+        if steps is None:
+            faults.add((key,), origin, "a setting is written table.name, such as run.parallelism")
+            continue
+        layer |= _of_text(steps, override.value, origin, faults)
+    return layer
+
+
+def _steps(key: str) -> list[str] | None:
+    """Return the names of a dotted key, with quoted ones unquoted; None if it is malformed."""
+    steps: list[str] = []
+    place = 0
+    while found := _STEP.match(key, place):
+        steps.append(found[2] if found[1] is None else re.sub(r"\\(.)", r"\1", found[1]))
+        place = found.end()
+        if place == len(key):
+            return steps
+        if key[place] != ".":
+            return None
+        place += 1
+    return None
+
+
+def _of_text(steps: list[str], value: Any, origin: Origin, faults: Faults) -> Layer:
+    """Return the entries of one value at a path."""
+    shape: Shape | None = WHOLE
+    path: list[str] = []
+    for number, step in enumerate(steps):
+        if isinstance(shape, Entries) and isinstance(shape.inner, Leaf):
+            path.append(".".join(steps[number:]))  # names of Spark's settings have dots
+            break
+        path.append(step)
+        shape = shape.members.get(step) if isinstance(shape, TableShape) else getattr(shape, "inner", None)
+    raw = value
+    for name in reversed(path):
+        raw = {name: raw}
+    reader = LayerReader(lambda _path: origin, faults)
+    reader.item(raw, WHOLE)
+    return reader.entries

@@ -1,0 +1,149 @@
+"""Secrets of a configuration: where files take them from, and what is shown in their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from malflow.errors import short_repr
+from malflow.store.redaction import is_secret_name, redacted, secrets_in
+
+__all__ = ["HIDDEN", "Secret", "expanded", "is_secret", "read_secret", "references", "shown", "time_text"]
+
+HIDDEN: Final = "***"
+
+_LARGEST_SECRET = 65_536
+_REFERENCE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{")
+_SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
+
+
+class Secret(str):
+    """A text that contains secrets, which its repr hides.
+
+    Attributes:
+        secrets: the secret parts.
+    """
+
+    __slots__ = ("secrets",)
+    secrets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str, secrets: tuple[str, ...]) -> str:
+        """Return a text with these secrets in it; a plain one if there are none."""
+        if not any(secrets):
+            return text
+        made = cls(text)
+        made.secrets = secrets
+        return made
+
+    def __repr__(self) -> str:
+        return repr(redacted(str(self), self.secrets))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secret.of, (str(self), self.secrets)
+
+
+def expanded(text: str, env: Mapping[str, str]) -> str:
+    """Return a text of a file with the variables that it refers to; their values are not expanded again.
+
+    Raises:
+        ValueError: if a variable is missing, or a reference is malformed; with the reason, which has no value.
+
+    >>> expanded("kafka://${BROKERS:-localhost:9092}/${TOPIC}, 5 $$", {"TOPIC": "orders"})
+    'kafka://localhost:9092/orders, 5 $'
+    """
+    secrets: list[str] = []
+
+    def value(found: re.Match[str]) -> str:
+        if found[0] == "$$":
+            return "$"
+        name = found["name"]
+        if name is None:
+            raise ValueError("has a malformed '${'; write ${NAME}, ${NAME:-default}, or $$ for a dollar sign")
+        given = env.get(name, "")
+        if not given and found["default"] is None:
+            if name in env:
+                return ""
+            raise ValueError(f"needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
+        if given and is_secret_name(name):
+            secrets.append(given)
+        return given or str(found["default"])
+
+    return Secret.of(_REFERENCE.sub(value, text), tuple(secrets))
+
+
+def references(text: str) -> bool:
+    """Whether a text refers to a variable."""
+    return any(found[0] != "$$" for found in _REFERENCE.finditer(text))
+
+
+def read_secret(name: str, folder: Path) -> str:
+    """Return the content of a file with a secret, without the line break at its end.
+
+    Raises:
+        ValueError: if it can't be read, is too large, or is not text.
+    """
+    path = folder / name
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_SECRET + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"needs the file {short_repr(str(path))}, which can't be read: {reason}") from None
+    if len(content) > _LARGEST_SECRET:
+        raise ValueError(f"needs a secret of at most 64 kB; {short_repr(str(path))} is larger")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"needs text in UTF-8; {short_repr(str(path))} has other bytes") from None
+    text = text.removesuffix("\n").removesuffix("\r")
+    return Secret.of(text, (text,))
+
+
+def is_secret(path: tuple[str, ...]) -> bool:
+    """Whether a setting holds a secret, by its name; the name of an operator is not one.
+
+    >>> is_secret(("persistence", "signing_key")), is_secret(("operators", "auth", "url"))
+    (True, False)
+    """
+    return any(map(is_secret_name, path[2:] if path[0] == "operators" else path))
+
+
+def shown(path: tuple[str, ...], value: Any) -> str:
+    """Return a value as text without secrets.
+
+    >>> shown(("run", "persistence"), "s3://me:hush@host/x"), shown(("serve", "token"), "hush")
+    ("'s3://***@host/x'", '***')
+    """
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {shown((*path, str(name)), it)}' for name, it in value.items())}}}"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if path and is_secret(path):
+        return HIDDEN
+    if isinstance(value, str):
+        secrets = value.secrets if isinstance(value, Secret) else ()
+        return repr(redacted(str(value), (*secrets, *secrets_in({}, str(value)))))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(shown(path, it) for it in value)}]"
+    if isinstance(value, timedelta):
+        return time_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return redacted(repr(value) if type(value).__module__.startswith("malflow.config") else short_repr(value))
+
+
+def time_text(span: timedelta) -> str:
+    """Return a time as a configuration writes it.
+
+    >>> time_text(timedelta(minutes=90)), time_text(timedelta(seconds=0.25)), time_text(timedelta(0))
+    ('90m', '250ms', '0s')
+    """
+    whole = span // timedelta(microseconds=1)
+    if not whole:
+        return "0s"
+    unit, size = next(((unit, size) for unit, size in _SPANS if whole % size == 0), ("ms", 1_000))
+    return f"{whole // size if whole % size == 0 else whole / size:{'d' if whole % size == 0 else 'f'}}{unit}"

@@ -1,0 +1,278 @@
+"""The tables of a configuration: their settings, with types and defaults."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from malflow.config.secrets import shown
+from malflow.connectors.option_texts import ByteCount
+from malflow.errors import GraphError, short_repr
+
+__all__ = [
+    "BudgetSettings",
+    "ErrorSettings",
+    "LogSettings",
+    "OperatorSettings",
+    "PersistenceSettings",
+    "ProcessSettings",
+    "RestartSettings",
+    "RetrySettings",
+    "RunSettings",
+    "ServeSettings",
+    "SparkSettings",
+    "Table",
+    "Tables",
+]
+
+_KEPT = ByteCount(64 * 2**20)
+
+Policy = Literal["fail", "skip", "dead_letter", "park"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Table:
+    """A table; its repr hides secrets."""
+
+    def __repr__(self) -> str:
+        texts = (f"{it.name}={shown((it.name,), getattr(self, it.name))}" for it in fields(self))
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunSettings(Table):
+    """Options of every runtime; those that have no line here are documented at `malflow.SingleThreadRuntime`.
+
+    Attributes:
+        on: the runtime: ``"single"`` thread, ``"processes"`` or ``"spark"``; without it, that of the code.
+        job: the name of the job, which is the folder of its snapshots.
+        persistence: the URL or path below which snapshots are stored; a persistence of the code is replaced.
+        parallelism: the number of logical workers; without it, that of the runtime.
+        renamed: the new names of stateful operators, by their old names; of one start, so not in a file.
+        allow_dropped_state: stateful operators whose state may be dropped; of one start, so not in a file.
+    """
+
+    on: Literal["single", "processes", "spark"] | None = None
+    job: str = "default"
+    persistence: str | None = None
+    snapshots: timedelta | None = None
+    parallelism: int | None = None
+    restore: Literal["latest"] | int | datetime | None = "latest"
+    recovery: Literal["strict", "previous"] = "strict"
+    renamed: Mapping[str, str] | None = None
+    allow_dropped_state: Sequence[str] = ()
+    debug: bool = False
+    sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
+    at_end: Literal["finish", "keep"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PersistenceSettings(Table):
+    """Options of the store of snapshots, documented at `malflow.snapshot.FsspecBackend`.
+
+    Attributes:
+        codec: how states are serialised: ``"pickle"`` or ``"msgpack"``.
+    """
+
+    storage_options: Mapping[str, Any] | None = None
+    retain: int | timedelta = 10
+    compression: Literal["lz4", "none"] = "lz4"
+    codec: str = "pickle"
+    signing_key: str | Sequence[str] | None = None
+    allow_unsigned_pickle: bool = False
+    allow_unsafe_single_writer: bool = False
+    growth: float = 1.0
+    retry_for: timedelta = timedelta(seconds=30)
+    tolerate_failures_for: timedelta = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RestartSettings(Table):
+    """Limits of restarts, documented at `malflow.RestartPolicy`."""
+
+    attempts: int = 3
+    backoff: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        _least(self, "attempts", 0)
+        if self.backoff < timedelta(0):
+            raise GraphError(f"backoff must be a time of zero or more; got {self.backoff}")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ProcessSettings(Table):
+    """Options of a run in processes, documented at `malflow.MultiProcessRuntime`."""
+
+    processes: int | None = None
+    start_method: Literal["spawn", "forkserver"] = "spawn"
+    restart: RestartSettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SparkSettings(Table):
+    """Options of a run on Spark, documented at `malflow.SparkRuntime`."""
+
+    conf: Mapping[str, str] | None = None
+    trigger: timedelta = timedelta(0)
+    latency: timedelta | None = None
+    max_records_per_tick: int | None = None
+    scratch: str | None = None
+    scratch_options: Mapping[str, Any] | None = None
+    restart: RestartSettings | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServeSettings(Table):
+    """The page of a run.
+
+    Attributes:
+        address: the host and port that it listens on.
+        control: whether the page may steer the run.
+        token: the token that a reader needs; one is made if there is none.
+        metrics_token: whether ``/metrics`` needs the token.
+        samples: whether the page may show records.
+        redact: the function that hides parts of a record before it is shown, as ``module:function``.
+    """
+
+    address: str = "127.0.0.1:8642"
+    control: bool = False
+    token: str | None = None
+    metrics_token: bool = True
+    samples: bool = False
+    redact: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LogSettings(Table):
+    """The log of a command.
+
+    Attributes:
+        format: lines of text, or a JSON object each.
+        level: the least level that is written.
+    """
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BudgetSettings(Table):
+    """How many records of an operator may fail before the run ends.
+
+    Attributes:
+        share: the share of the operator's records, from 0 to 1.
+        window: the time over which they are counted.
+        at_least: the number of records below which nothing is decided.
+    """
+
+    share: float = 0.01
+    window: timedelta = timedelta(minutes=1)
+    at_least: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        if not 0 <= self.share <= 1:
+            raise GraphError(f"share must be a number from 0 to 1; got {self.share}")
+        _above_zero(self, "window")
+        _least(self, "at_least", 1)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ErrorSettings(Table):
+    """Records with which a function of the user fails.
+
+    Attributes:
+        default: the policy of operators without one of their own.
+        budget: how many may fail before the run ends.
+        keep: the number of letters that an operator keeps on a worker.
+        keep_bytes: their size.
+        full: what follows when there are more: the run ends, or the oldest are dropped.
+    """
+
+    default: Policy = "fail"
+    budget: BudgetSettings | None = None
+    keep: int = 10_000
+    keep_bytes: ByteCount = _KEPT
+    full: Literal["fail", "drop_oldest"] = "fail"
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        _least(self, "keep", 1)
+        _least(self, "keep_bytes", 1)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RetrySettings(Table):
+    """How often a function is called again.
+
+    Attributes:
+        attempts: the number of calls, with the first.
+        first: the wait before the second call.
+        factor: the growth of the waits.
+        longest: the longest wait.
+        on: the names of the built-in exceptions after which it is called again.
+    """
+
+    attempts: int = 3
+    first: timedelta = timedelta(seconds=0.1)
+    factor: float = 2.0
+    longest: timedelta = timedelta(seconds=5)
+    on: Sequence[str] = ("TimeoutError",)
+
+    def __post_init__(self) -> None:
+        """Check the waits and the names."""
+        _least(self, "attempts", 1)
+        _above_zero(self, "first")
+        _above_zero(self, "longest")
+        if not self.factor >= 1:
+            raise GraphError(f"factor must be a number of one or more; got {self.factor}")
+        for name in self.on:
+            kind = getattr(builtins, name, None)
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                raise GraphError(f"on needs names of built-in exceptions, such as TimeoutError; got {short_repr(name)}")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OperatorSettings(Table):
+    """One operator, by its name in the program.
+
+    Attributes:
+        url: the URL of a source or sink that the code makes by `connect`, in place of the code's.
+        options: options of its connector, as in a URL; the code's other arguments remain if the connector is the same.
+        on_error: the policy for records with which its function fails.
+        retry: how often its function is called again.
+    """
+
+    url: str | None = None
+    options: Mapping[str, Any] | None = None
+    on_error: Policy | None = None
+    retry: RetrySettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tables(Table):
+    """All tables."""
+
+    run: RunSettings = field(default_factory=RunSettings)
+    persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
+    processes: ProcessSettings = field(default_factory=ProcessSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    errors: ErrorSettings = field(default_factory=ErrorSettings)
+    operators: Mapping[str, OperatorSettings] = field(default_factory=dict)
+
+
+def _least(table: Table, name: str, least: int) -> None:
+    if getattr(table, name) < least:
+        raise GraphError(f"{name} must be a whole number of at least {least}; got {getattr(table, name)}")
+
+
+def _above_zero(table: Table, name: str) -> None:
+    if getattr(table, name) <= timedelta(0):
+        raise GraphError(f"{name} must be a time above zero; got {getattr(table, name)}")

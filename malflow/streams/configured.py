@@ -1,0 +1,46 @@
+"""Build functions whose operators are configured: by URLs for what they connect to, and checks of the names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from malflow.connectors.by_name import Replacement
+from malflow.graph import SinkNode, SourceNode
+from malflow.streams.stream import StreamProvider
+
+__all__ = ["ConfiguredBuild"]
+
+
+class ConfiguredBuild:
+    """A build function with the configuration of its operators, for any runtime.
+
+    Args:
+        build_dataflow: builds the dataflow.
+        replacements: the URLs and options of the sources and sinks that it makes by `connect`, by operator. Those of an
+            outer build function win.
+        check: called with the names of all operators once they are built, and the names of sources and sinks.
+    """
+
+    def __init__(
+        self,
+        build_dataflow: Callable[[StreamProvider], object],
+        replacements: Mapping[str, Replacement],
+        check: Callable[[Collection[str], Collection[str]], None],
+    ) -> None:
+        self.build_dataflow = build_dataflow
+        self._replacements = dict(replacements)
+        self._check = check
+
+    def __call__(self, provider: StreamProvider) -> object:
+        """Build the dataflow.
+
+        Raises:
+            GraphError: if it is malformed, or a URL is configured for an operator that does not come from `connect`.
+        """
+        graph = provider._graph
+        graph.replacements = self._replacements | dict(graph.replacements)
+        made = self.build_dataflow(provider)
+        nodes = [vertex.node for vertex in graph.vertices]
+        outside = {node.name for node in nodes if isinstance(node, SourceNode | SinkNode)}
+        self._check(dict.fromkeys(node.name for node in nodes), outside)
+        return made
