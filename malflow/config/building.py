@@ -64,13 +64,13 @@ def applied(settings: Settings, runtime: Runtime, on: On | None) -> Runtime:
     faults.raise_if_any()
     changes = _changes(merged, kind, options.persistence)
     build = configured(merged, declared.build_dataflow)
-    if kind == before:
-        return _checked(partial(remade, runtime, build), changes, merged)
-    shared = {it.name: getattr(options, it.name) for it in fields(KINDS[kind]) if hasattr(options, it.name)}
-    shared["pinned"] = [name for name in options.pinned if name in shared]
-    if "parallelism" not in options.pinned and is_default(options, "parallelism"):
-        del shared["parallelism"]
-    return _checked(partial(_made, kind, build), shared | changes, merged)
+    if kind == before and type(runtime) is not _RUNTIMES[kind]:
+        return _checked(partial(remade, runtime, build), changes, merged)  # a class of the user's
+    given = {it.name: getattr(options, it.name) for it in fields(KINDS[kind]) if hasattr(options, it.name)}
+    given["pinned"] = [name for name in options.pinned if name in given]
+    if kind != before and "parallelism" not in options.pinned and is_default(options, "parallelism"):
+        del given["parallelism"]
+    return _checked(partial(_made, kind, build), given | changes, merged)
 
 
 def _made(kind: On, build_dataflow: Build, options: Mapping[str, Any]) -> Runtime:

@@ -10,14 +10,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from malflow.config.checks import check_values
-from malflow.config.entries import Faults, Layer, LayerName, Path
+from malflow.config.entries import Faults, Layer, LayerName, Path, dotted
 from malflow.config.files import ConfigFile, found_file
 from malflow.config.reading import PROFILE, LayerReader, of_environment, of_overrides
-from malflow.config.secrets import expanded, is_secret, read_secret, references
+from malflow.config.secrets import expanded, is_written_secret, read_secret, references
 from malflow.config.settings import Settings, settings_of
 from malflow.config.shapes import WHOLE
 from malflow.errors import ConfigFault
-from malflow.store.redaction import secrets_in
 
 __all__ = ["check", "load"]
 
@@ -117,10 +116,9 @@ def _layer(
             return read_secret(expanded(raw["file"], env), file.path.parent)
         if not isinstance(raw, str):
             return raw
-        if not references(raw) and (is_secret(path) or secrets_in({}, raw)):
-            faults.warn(
-                file.origin(path, profile), 'a secret is written in the file; write "${NAME}" or { file = "..." }'
-            )
+        if not references(raw) and is_written_secret(path, raw):
+            reason = 'has a secret that is written in the file; write "${NAME}" or { file = "..." }'
+            faults.add(path, file.origin(path, profile), f"{dotted(path)} {reason}")
         return expanded(raw, env)
 
     before = len(faults.found)

@@ -11,12 +11,27 @@ from typing import Any, Final
 from malflow.errors import short_repr
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 
-__all__ = ["HIDDEN", "Secret", "expanded", "is_secret", "read_secret", "references", "shown", "time_text"]
+__all__ = [
+    "HIDDEN",
+    "Secret",
+    "expanded",
+    "is_secret",
+    "is_written_secret",
+    "read_secret",
+    "references",
+    "shown",
+    "time_text",
+]
 
 HIDDEN: Final = "***"
 
 _LARGEST_SECRET = 65_536
 _REFERENCE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{")
+_PASSWORD = re.compile(r"://[^/?#\s@:]*:[^/?#\s@]+@")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=[^&]+")
+_OF_COLUMNS: Final = (("key",), ("decode_key",), ("encode_key",))
+"""Options of connectors that are about the keys of records."""
+
 _SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
 
 
@@ -63,14 +78,12 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
         name = found["name"]
         if name is None:
             raise ValueError("has a malformed '${'; write ${NAME}, ${NAME:-default}, or $$ for a dollar sign")
-        given = env.get(name, "")
-        if not given and found["default"] is None:
-            if name in env:
-                return ""
+        if name not in env and found["default"] is None:
             raise ValueError(f"needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
-        if given and is_secret_name(name):
+        given = env.get(name) or found["default"] or ""
+        if is_secret_name(name):
             secrets.append(given)
-        return given or str(found["default"])
+        return given
 
     return Secret.of(_REFERENCE.sub(value, text), tuple(secrets))
 
@@ -104,12 +117,26 @@ def read_secret(name: str, folder: Path) -> str:
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Whether a setting holds a secret, by its name; the name of an operator is not one.
+    """Whether a setting holds a secret, by its name; the name of an operator is not one, nor are columns.
 
-    >>> is_secret(("persistence", "signing_key")), is_secret(("operators", "auth", "url"))
+    >>> is_secret(("persistence", "signing_key")), is_secret(("operators", "auth", "options", "key"))
     (True, False)
     """
-    return any(map(is_secret_name, path[2:] if path[0] == "operators" else path))
+    if path[0] != "operators":
+        return any(map(is_secret_name, path))
+    return path[3:] not in _OF_COLUMNS and any(map(is_secret_name, path[2:]))
+
+
+def is_written_secret(path: tuple[str, ...], text: str) -> bool:
+    """Whether a text of a file, which refers to no variable, has a secret: by its name, or in a URL.
+
+    >>> is_written_secret(("run", "persistence"), "s3://me:hush@host/x"), is_written_secret(("run", "job"), "hush")
+    (True, False)
+    """
+    if is_secret(path):
+        return bool(text)
+    named = (found[1] for found in _PARAMETER.finditer(text) if (found[1],) not in _OF_COLUMNS)
+    return "://" in text and (_PASSWORD.search(text) is not None or any(map(is_secret_name, named)))
 
 
 def shown(path: tuple[str, ...], value: Any) -> str:

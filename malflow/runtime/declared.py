@@ -35,7 +35,7 @@ def declared_by(runtime: Runtime) -> Declared:
 
 
 def remade(runtime: Runtime, build_dataflow: Callable[[StreamProvider], object], changes: Mapping[str, Any]) -> Runtime:
-    """Return a runtime of the same class with some other options, to run in place of the first.
+    """Return a runtime like another one, of the same class, with some other options, to run in its place.
 
     Raises:
         GraphError: if an option is invalid.

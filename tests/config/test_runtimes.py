@@ -109,6 +109,18 @@ def test_a_backend_has_all_its_arguments() -> None:
     assert backend.replaced(url="memory://y").arguments["url"] == "memory://y"
 
 
+class Own(SingleThreadRuntime):
+    """A runtime of a user's."""
+
+
+def test_a_runtime_of_an_own_class_keeps_its_class() -> None:
+    found = VecSink()
+    code = Own(orders(found, header=False), parallelism=2)
+    made = overrides(run={"debug": True}).apply_to(code)
+    assert (type(made), options(made).debug, options(made).parallelism) == (Own, True, 2)
+    assert not options(code).debug
+
+
 def test_a_url_replaces_the_persistence_of_the_code(tmp_path: Path) -> None:
     made = overrides(run={"persistence": str(tmp_path), "snapshots": "1s"}).apply_to(SingleThreadRuntime(nothing))
     assert options(made).persistence.arguments["url"] == str(tmp_path)

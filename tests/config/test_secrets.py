@@ -87,36 +87,71 @@ def test_a_file_that_has_no_secret(tmp_path: Path, content: bytes | None, words:
     assert words in fault.reason
 
 
-def test_a_literal_secret_is_warned_of_with_its_line(tmp_path: Path) -> None:
-    text = '[serve]\ntoken = "hush"\n[run]\npersistence = "s3://me:hush@host/x"\n[operators.auth]\nurl = "a.csv"\n'
-    warnings = loaded(tmp_path, text).warnings
-    assert [it.partition("malflow.toml")[2] for it in warnings] == [
-        f':{line}: a secret is written in the file; write "${{NAME}}" or {{ file = "..." }}' for line in (2, 4)
-    ]
+WRITTEN = """\
+[serve]
+token = "hush-a"
+[run]
+persistence = "s3://me:hush-b@host/x"
+[persistence]
+storage_options = { secret = "hush-c", nested = { passwords = ["hush-d"] } }
+[operators.auth]
+url = "sqlite:///x?password=hush-e"
+[profile.prod.serve]
+token = "hush-f"
+"""
+PUBLIC = """\
+[run]
+job = "hush"
+[serve]
+token = "${TOKEN:-hush}"
+metrics_token = false
+[operators.keys]
+url = "postgres://me@host/db?table=t&key=id"
+options = { key = "id", wait = "5s" }
+"""
+
+
+def test_secrets_that_are_written_in_a_file_are_faults(tmp_path: Path) -> None:
+    (tmp_path / "malflow.toml").write_text(WRITTEN)
+    found = check(tmp_path, env={})
+    lines = [str(it.origin).partition("malflow.toml:")[2].partition(" ")[0] for it in found]
+    assert lines == ["2", "4", "6", "6", "8", "10"]
+    assert all('has a secret that is written in the file; write "${NAME}" or {' in it.reason for it in found)
+    assert "hush" not in "".join(map(str, found))
+
+
+def test_names_of_columns_users_and_defaults_are_not_written_secrets(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, PUBLIC)
+    assert "hush" not in repr(settings.serve)
+    assert "operators.keys.options.key  'id'" in " ".join(map(str, shown_settings(settings)))
 
 
 EVERYWHERE = """\
 [run]
-persistence = "s3://me:hush-a@host/x"
+persistence = "s3://me:${A}@host/x"
 job = "${JOB}"
 [persistence]
 signing_key = "${KEY}"
-storage_options = { secret = "hush-c", nested = { token = "hush-d", deep = { password = ["hush-e"] } } }
+storage_options = { secret = "${C}", nested = { token = "${D}", deep = { password = ["${E}"] } } }
 [spark]
-conf = { "spark.hadoop.fs.s3a.secret.key" = "hush-f" }
+conf = { "spark.hadoop.fs.s3a.secret.key" = "${F}" }
 scratch = "${MY_SECRET}/x"
 name = { file = "secret" }
 [serve]
-token = "hush-h"
+token = "${H}"
 [operators.orders]
-url = "kafka://me:hush-i@broker/orders?ssl_password=hush-j"
-options = { password = "hush-k", wait = "${ANY_TOKEN}s" }
+url = "kafka://me:${I}@broker/orders?ssl_password=${J}"
+options = { password = "${K}", wait = "${ANY_TOKEN}s" }
 """
+
+
+PLAIN = {name: f"hush-{name.lower()}" for name in "ACDEFHIJK"}
+"""Variables whose names don't say that they are secrets."""
 
 
 def test_nothing_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "secret").write_text("hush-g")
-    env = {"JOB": "orders", "KEY": "hush-b" + "x" * 16, "MY_SECRET": "hush-l", "ANY_TOKEN": "hush-m"}
+    env = PLAIN | {"JOB": "orders", "KEY": "hush-b" + "x" * 16, "MY_SECRET": "hush-l", "ANY_TOKEN": "hush-m"}
     with caplog.at_level(logging.DEBUG):
         settings = loaded(tmp_path, EVERYWHERE, **env)
     shown: list[Any] = [repr(settings), settings_text(settings), toml_text(settings), caplog.text, *settings.warnings]
@@ -128,7 +163,7 @@ def test_nothing_shows_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_no_fault_shows_a_secret(tmp_path: Path) -> None:
-    text = EVERYWHERE.replace("job =", "parallelism =").replace('token = "hush-h"', 'token = ["hush-h"]')
+    text = EVERYWHERE.replace("job =", "parallelism =").replace('token = "${H}"', 'token = ["${H}"]')
     text = (
         text.replace("kafka:", "kafak:")
         .replace('scratch = "', 'latency = "')
@@ -136,7 +171,7 @@ def test_no_fault_shows_a_secret(tmp_path: Path) -> None:
     )
     (tmp_path / "secret").write_text("hush-g")
     (tmp_path / "malflow.toml").write_text(text)
-    env = {"JOB": "x", "KEY": "hush-b", "MY_SECRET": "hush-l", "ANY_TOKEN": "hush-m"}
+    env = PLAIN | {"JOB": "x", "KEY": "hush-b", "MY_SECRET": "hush-l", "ANY_TOKEN": "hush-m"}
     found = check(tmp_path, env=env)
     assert len(found) == 6
     assert "hush" not in "".join(map(str, found))

@@ -91,3 +91,16 @@ def test_options_are_copies_that_the_caller_cannot_change() -> None:
 def test_a_latency_that_no_tick_can_have_is_refused(options: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         SparkRuntime(lambda _: None, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conf": ["a"]}, "conf must be a dict of Spark's settings; got list"),
+        ({"conf": {"a": 1}}, "conf must have texts as names and values; got int for 'a'"),
+        ({"conf": {"a": "b"}, "spark": object()}, "conf and spark are mutually exclusive"),
+    ],
+)
+def test_settings_of_spark_that_can_not_be_set_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        SparkRuntime(lambda _: None, **options)

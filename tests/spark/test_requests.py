@@ -128,6 +128,13 @@ def test_user_code_on_the_driver_can_not_wait_for_its_own_tick(spark: Any, tmp_p
         handle.await_termination(SECONDS)
 
 
+@pytest.mark.spark
+def test_settings_for_a_session_that_exists_are_refused(spark: Any) -> None:
+    del spark
+    with pytest.raises(GraphError, match=r"conf has spark\.a, but a session exists already; set it where"):
+        SparkRuntime(lambda _: None, conf={"spark.a": "b"}).execute()
+
+
 def test_an_interval_without_a_place_is_refused() -> None:
     with pytest.raises(GraphError, match=r"needs a persistence; pass persistence=FsspecBackend"):
         SparkRuntime(endless, snapshots=timedelta(seconds=1))

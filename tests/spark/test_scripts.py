@@ -71,11 +71,28 @@ def build(provider):
     numbers.key_distribute("parity", lambda msg: Key(msg.value % 2)).stateful_map("total", add, default=Total)
 
 
+class Conf:
+    setting = None
+
+    def on_event(self, event):
+        from pyspark import SparkContext
+
+        self.setting = SparkContext._active_spark_context.getConf().get("spark.flow.setting")
+
+
 if __name__ == "__main__":
-    backend = FsspecBackend(sys.argv[1], job="totals")
+    backend, conf = FsspecBackend(sys.argv[1], job="totals"), Conf()
     print("begins", flush=True)
-    SparkRuntime(build, backend, timedelta(seconds=0.2), parallelism=2, max_records_per_tick=100).execute()
-    print("went on")
+    SparkRuntime(
+        build,
+        backend,
+        timedelta(seconds=0.2),
+        parallelism=2,
+        max_records_per_tick=100,
+        conf={"spark.flow.setting": "mine"},
+        listeners=[conf],
+    ).execute()
+    print("went on with", conf.setting)
 """
 
 
@@ -130,7 +147,7 @@ def test_script_with_own_classes_stops_at_a_signal_and_resumes_quietly(
         wait_until(lambda: process.poll() is not None or len([*snapshots(backend)]) > before + 1)  # noqa: B023 - at once
         os.killpg(process.pid, number)  # as a terminal does, timeout, and many a scheduler
         out, errors = process.communicate(timeout=SECONDS)
-        assert (process.returncode, out) == (0, "begins\nwent on\n")
+        assert (process.returncode, out) == (0, "begins\nwent on with mine\n")
         (told,) = errors.splitlines()
         assert told.startswith("operator 'total' keeps objects of class Key, which is defined in the script that runs")
         assert counted(tmp_path) > so_far
