@@ -5,6 +5,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 
 from __future__ import annotations
 
+from tests.planted.config_bugs import CONFIG_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
@@ -753,4 +754,5 @@ BUGS: list[Bug] = [
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,
+    *CONFIG_BUGS,
 ]
