@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from malflow.config.entries import Path, dotted
+from malflow.config.entries import Path, dotted, printable
 from malflow.config.secrets import HIDDEN, Secret, is_secret, shown, time_text
 from malflow.config.settings import Settings
 from malflow.config.shapes import WHOLE, every_leaf
@@ -18,6 +19,8 @@ from malflow.store.redaction import redacted, secrets_in
 __all__ = ["ShownSetting", "faults_document", "settings_document", "settings_text", "shown_settings", "toml_text"]
 
 _DEFAULT = "default"
+_QUOTED = r'(["\\])'
+_ESCAPE = r"\\\1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +189,4 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{dotted((str(name),))} = {_toml(it)}' for name, it in value.items())} }}"
     text = time_text(value) if isinstance(value, timedelta) else str(value).replace("$", "$$")
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+    return f'"{printable(re.sub(_QUOTED, _ESCAPE, text))}"'

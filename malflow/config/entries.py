@@ -9,7 +9,19 @@ from typing import Any, Final, Literal, TypeAlias
 
 from malflow.errors import ConfigError, ConfigFault
 
-__all__ = ["LAYERS", "Entry", "Faults", "Layer", "LayerName", "Origin", "Path", "Stacks", "dotted", "stacked"]
+__all__ = [
+    "LAYERS",
+    "Entry",
+    "Faults",
+    "Layer",
+    "LayerName",
+    "Origin",
+    "Path",
+    "Stacks",
+    "dotted",
+    "printable",
+    "stacked",
+]
 
 LayerName: TypeAlias = Literal["default", "code", "file", "profile", "environment", "override"]
 
@@ -20,6 +32,8 @@ Path: TypeAlias = tuple[str, ...]
 """The names of the tables around a setting, and its own."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_QUOTED = re.compile(r'["\\]')
+_WIDE = 0x10000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,22 @@ def dotted(path: Path) -> str:
     >>> dotted(("run", "parallelism")), dotted(("operators", "my orders", "url"))
     ('run.parallelism', 'operators."my orders".url')
     """
-    return ".".join(name if _BARE.fullmatch(name) else '"' + name.replace('"', '\\"') + '"' for name in path)
+    return ".".join(name if _BARE.fullmatch(name) else f'"{printable(_QUOTED.sub(_escaped, name))}"' for name in path)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
+
+
+def printable(text: str) -> str:
+    r"""Return a text for a line of a terminal, with other characters as TOML and Python escape them.
+
+    >>> printable("a\x1b[31m\nb")
+    'a\\u001b[31m\\u000ab'
+    """
+    return "".join(
+        it if it.isprintable() else f"\\u{ord(it):04x}" if ord(it) < _WIDE else f"\\U{ord(it):08x}" for it in text
+    )
 
 
 def stacked(layers: Iterable[Layer]) -> Stacks:
@@ -86,11 +115,12 @@ class Faults:
 
     def add(self, path: Path | None, origin: object, reason: str) -> None:
         """Record a fault of a setting, or of a file as a whole."""
-        self.found.append(ConfigFault(dotted(path) if path else None, str(origin) if origin else None, reason))
+        place = printable(str(origin)) if origin else None
+        self.found.append(ConfigFault(dotted(path) if path else None, place, printable(reason)))
 
     def warn(self, origin: object, text: str) -> None:
         """Record a warning."""
-        self.warnings.append(f"{origin}: {text}")
+        self.warnings.append(printable(f"{origin}: {text}"))
 
     def raise_if_any(self) -> None:
         """Raise the faults.

@@ -25,6 +25,8 @@ _NO_SETTINGS: Final = frozenset({PROFILE, KEY_VARIABLE, "MALFLOW_CONTROL", "MALF
 """Variables of malflow that are not settings."""
 
 _OF_ONE_START: Final = frozenset({("run", "renamed"), ("run", "allow_dropped_state")})
+_LARGEST = 2**63
+_LONGEST = 200
 _STEP = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."]+)')
 
 
@@ -73,7 +75,9 @@ class LayerReader:
             for name, value in raw.items():
                 self._member(name, value, shape, path)
         elif isinstance(shape, TableShape | Entries):
-            self._fault(path, f"{dotted(path)} needs a table; got {shown(path, raw)}")
+            self._fault(path, f"{dotted(path)} needs a table; got {_short(shown(path, raw))}")
+        elif isinstance(raw, int) and not -_LARGEST <= raw < _LARGEST:
+            self._fault(path, f"{dotted(path)} needs a number of at most 64 bits")
         elif shape is None:
             self.entries[path] = Entry(raw, self._origin(path))
         else:
@@ -95,11 +99,15 @@ class LayerReader:
         if value is not UNREADABLE:
             self.entries[path] = Entry(value, self._origin(path))
             return
-        got = "a table" if isinstance(raw, Mapping) else shown(path, raw)
+        got = "a table" if isinstance(raw, Mapping) else _short(shown(path, raw))
         self._fault(path, f"{dotted(path)} needs {expected(leaf)}; got {got}")
 
     def _fault(self, path: Path, reason: str) -> None:
         self._faults.add(path, self._origin(path), reason)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _instead(name: str, path: Path, members: Mapping[str, Shape]) -> str:

@@ -178,6 +178,20 @@ def test_faults_of_variables_and_overrides(
     assert found[0].startswith(fault)
 
 
+def test_faults_of_hostile_names_and_values_are_short_lines(tmp_path: Path) -> None:
+    text = '[run]\n"\\u001b[31m\\nx" = 1\nparallelism = 0x' + "f" * 9_000 + "\nsnapshots = '" + "9" * 9_000 + "'\n"
+    text += "[operators.'a\u202eb'.options]\nx = [0x1]\ny = 0x" + "f" * 9_000 + "\n"
+    found = faults(tmp_path, text)
+    assert found[0].startswith(r'malflow.toml:2: run."\u001b[31m\u000ax" is not a setting; ')
+    assert found[1] == "malflow.toml:3: run.parallelism needs a number of at most 64 bits"
+    assert found[2].startswith("malflow.toml:4: run.snapshots needs a time")
+    assert found[3] == r'malflow.toml:7: operators."a\u202eb".options.y needs a number of at most 64 bits'
+    assert max(map(len, found)) < 500
+    assert all(it.isprintable() for it in found)
+    given = load(None, env={"MALFLOW_\udcff\x1b": "x"}).warnings
+    assert given == (r"MALFLOW_\udcff\u001b: is not a variable of malflow",)
+
+
 def test_profiles_that_are_not_chosen_are_checked_without_their_variables(tmp_path: Path) -> None:
     text = '[profile.prod.run]\npersistence = "${MISSING}"\nparalelism = 2\n'
     text += '[profile.prod.serve]\ntoken = { file = "no" }\n'
