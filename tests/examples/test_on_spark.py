@@ -19,10 +19,12 @@ from tests.kit.nights import NIGHTLY
 from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 ROOT = Path(__file__).parents[2]
+OTHERS = {"first", "scheduled_reports"}
+"""A fragment, and a program that runs by the clock: a slow start of Spark takes longer than all of its instants."""
 BUILT = [
     path.stem
     for path in sorted((ROOT / "examples").glob("*.py"))
-    if "\ndef build_" in path.read_text(encoding="utf-8") and path.stem != "first"
+    if "\ndef build_" in path.read_text(encoding="utf-8") and path.stem not in OTHERS
 ]
 ONE_BY_ONE = "--conf spark.master=local[1,4] pyspark-shell"
 """One process of Python at a time: the lines of several would run into each other."""
