@@ -18,6 +18,7 @@ from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
+from tests.planted.steering_bugs import STEERING_BUGS
 from tests.planted.table_bugs import TABLE_BUGS
 
 __all__ = ["BUGS"]
@@ -755,4 +756,5 @@ BUGS: list[Bug] = [
     *SIZE_BUGS,
     *SPARK_BUGS,
     *CONFIG_BUGS,
+    *STEERING_BUGS,
 ]

@@ -72,16 +72,14 @@ def test_command_that_only_looks() -> None:
 def test_methods_of_a_runtime_in_whose_place_another_one_runs(is_stopped_before: bool) -> None:
     stopped: list[Any] = []
 
-    def endless() -> Any:
-        number = 0
-        while True:
-            number += 1
+    def until_stopped() -> Any:
+        for number in range(100_000):
             if number > 10:
                 runtime.stop()
             yield number
 
     def build_dataflow(provider: StreamProvider) -> None:
-        numbers = provider.new_stream().source("numbers", StatelessSource(SingleIteratorSource(endless())))
+        numbers = provider.new_stream().source("numbers", StatelessSource(SingleIteratorSource(until_stopped())))
         numbers.inspect("out", lambda msg, _: stopped.append(msg.value))
 
     runtime = MultiProcessRuntime(build_dataflow, processes=2)
@@ -90,6 +88,7 @@ def test_methods_of_a_runtime_in_whose_place_another_one_runs(is_stopped_before:
     with hooked(lambda _runtime, _call: SingleThreadRuntime(build_dataflow)):
         runtime.execute()
     assert bool(stopped) is not is_stopped_before
+    assert len(stopped) < 100_000
     assert runtime.progress.records.get("out", 0) == len(stopped)
 
 
