@@ -57,10 +57,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# docs/api.md and the end of docs/configuration.md, from the signatures and docstrings.
+# docs/api.md and the end of docs/configuration.md, from the signatures and docstrings; docs/command_line.md, from the commands.
 reference: $(VENV)/.dev
 	$(BIN)/python -m docs.api_page
 	$(BIN)/python -m docs.configuration_page
+	$(BIN)/python -m docs.command_line_page
 
 # The site, in docs/_build.
 docs: $(VENV)/.docs

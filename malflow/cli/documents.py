@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from malflow.snapshot.evolution import may_be_lost
 
@@ -18,12 +18,60 @@ if TYPE_CHECKING:
     from malflow.snapshot.history import FsckReport, Snapshot
     from malflow.snapshot.manifest import Manifest
 
-__all__ = ["check_document", "document", "moment", "plugin_document", "snapshot_document", "verify_document"]
+__all__ = ["KEYS", "check_document", "document", "moment", "plugin_document", "snapshot_document", "verify_document"]
+
+
+_SNAPSHOT: Final = (
+    "job",
+    "id",
+    "latest",
+    "at",
+    "tick",
+    "increment",
+    "keys",
+    "bytes",
+    "files",
+    "parallelism",
+    "codec",
+    "writer",
+)
+
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "run_started": ("flow", "at", "runtime", "parallelism", "persistence", "snapshot", "keys", "restarts"),
+    "snapshot_committed": ("flow", "at", "snapshot", "tick"),
+    "run_finished": (
+        "flow",
+        "at",
+        "tick",
+        "parallelism",
+        "records",
+        "late",
+        "snapshot",
+        "restarts",
+        "stopped",
+        "failed",
+    ),
+    "log": ("level", "message"),
+    "error": ("error",),
+    "check": ("flow", "runtime", "operators", "stages", "findings"),
+    "graph": ("nodes", "edges", "stages", "width", "height"),
+    "plugin": ("name", "type", "package", "version", "loads", "error"),
+    "snapshot": _SNAPSHOT,
+    "snapshot_details": (*_SNAPSHOT, "states", "stored"),
+    "verify": ("snapshots", "problems", "notes", "unused"),
+    "difference": ("operator", "added", "removed", "changed"),
+    "change": ("operator", "key", "before", "after"),
+    "restored": ("job", "snapshot"),
+    "deleted": ("job", "snapshots"),
+    "state": ("operator", "type", "version", "keys", "snapshot", "at"),
+    "value": ("operator", "key", "value", "snapshot", "at"),
+}
+"""The keys of each kind of document, besides ``malflow`` and ``kind``; a key may be added, and never changes."""
 
 
 def document(kind: str, **content: Any) -> str:
     """Return a document as one line."""
-    return json.dumps({"malflow": 1, "kind": kind, **content}, ensure_ascii=False)
+    return json.dumps({"malflow": 1, "kind": kind, **content})
 
 
 def moment(time: datetime | None) -> str | None:
@@ -67,7 +115,7 @@ def snapshot_document(manifest: Manifest, found: Snapshot, *, is_latest: bool, d
         ]
         more["stored"] = [{"name": it.name, "bytes": it.bytes, "base": it.base} for it in manifest.files]
     return document(
-        "snapshot",
+        "snapshot_details" if details else "snapshot",
         job=manifest.name,
         id=found.id,
         latest=is_latest,

@@ -11,10 +11,18 @@ import click
 
 from malflow.cli.exits import CommandError, Exit, nearest
 
-__all__ = ["GROUP", "LazyGroup"]
+__all__ = ["GROUP", "LazyGroup", "OrderedGroup"]
 
 GROUP = "malflow.commands"
 """The entry points of commands of other packages."""
+
+
+class OrderedGroup(click.Group):
+    """A group whose help has its commands in the order of the source."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of its commands."""
+        return list(self.commands)
 
 
 class LazyGroup(click.Group):

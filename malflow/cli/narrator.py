@@ -117,7 +117,7 @@ class Narrator:
                 self._output.say(f"{self._title} runs again, from {_snapshot(event.snapshot)}")
             case Restarted(error=error, pause=pause):
                 self._output.say(f"{self._title} failed and begins again in {pause:g} s: {error}")
-            case Rescaled(previous=previous, parallelism=parallelism):
+            case Rescaled(previous=previous, parallelism=parallelism) if previous != parallelism:
                 self._output.say(f"{self._title} has {counted(parallelism, 'worker')} instead of {previous}")
             case RunFinished(error=None):
                 self._output.say(self._end(event))

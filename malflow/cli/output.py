@@ -54,8 +54,8 @@ class Output:
         click.echo(text, color=is_colored(sys.stdout, self.color))
 
     def document(self, kind: str, content: Mapping[str, Any], *, err: bool = False) -> None:
-        """Write a JSON document on one line."""
-        click.echo(json.dumps({"malflow": 1, "kind": kind, **content}, ensure_ascii=False), err=err)
+        """Write a JSON document on one line; its keys are those of `malflow.cli.documents.KEYS`."""
+        click.echo(json.dumps({"malflow": 1, "kind": kind, **content}), err=err)
 
     @classmethod
     def of(cls, arguments: list[str]) -> Output:

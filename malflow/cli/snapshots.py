@@ -9,6 +9,7 @@ import click
 
 from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit, Leave
+from malflow.cli.groups import OrderedGroup
 from malflow.cli.options import SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
@@ -29,7 +30,7 @@ from malflow.states.kinds import StateKind
 __all__ = ["snapshots"]
 
 
-@click.group(short_help="List, check, compare, restore and delete snapshots.")
+@click.group(cls=OrderedGroup, short_help="List, check, compare, restore and delete snapshots.")
 def snapshots() -> None:
     """List, check, compare, restore and delete the snapshots of a job, without its program.
 

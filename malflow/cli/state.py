@@ -10,6 +10,7 @@ import click
 
 from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit
+from malflow.cli.groups import OrderedGroup
 from malflow.cli.options import SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
@@ -31,7 +32,7 @@ _trust = click.option(
 _ABSENT = object()
 
 
-@click.group(short_help="Read the stored state of a job.")
+@click.group(cls=OrderedGroup, short_help="Read the stored state of a job.")
 def state() -> None:
     """Read the states of operators from a snapshot, without the program.
 

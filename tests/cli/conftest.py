@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from malflow.cli import main
+from malflow.cli.documents import KEYS
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +76,9 @@ def malflow(capfd: pytest.CaptureFixture[str]) -> Iterator[Malflow]:
         code = main([*map(str, given)])
         written = capfd.readouterr()
         log.handlers[:] = loggers
+        if "--json" in given:
+            check_documents(written.out)
+            check_documents(written.err)
         return Done(code, written.out, written.err)
 
     yield run
@@ -88,6 +93,14 @@ def malflow(capfd: pytest.CaptureFixture[str]) -> Iterator[Malflow]:
     log.setLevel(level)
     assert threading.excepthook is hook
     assert [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def check_documents(text: str) -> None:
+    """Check that each line is text of the script or a document with the keys of its kind."""
+    for line in text.splitlines():
+        if line.startswith('{"malflow"'):
+            found = json.loads(line)
+            assert found.keys() == {"malflow", "kind", *KEYS[found["kind"]]}
 
 
 def process(*arguments: Any, wait: float = 60, python: tuple[str, ...] = (), **options: Any) -> Done:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import HEAD, Malflow, Script
+from tests.test_readme import README, programs
 
 COUNTED = ["a1", "b1", "a2"]
 
@@ -340,6 +341,18 @@ def test_command_within_a_command(script: Script, malflow: Malflow) -> None:
     done = malflow("run", script("from malflow.cli import main\nraise SystemExit(main(['run', 'inner.py']))"))
     assert done.code == 3
     assert "run the other one in a process of its own" in done.err
+
+
+def test_first_minutes_of_the_readme(script: Script, malflow: Malflow) -> None:
+    text = README.read_text(encoding="utf-8")
+    flow = script(programs(README)[0].text, head="")
+    commands = re.findall(r"^malflow (.*?)(?: {2,}# (.*))?$", text, re.MULTILINE)
+    assert [command.split()[0] for command, _ in commands[:3]] == ["run", "state", "check"]
+    for command, comment in commands:
+        done = malflow(*command.split())
+        assert done.code == 0, done.err
+        assert command.split()[0] != "state" or done.out == f"{comment}\n"
+    assert flow.exists()
 
 
 def test_safe_path(script: Script, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:

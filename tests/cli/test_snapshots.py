@@ -81,7 +81,7 @@ def test_show(malflow: Malflow) -> None:
     assert text.startswith("snapshot 4 of job 'words', ")
     assert "stateful_map" in text
     (found,) = documents(malflow("snapshots", "show", "kept", "--json").out)
-    assert found.keys() == SNAPSHOT | {"states", "stored"}
+    assert found["kind"] == "snapshot_details"
     assert found["states"][1].keys() == {"operator", "type", "version", "keys", "placement", "definition"}
     assert (found["states"][1]["operator"], found["states"][1]["keys"]) == ("count", 5)
     assert found["stored"][0].keys() == {"name", "bytes", "base"}

@@ -1,0 +1,29 @@
+"""The keys of the JSON documents, as somebody's scripts know them: none may be renamed or go."""
+
+from __future__ import annotations
+
+from malflow.cli.documents import KEYS
+
+PINNED = """
+run_started: flow at runtime parallelism persistence snapshot keys restarts
+snapshot_committed: flow at snapshot tick
+run_finished: flow at tick parallelism records late snapshot restarts stopped failed
+log: level message
+error: error
+check: flow runtime operators stages findings
+graph: nodes edges stages width height
+plugin: name type package version loads error
+snapshot: job id latest at tick increment keys bytes files parallelism codec writer
+snapshot_details: job id latest at tick increment keys bytes files parallelism codec writer states stored
+verify: snapshots problems notes unused
+difference: operator added removed changed
+change: operator key before after
+restored: job snapshot
+deleted: job snapshots
+state: operator type version keys snapshot at
+value: operator key value snapshot at
+"""
+
+
+def test_keys_of_documents() -> None:
+    assert "\n" + "".join(f"{kind}: {' '.join(keys)}\n" for kind, keys in KEYS.items()) == PINNED
