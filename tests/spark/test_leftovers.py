@@ -21,11 +21,19 @@ from malflow import StreamProvider
 from malflow.engine.plan import compile_graph
 from malflow.errors import FencedError
 from malflow.graph import Graph
-from malflow.runtime.spark import folder_owner as owners
+from malflow.runtime import owners
+from malflow.runtime.owners import Owner
 from malflow.runtime.spark import leftovers
 from malflow.runtime.spark.changelog import RUNS, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
-from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
+from malflow.runtime.spark.folder_owner import (
+    OF_QUERY,
+    OF_SCRATCH,
+    owner_of_run,
+    owner_of_temporary,
+    run_name,
+    temporary_folder,
+)
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoreOptions
@@ -109,7 +117,7 @@ def written(place: ScratchFolder, run: str, job: str = "job", epoch: int = 1, ti
 
 def test_names_tell_whether_their_owner_is_dead() -> None:
     here = Owner.here()
-    assert Owner.of_run(run_name()) == here == Owner.of_temporary(Path(temporary_folder(OF_QUERY)).name)
+    assert owner_of_run(run_name()) == here == owner_of_temporary(Path(temporary_folder(OF_QUERY)).name)
     assert here.is_here
     assert not here.is_dead
     assert replace(here, started=here.started + 1).is_dead, "the number was given to another process"
@@ -144,8 +152,8 @@ def test_names_tell_whether_their_owner_is_dead() -> None:
     ],
 )
 def test_other_names_have_no_owner(name: str) -> None:
-    assert Owner.of_run(name) is None
-    assert Owner.of_temporary(name) is None
+    assert owner_of_run(name) is None
+    assert owner_of_temporary(name) is None
 
 
 @pytest.mark.fault("I21")

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from malflow.filesystem import is_local, local_path
 from malflow.runtime.spark.changelog import RUNS, ScratchFolder
-from malflow.runtime.spark.folder_owner import Owner
+from malflow.runtime.spark.folder_owner import owner_of_run, owner_of_temporary
 from malflow.store.contract import KeyMissing
 from malflow.store.opening import open_store
 
@@ -100,7 +100,7 @@ class Sweep:
         for name in there:
             if self._over.is_set():
                 return
-            owner = Owner.of_run(name)
+            owner = owner_of_run(name)
             if owner is not None and owner.is_dead:
                 runs.remove(name)
         if claimed is not None:
@@ -132,7 +132,7 @@ class _Runs:
             there.setdefault(key.removeprefix(RUNS).partition("/")[0], set()).add(key)
         if self._folder is not None:
             there = {name: there.get(name, set()) for name in _own_folders(self._folder)}
-        return {name: frozenset(keys) for name, keys in there.items() if Owner.of_run(name)}
+        return {name: frozenset(keys) for name, keys in there.items() if owner_of_run(name)}
 
     def note(self, run: str, claimed: Claimed) -> None:
         """Record a run's claim for later runs."""
@@ -170,7 +170,7 @@ def remove_run(place: ScratchFolder, run: str) -> None:
 def _sweep_temporary() -> None:
     root = Path(tempfile.gettempdir())
     for name in _own_folders(root):
-        owner = Owner.of_temporary(name)
+        owner = owner_of_temporary(name)
         if owner is not None and owner.is_dead:
             shutil.rmtree(root / name, ignore_errors=True)
             _log.info("removed '%s', left by a killed run", root / name)
@@ -190,7 +190,7 @@ def _local_folder(place: ScratchFolder) -> Path | None:
 
 
 def _is_elsewhere(run: str) -> bool:
-    owner = Owner.of_run(run)
+    owner = owner_of_run(run)
     return owner is not None and not owner.is_here
 
 
