@@ -25,6 +25,8 @@ and sinks. A runtime runs it, and a later run resumes exactly from the last snap
 [0, 1, 2, 4, 6]
 """
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from malflow.connectors.by_name import connect
@@ -51,6 +53,7 @@ from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.drawn import draw
+from malflow.runtime.hooks import add_to_all_runs
 from malflow.runtime.hot_keys import HotKey
 from malflow.runtime.progress import Progress
 from malflow.runtime.restarts import RestartPolicy
@@ -64,6 +67,7 @@ from malflow.table_change import TableChange
 from malflow.version import __version__
 
 if TYPE_CHECKING:
+    from malflow.events import Listener
     from malflow.runtime.processes.runtime import MultiProcessRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
 
@@ -127,3 +131,15 @@ def __getattr__(name: str) -> Any:
 
         return MultiProcessRuntime
     raise AttributeError(f"module 'malflow' has no attribute {name!r}")
+
+
+def _monitored(own: "Sequence[Listener]") -> "Sequence[Listener]":
+    """Add a monitor to the listeners of a run, if the environment asks for it."""
+    if not os.environ.get("MALFLOW_CONTROL"):
+        return own
+    from malflow.monitor.environment import monitored  # noqa: PLC0415 - few programs need it
+
+    return monitored(own)
+
+
+add_to_all_runs(_monitored)

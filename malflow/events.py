@@ -258,6 +258,14 @@ class Run(Protocol):
     """A run, as a listener receives it: its `malflow.RunHandle`, also if `execute` runs it on the caller's thread."""
 
     @property
+    def job(self) -> str:
+        """The name of its job."""
+
+    @property
+    def runtime(self) -> str:
+        """The kind of its runtime: ``single``, ``processes`` or ``spark``."""
+
+    @property
     def progress(self) -> Any:
         """The `malflow.runtime.progress.Progress` of the run."""
 

@@ -13,6 +13,7 @@ import pytest
 import malflow
 import malflow.agg
 import malflow.events
+import malflow.monitor
 import malflow.patterns
 import malflow.reading
 import malflow.sinks
@@ -29,6 +30,7 @@ from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
         malflow,
         malflow.agg,
         malflow.events,
+        malflow.monitor,
         malflow.patterns,
         malflow.reading,
         malflow.sources,
@@ -43,7 +45,9 @@ def test_all_is_sorted_and_complete(module: object) -> None:
     assert all(hasattr(module, name) for name in names)
 
 
-@pytest.mark.parametrize("name", ["pyspark", "s3fs", "boto3", "pandas", "numpy", "cloudpickle", "asyncio"])
+@pytest.mark.parametrize(
+    "name", ["pyspark", "s3fs", "boto3", "pandas", "numpy", "cloudpickle", "asyncio", "malflow.monitor"]
+)
 def test_importing_malflow_brings_nothing_heavy(name: str) -> None:
     program = f"import sys, malflow, malflow.sources, malflow.sinks; sys.exit({name!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", program], check=False).returncode == 0

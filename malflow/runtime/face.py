@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from malflow.diagnostics import location
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
 from malflow.graph import Graph
-from malflow.runtime.hooks import Call, chosen_by_hook
+from malflow.runtime.hooks import Call, chosen_by_hook, of_all_runs
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions, check_build
 from malflow.runtime.progress import Progress
@@ -38,6 +38,9 @@ class Runtime(ABC):
     Raises:
         GraphError: if `build_dataflow` is not a plain function.
     """
+
+    _kind: ClassVar[str] = "single"
+    """The kind of the runtime, for those who look at its runs."""
 
     def __init__(self, build_dataflow: Callable[[StreamProvider], object], options: RunOptions) -> None:
         check_build(build_dataflow, type(self).__name__)
@@ -196,9 +199,12 @@ class Runtime(ABC):
         """Reserve the runtime for its next run, until the stack is closed.
 
         Raises:
-            GraphError: if it is already running.
+            GraphError: if it is already running, or the environment asks for something unknown.
         """
-        return stack.enter_context(self._slot.held(Listeners(self._options.listeners, job=self._options.job)))
+        listeners = Listeners(of_all_runs(self._options.listeners), job=self._options.job)
+        requests = stack.enter_context(self._slot.held(listeners))
+        requests.runtime = self._kind
+        return requests
 
     def _built(self) -> Program:
         """Build the dataflow.

@@ -1,14 +1,15 @@
-"""The hook of a command that runs a script: it sees each run before it begins, and may replace it."""
+"""The hook of a command that runs a script, which may replace each run; and the listeners that every run gets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 from malflow.errors import GraphError
+from malflow.events import Listener
 
-__all__ = ["Call", "Hook", "chosen_by_hook", "hooked"]
+__all__ = ["Addition", "Call", "Hook", "add_to_all_runs", "chosen_by_hook", "hooked", "of_all_runs"]
 
 Call: TypeAlias = Literal["execute", "start"]
 """The method of a runtime that was called."""
@@ -20,6 +21,10 @@ What it raises leaves the call, so that the script unwinds. It is called on the 
 the main one.
 """
 
+Addition: TypeAlias = Callable[[Sequence[Listener]], Sequence[Listener]]
+"""Returns the listeners of a run, given its own."""
+
+_additions: list[Addition] = []
 _installed: list[Hook] = []  # of the module, not of a context: scripts call execute() in threads of their own
 
 
@@ -42,3 +47,15 @@ def hooked(hook: Hook) -> Iterator[None]:
         yield
     finally:
         _installed.remove(hook)
+
+
+def add_to_all_runs(addition: Addition) -> None:
+    """Call something at the start of each run of this process, which may add listeners."""
+    _additions.append(addition)
+
+
+def of_all_runs(own: Sequence[Listener]) -> Sequence[Listener]:
+    """Return the listeners of a run: its own, and those that every run gets."""
+    for addition in _additions:
+        own = addition(own)
+    return own

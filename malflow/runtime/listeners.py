@@ -36,7 +36,7 @@ _Line = tuple[int, logging.Logger, str]
 
 
 class LoggingListener:
-    """Logs the events of a run, identically on every runtime; each line has its event as ``record.event``.
+    """Logs the events of a run, identically on every runtime; each line has ``record.event`` and ``record.job``.
 
     Args:
         job: the name of the job.
@@ -48,7 +48,7 @@ class LoggingListener:
     def on_event(self, event: Event, /) -> None:
         """Log an event."""
         for level, logger, text in self._lines(event):
-            logger.log(level, "%s", text, extra={"event": event})
+            logger.log(level, "%s", text, extra={"event": event, "job": self._job})
 
     def _lines(self, event: Event) -> Iterator[_Line]:
         """Yield the lines of an event; most ticks have no lines."""
@@ -149,12 +149,14 @@ class Listeners:
         job: the name of the job.
 
     Attributes:
+        job: the name of the job.
         has_handle: whether a listener has received the handle of the run.
     """
 
     def __init__(self, listeners: Iterable[Listener] = (), *, job: str = "default") -> None:
         self._listeners: list[Listener] = [LoggingListener(job), *listeners]
         self._lock = threading.RLock()
+        self.job = job
         self.has_handle = False
 
     def start(self, run: Run) -> None:

@@ -12,7 +12,7 @@ from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program, key_of_count, keys_of_given
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
-from malflow.graph import Port, SinkNode
+from malflow.graph import Port, SinkNode, SourceNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.runtime.hot_keys import HotKey, hot_keys
@@ -45,11 +45,13 @@ class OperatorProgress:
         taken: the number of records that it has received or, for a source, emitted, since this run started.
         given: the number of records that have left each of its outputs.
         keys: the number of keys of its state in the last snapshot of this run; None if it keeps none, or before one.
+        kind: whether it is a ``source``, a ``sink``, or an ``operator`` between them.
     """
 
     taken: int
     given: tuple[int, ...] = ()
     keys: int | None = None
+    kind: Literal["source", "operator", "sink"] = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ def _operators_of(
             counts.get(node.name, 0),
             tuple(counts.get(key, 0) for key in keys_of_given(node)),
             sizes[node.name].keys if node.name in sizes else None,
+            "source" if isinstance(node, SourceNode) else "sink" if isinstance(node, SinkNode) else "operator",
         )
         for node in nodes
     }

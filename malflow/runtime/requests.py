@@ -53,6 +53,7 @@ class RunRequests:
         wake: ends a pause of the run.
         phase: what the run does, over all attempts; None within one, which knows better.
         started: when it started, in UTC; None before.
+        runtime: the kind of the runtime.
     """
 
     def __init__(self, listeners: Listeners | None = None) -> None:
@@ -67,6 +68,7 @@ class RunRequests:
         self.wake = Wake()
         self.phase: Status | None = "starting"
         self.started: datetime | None = None
+        self.runtime = ""
 
     def stamped(self, progress: Progress) -> Progress:
         """Return the progress of an attempt with what is known of the whole run."""

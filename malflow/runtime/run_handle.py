@@ -42,6 +42,16 @@ class RunHandle(ABC):
         self._ended = threading.Event()
 
     @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self._requests.listeners.job
+
+    @property
+    def runtime(self) -> str:
+        """The kind of the runtime: ``single``, ``processes`` or ``spark``."""
+        return self._requests.runtime
+
+    @property
     @abstractmethod
     def progress(self) -> Progress:
         """The progress of the run."""

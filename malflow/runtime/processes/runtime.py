@@ -57,6 +57,8 @@ class MultiProcessRuntime(LocalRuntime):
 
     _options: ProcessOptions
 
+    _kind = "processes"
+
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],

@@ -86,6 +86,8 @@ class SparkRuntime(Runtime):
 
     _options: SparkOptions
 
+    _kind = "spark"
+
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],

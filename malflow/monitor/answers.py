@@ -1,0 +1,131 @@
+"""The answers of a run to those who ask by its control socket or page."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
+from datetime import UTC, datetime
+from typing import Any
+
+from malflow.errors import MalflowError
+from malflow.events import Event, Run, SnapshotCommitted
+from malflow.monitor.asks import Ask
+from malflow.monitor.documents import (
+    Document,
+    RunFacts,
+    document,
+    error_document,
+    event_document,
+    history_document,
+    progress_document,
+    refusal,
+    time_document,
+)
+from malflow.monitor.history import History
+
+__all__ = ["Answers", "Events"]
+
+_MOST = 500
+"""Events that are kept, of snapshots and of all others each."""
+
+
+class Events:
+    """The last events of a run as documents, which hold nothing of the events themselves: an error may hold much."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._snapshots: deque[Document] = deque(maxlen=_MOST)
+        self._others: deque[Document] = deque(maxlen=_MOST)
+
+    def note(self, event: Event) -> None:
+        """Keep an event."""
+        kept = self._snapshots if isinstance(event, SnapshotCommitted) else self._others
+        kept.append(event_document(next(self._numbers), datetime.now(UTC), event))
+
+    def after(self, number: int) -> list[Document]:
+        """Return the events after one, oldest first."""
+        kept = [it for it in (*self._snapshots, *self._others) if it["number"] > number]
+        return sorted(kept, key=lambda it: it["number"])
+
+
+class Answers:
+    """Answers requests about a run, and passes on those to it.
+
+    Args:
+        run: the run.
+        facts: which run it is.
+        history: the samples of its progress.
+        events: its last events.
+    """
+
+    def __init__(self, run: Run, facts: RunFacts, history: History, events: Events) -> None:
+        self._run = run
+        self._facts = facts
+        self._history = history
+        self._events = events
+        self._by_word: Mapping[str, Callable[[Ask], Document]] = {
+            "progress": lambda _: self.progress(),
+            "history": lambda _: history_document(facts, history),
+            "events": self._show_events,
+            "why": self._why,
+            "letters": _without_letters,
+            "snapshot": self._snapshot,
+            "rescale": self._rescale,
+            "stop": self._stop,
+            "replay": _without_letters,
+        }
+
+    def answer(self, ask: Ask) -> Document:
+        """Return the answer to a request; of those that wait for the run, only after its tick."""
+        try:
+            return self._by_word[ask.do](ask)
+        except MalflowError as error:
+            return document("error", {"error": error_document(error)})
+
+    def progress(self) -> Document:
+        """Return the progress of the run."""
+        return progress_document(self._facts, self._run.progress, self._history.rates)
+
+    def _show_events(self, ask: Ask) -> Document:
+        return self._document("events", {"events": self._events.after(ask.given.get("after", 0))})
+
+    def _why(self, ask: Ask) -> Document:
+        operator = ask.given.get("operator")
+        if operator is not None and operator not in self._run.progress.operators:
+            return refusal("UnknownOperator", f"job '{self._facts.job}' has no operator '{operator}'")
+        try:
+            table = self._run.explain_time(ask.timeout)
+        except TimeoutError:
+            return refusal("Timeout", f"the tick has not ended within {ask.timeout:g} s; progress shows its number")
+        return time_document(self._facts, table, operator)
+
+    def _snapshot(self, ask: Ask) -> Document:
+        return self._served(ask, self._run.snapshot(), lambda taken: {"snapshot": taken})
+
+    def _rescale(self, ask: Ask) -> Document:
+        workers = ask.given["parallelism"]
+        return self._served(ask, self._run.rescale(workers), lambda _: {"parallelism": workers})
+
+    def _stop(self, ask: Ask) -> Document:
+        self._run.stop()
+        return self._document("accepted", {"do": ask.do})
+
+    def _served(self, ask: Ask, answer: Future[Any], content: Callable[[Any], Mapping[str, Any]]) -> Document:
+        """Return the result of a request to the run; ``accepted`` if it is not served within the timeout."""
+        try:
+            return self._document("done", {"do": ask.do, **content(answer.result(ask.timeout))})
+        except CancelledError:
+            return refusal("RunEnded", f"the run ended before {ask.do} was served")
+        except Exception as error:  # noqa: BLE001 - any error of the run
+            if not answer.done():
+                return self._document("accepted", {"do": ask.do})
+            return document("error", {"error": error_document(error)})
+
+    def _document(self, kind: str, content: Mapping[str, Any]) -> Document:
+        return document(kind, {"run": self._facts.run, "job": self._facts.job, **content})
+
+
+def _without_letters(_ask: Ask) -> Document:
+    return refusal("Unsupported", "this run keeps no dead letters: a record that fails ends it")

@@ -1,0 +1,310 @@
+"""The JSON documents about a run, which the command line, the control socket and the page share.
+
+A document is ``{"malflow": 1, "kind": ...}``. Its keys keep their meaning within a major version. Times are ISO 8601 in
+UTC, sizes bytes, durations seconds. The values, keys and parts of users are texts, without secrets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from malflow.errors import MalflowError, OperatorError, error_text, short_repr
+from malflow.events import Event
+from malflow.monitor.history import History, Rates
+from malflow.runtime.progress import OperatorProgress, Progress, SnapshotInfo
+from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.store.redaction import redacted
+
+__all__ = [
+    "Document",
+    "RunFacts",
+    "as_json",
+    "document",
+    "error_document",
+    "event_document",
+    "history_document",
+    "iso",
+    "progress_document",
+    "refusal",
+    "shown",
+    "time_document",
+]
+
+Document: TypeAlias = dict[str, Any]
+"""A JSON document."""
+
+_VERSION: Final = 1
+_LONGEST_TEXT = 4000
+_MOST_PARTS = 256
+_OF_USERS = frozenset({"parts", "lateness"})
+"""The fields of events whose values are users'."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What does not change about a run.
+
+    Attributes:
+        run: its id, eight hexadecimal digits.
+        job: the name of its job.
+        runtime: the kind of its runtime: ``single``, ``processes`` or ``spark``.
+        pid: the process that started it.
+    """
+
+    run: str
+    job: str
+    runtime: str
+    pid: int
+
+
+def document(kind: str, content: Mapping[str, Any]) -> Document:
+    """Return a document of a kind."""
+    return {"malflow": _VERSION, "kind": kind, **content}
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return a document as one line; whatever is not ASCII is escaped, so no name can break out of it."""
+    return json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return a time as text in UTC; None for none.
+
+    >>> iso(datetime(2026, 3, 28, 12, 0, 0, 5000, tzinfo=UTC))
+    '2026-03-28T12:00:00.005000Z'
+    """
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def shown(value: object) -> str:
+    """Return a value of a user as a text, shortened, without secrets and control characters.
+
+    >>> shown({"a": 1}), shown("postgres://me:hush@host")
+    ("{'a': 1}", "'postgres://***@host'")
+    """
+    return redacted(short_repr(value))
+
+
+def error_document(error: BaseException) -> Document:
+    """Return the facts about an error: its kind, message, operator, key and location."""
+    text = error_text(error)
+    if not isinstance(error, MalflowError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    location = getattr(error, "callback", None) or getattr(error, "location", None)
+    return {
+        "kind": type(error).__name__,
+        "message": _cut(text),
+        "operator": getattr(error, "operator", None),
+        "key": shown(error.key) if isinstance(error, OperatorError) and error.has_record else None,
+        "location": None if location is None else str(location),
+    }
+
+
+def refusal(kind: str, message: str) -> Document:
+    """Return the document of a request that was not served."""
+    facts = {"kind": kind, "message": _cut(message), "operator": None, "key": None, "location": None}
+    return document("error", {"error": facts})
+
+
+def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Document:
+    """Return the document of a run's progress.
+
+    Args:
+        facts: which run it is.
+        progress: its progress.
+        rates: what its operators took and gave lately.
+    """
+    return document(
+        "progress",
+        {
+            "run": facts.run,
+            "job": facts.job,
+            "runtime": facts.runtime,
+            "pid": facts.pid,
+            "status": progress.status,
+            "tick": progress.tick,
+            "parallelism": progress.parallelism,
+            "polled": progress.polled,
+            "seconds": progress.seconds,
+            "restarts": progress.restarts,
+            "started": iso(progress.started),
+            "at": iso(progress.at),
+            "polled_per_second": rates.polled,
+            "snapshot": _snapshot(progress.last_snapshot),
+            "unfinished": [*progress.unfinished],
+            "parts": _parts(progress),
+            "operators": [_operator(name, it, progress, rates) for name, it in progress.operators.items()],
+            "hot": [
+                {
+                    "operator": name,
+                    "worker": it.worker,
+                    "worker_share": it.worker_share,
+                    "key": redacted(it.key),
+                    "key_share": it.key_share,
+                }
+                for name, it in progress.hot.items()
+            ],
+        },
+    )
+
+
+def event_document(number: int, at: datetime, event: Event) -> Document:
+    """Return the facts about an event; those of kinds that later versions add are taken field by field.
+
+    Args:
+        number: the number of the event.
+        at: when it happened.
+        event: the event.
+    """
+    content = {it.name: _plain(getattr(event, it.name), of_user=it.name in _OF_USERS) for it in fields(event)}
+    return {"number": number, "at": iso(at), "event": _snake(type(event).__name__), **content}
+
+
+def history_document(facts: RunFacts, history: History) -> Document:
+    """Return the document of the last minutes: for each sample, the records so far."""
+    samples = history.samples
+    content = {
+        "run": facts.run,
+        "job": facts.job,
+        "at": [iso(it.at) for it in samples],
+        "ticks": [it.tick for it in samples],
+        "operators": [
+            {
+                "name": name,
+                "taken": [it.counts[at] for it in samples],
+                "given": [[it.counts[at + output] for it in samples] for output in range(1, outputs + 1)],
+            }
+            for name, at, outputs in history.columns
+        ],
+    }
+    return document("history", content)
+
+
+def time_document(facts: RunFacts, table: TimeTable, operator: str | None = None) -> Document:
+    """Return the document that explains which operators wait for an epoch, and for which source.
+
+    Args:
+        facts: which run it is.
+        table: the explanation.
+        operator: the operator that is asked about; None for all.
+    """
+    if operator is not None:
+        table = replace(table, rows=tuple(row for row in table.rows if row.operator == operator))
+    content = {
+        "run": facts.run,
+        "job": facts.job,
+        "at": iso(table.now),
+        "text": "\n".join(redacted(line) for line in str(table).split("\n")),
+        "rows": [_time_row(row) for row in table.rows],
+        "late": [
+            {
+                "operator": name,
+                "late": late,
+                "lateness": shown(table.lateness[name]) if name in table.lateness else None,
+            }
+            for name, late in table.late.items()
+        ],
+    }
+    return document("why", content)
+
+
+def _time_row(row: TimeRow) -> Document:
+    return {
+        "operator": row.operator,
+        "worker": row.worker,
+        "open": row.open,
+        "what": row.what,
+        "frontier": _optional(row.frontier),
+        "until": _optional(row.until),
+        "generator": row.generator,
+        "source": row.source,
+        "part": _optional(row.part),
+        "epoch": _optional(row.epoch),
+        "silence": None if row.silence is None else row.silence.total_seconds(),
+        "advances": row.advances,
+    }
+
+
+def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates) -> Document:
+    taken, given = rates.of(name)
+    size = progress.states.get(name)
+    return {
+        "name": name,
+        "is": it.kind,
+        "taken": it.taken,
+        "given": [*it.given],
+        "taken_per_second": taken,
+        "given_per_second": given,
+        "lag": progress.lag.get(name),
+        "keys": it.keys,
+        "largest_state": None if size is None else size.largest_bytes,
+        "late": progress.late.get(name),
+        "lateness": shown(progress.lateness[name]) if name in progress.lateness else None,
+        "counts": dict(progress.counts.get(name, {})),
+    }
+
+
+def _snapshot(info: SnapshotInfo | None) -> Document | None:
+    if info is None:
+        return None
+    facts = {it.name: getattr(info, it.name) for it in fields(info)}
+    return {**facts, "at": iso(info.at)}
+
+
+def _parts(progress: Progress) -> list[Document]:
+    """Return the lag of the unfinished parts, the greatest first; unknown ones last."""
+    rows = [(name, part, lag) for name, parts in progress.lag_by_part.items() for part, lag in parts.items()]
+    rows.sort(key=lambda row: -1 if row[2] is None else row[2], reverse=True)
+    return [{"source": name, "part": shown(part), "lag": lag} for name, part, lag in rows[:_MOST_PARTS]]
+
+
+def _plain(value: Any, *, of_user: bool = False) -> Any:
+    """Return a value as JSON values."""
+    if isinstance(value, BaseException):
+        return error_document(value)
+    if isinstance(value, Mapping):
+        return {_name(key): _plain(inner, of_user=of_user) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(it, of_user=of_user) for it in _first(value)]
+    if of_user:
+        return shown(value)
+    if isinstance(value, str):
+        return _cut(value)
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, datetime):
+        return iso(value)
+    return value.total_seconds() if isinstance(value, timedelta) else shown(value)
+
+
+def _first(values: Sequence[Any]) -> Iterable[Any]:
+    return values[:_MOST_PARTS]
+
+
+def _name(key: object) -> str:
+    return key if isinstance(key, str) else shown(key)
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else shown(value)
+
+
+def _cut(text: str) -> str:
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}... ({len(text):,} characters)"
+    return redacted(text)
+
+
+def _snake(name: str) -> str:
+    """Return the name of an event as a word.
+
+    >>> _snake("SnapshotCommitted")
+    'snapshot_committed'
+    """
+    return "".join(f"_{it.lower()}" if it.isupper() else it for it in name).lstrip("_")

@@ -1,0 +1,60 @@
+"""The monitor: the listener by which a run is seen and steered from outside."""
+
+from __future__ import annotations
+
+from malflow.errors import GraphError
+from malflow.events import Event, Run, RunFinished, TickFinished
+from malflow.monitor.watch import Watch
+
+__all__ = ["Monitor"]
+
+
+class Monitor:
+    """A listener that shows a run to other processes of the same user, and lets them steer it.
+
+    ``malflow ps``, ``top``, ``why``, ``stop``, ``rescale`` and ``snapshots take`` find the run by a file in
+    ``$XDG_RUNTIME_DIR/malflow`` or, without that, in the temporary folder, and ask it by a socket beside it. Nobody but
+    the same user and root can, and nothing listens on a network. If there is no place for these files, a warning says
+    so, and the run continues without them.
+
+    It reads the progress of the run once a second, on a thread of its own.
+
+    Args:
+        page: the address of a page that shows the run, for others to find.
+
+    >>> from malflow import SingleThreadRuntime
+    >>> from malflow.sinks import VecSink
+    >>> from malflow.sources import SingleIteratorSource
+    >>> SingleThreadRuntime(
+    ...     lambda provider: provider.new_stream().source("s", SingleIteratorSource([1, 2])).sink("out", VecSink()),
+    ...     listeners=[Monitor()],
+    ... ).execute()
+    """
+
+    def __init__(self, page: str | None = None) -> None:
+        self._page = page
+        self._watch: Watch | None = None
+
+    def on_start(self, run: Run, /) -> None:
+        """Begin to watch a run.
+
+        Raises:
+            GraphError: if it watches another run that has not ended.
+        """
+        if self._watch is not None and not self._watch.is_over and not self._watch.run.has_ended:
+            raise GraphError("a monitor watches one run at a time; give each run a Monitor() of its own")
+        self._watch = Watch(run, self._page)
+
+    def on_event(self, event: Event, /) -> None:
+        """Note an event; ticks are read from the progress instead."""
+        watch = self._watch
+        if type(event) is TickFinished or watch is None:
+            return
+        watch.note(event)
+        if isinstance(event, RunFinished):
+            watch.close("ended" if event.error is None else "failed")
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch over the current or last run; None before the first."""
+        return self._watch

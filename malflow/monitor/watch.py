@@ -1,0 +1,140 @@
+"""The watch over one run: samples of its progress, its events, and the file and socket by which others find it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from malflow.events import Event, Run
+from malflow.monitor.answers import Answers, Events
+from malflow.monitor.control_socket import ControlSocket
+from malflow.monitor.documents import RunFacts, iso
+from malflow.monitor.history import History
+from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
+from malflow.runtime.owners import Owner
+
+__all__ = ["Watch"]
+
+_log = logging.getLogger("malflow.monitor")
+
+_SECONDS = 1.0
+"""The time between two samples."""
+_LAST_SECONDS = 3.0
+"""The longest time in which the last answers are sent."""
+
+
+class Watch:
+    """The watch over one run, from its beginning to its end.
+
+    Args:
+        run: the run.
+        page: the address of the page that shows it, or None.
+
+    Attributes:
+        run: the run.
+        id: the id of the run, by which others name it.
+        is_over: whether the run has ended.
+        answers: what others may ask.
+    """
+
+    def __init__(self, run: Run, page: str | None = None) -> None:
+        self.run = run
+        self.id = new_id()
+        self.is_over = False
+        self._pid = os.getpid()
+        self._history, self._events = History(), Events()
+        self.answers = Answers(run, RunFacts(self.id, run.job, run.runtime, self._pid), self._history, self._events)
+        self._ended = threading.Event()
+        self._closing = threading.Lock()
+        started = iso(datetime.now(UTC)) or ""
+        self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), page)
+        self._folder: Path | None = None
+        self._socket: ControlSocket | None = None
+        self._open()
+        threading.Thread(target=self._watch, name="malflow-monitor", daemon=True).start()
+
+    def note(self, event: Event) -> None:
+        """Keep the facts of an event."""
+        self._events.note(event)
+
+    def close(self, status: str) -> None:
+        """Show that the run has ended; in a forked child of its process, do nothing.
+
+        Args:
+            status: ``ended``, ``failed``, or ``abandoned`` if its process ends before it.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._closing:
+            if self.is_over:
+                return
+            self.is_over = True
+        self._ended.set()
+        if self._folder is not None:
+            with suppress(OSError):
+                socket_of(self._folder, self.id).unlink()
+            try:
+                write(self._folder, self._file.closed(status))
+            except OSError:
+                remove(self._folder, self.id)
+        if self._socket is not None:
+            self._socket.close()
+
+    def _open(self) -> None:
+        """Make the file and the socket of the run, if there is a place for them."""
+        try:
+            self._folder = place()
+            self._socket = ControlSocket(socket_of(self._folder, self.id), self.answers.answer)
+            write(self._folder, self._file)
+        except (OSError, NoPlace) as error:
+            _log.warning("malflow ps and the other commands can't find this run, which continues: %s", error)
+            self._give_up()
+            return
+        atexit.register(self._at_exit)
+
+    def _give_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._folder is not None:
+            remove(self._folder, self.id)
+        self._folder, self._socket = None, None
+
+    def _at_exit(self) -> None:
+        """Close at the end of the process, which may come before that of a run in a thread."""
+        self.close("abandoned")
+        if self._socket is not None and os.getpid() == self._pid:
+            self._socket.join(_LAST_SECONDS)
+
+    def _watch(self) -> None:
+        try:
+            if self._folder is not None:
+                clear_away()
+            while not self._ended.is_set():
+                with suppress(RuntimeError):  # the run has changed what was being read; the next sample has it
+                    self._history.add(self.run.progress, time.monotonic())
+                self._ended.wait(_SECONDS)
+                if self.run.has_ended:  # it may have failed before its first event
+                    self.close("failed")
+        except Exception:  # noqa: BLE001 - the run continues
+            _log.warning("the monitor of the run failed; the run continues", exc_info=True)
+        if self.is_over:
+            if self._socket is not None:
+                self._socket.join(_LAST_SECONDS)
+            atexit.unregister(self._at_exit)
+
+
+def _script() -> str | None:
+    """Return the path of the script; its arguments may hold secrets."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not isinstance(file, str):
+        return None
+    with suppress(OSError, ValueError):  # this folder has been removed
+        return str(Path(file).absolute())
+    return file

@@ -1,0 +1,263 @@
+"""The documents: their keys are pinned, and whatever users name or send is text in them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow.errors import OperatorError
+from malflow.events import Event, InputEnded, PartsDiscovered, RescaleRefused, Run, RunFinished, SnapshotCommitted
+from malflow.monitor.documents import (
+    RunFacts,
+    as_json,
+    error_document,
+    event_document,
+    history_document,
+    iso,
+    progress_document,
+    shown,
+    time_document,
+)
+from malflow.monitor.history import History, Rates
+from malflow.runtime.progress import OperatorProgress, Progress, SnapshotInfo
+from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.sinks import VecSink
+from malflow.testing import ScriptedSource, Timed
+from malflow.windows import tumbling
+
+FACTS = RunFacts("0123abcd", "orders", "single", 17)
+NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
+HOSTILE = ["<img onerror=x>", "</script>", "\"'&", "a\x1b[2Jb", "a\nb\r", "\u202egnp.exe", "\ud800", "x" * 10_000]
+
+
+class Unfriendly:
+    """Can't be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_keys_of_progress() -> None:
+    progress = Progress(
+        tick=7,
+        parallelism=2,
+        records={"lines": 5},
+        polled=5,
+        snapshot=3,
+        restarts=1,
+        late={"epochs": 2},
+        lateness={"epochs": timedelta(seconds=3)},
+        unfinished=("lines",),
+        lag={"lines": 12},
+        lag_by_part={"lines": {("a", 1): 4, "postgres://me:hush@host": 8, None: None}},
+        status="running",
+        started=NOON,
+        at=NOON + timedelta(seconds=1),
+        seconds=0.25,
+        operators={"lines": OperatorProgress(5, (5,), kind="source"), "epochs": OperatorProgress(5, (3, 2), keys=9)},
+        last_snapshot=SnapshotInfo(3, 6, NOON, 9, 100, 0.1, 0.2),
+    )
+    rates = Rates(2.5, {"lines": (2.5, [2.5])})
+    found = json.loads(as_json(progress_document(FACTS, progress, rates)))
+    assert found == {
+        "malflow": 1,
+        "kind": "progress",
+        "run": "0123abcd",
+        "job": "orders",
+        "runtime": "single",
+        "pid": 17,
+        "status": "running",
+        "tick": 7,
+        "parallelism": 2,
+        "polled": 5,
+        "seconds": 0.25,
+        "restarts": 1,
+        "started": "2026-03-28T12:00:00.000000Z",
+        "at": "2026-03-28T12:00:01.000000Z",
+        "polled_per_second": 2.5,
+        "snapshot": {
+            "id": 3,
+            "tick": 6,
+            "at": "2026-03-28T12:00:00.000000Z",
+            "keys": 9,
+            "bytes": 100,
+            "capture_seconds": 0.1,
+            "write_seconds": 0.2,
+        },
+        "unfinished": ["lines"],
+        "parts": [
+            {"source": "lines", "part": "'postgres://***@host'", "lag": 8},
+            {"source": "lines", "part": "('a', 1)", "lag": 4},
+            {"source": "lines", "part": "None", "lag": None},
+        ],
+        "operators": [
+            {
+                "name": "lines",
+                "is": "source",
+                "taken": 5,
+                "given": [5],
+                "taken_per_second": 2.5,
+                "given_per_second": [2.5],
+                "lag": 12,
+                "keys": None,
+                "largest_state": None,
+                "late": None,
+                "lateness": None,
+                "counts": {},
+            },
+            {
+                "name": "epochs",
+                "is": "operator",
+                "taken": 5,
+                "given": [3, 2],
+                "taken_per_second": None,
+                "given_per_second": None,
+                "lag": None,
+                "keys": 9,
+                "largest_state": None,
+                "late": 2,
+                "lateness": "datetime.timedelta(seconds=3)",
+                "counts": {},
+            },
+        ],
+        "hot": [],
+    }
+
+
+def test_keys_of_history_and_why() -> None:
+    history = History()
+    for second in range(2):
+        operators = {"lines": OperatorProgress(5 * second, (5 * second,), kind="source")}
+        history.add(Progress(second, 1, {}, 0, None, 0, operators=operators, at=NOON), float(second))
+    assert history_document(FACTS, history) == {
+        "malflow": 1,
+        "kind": "history",
+        "run": "0123abcd",
+        "job": "orders",
+        "at": [iso(NOON), iso(NOON)],
+        "ticks": [0, 1],
+        "operators": [{"name": "lines", "taken": [0, 5], "given": [[0, 5]]}],
+    }
+    row = TimeRow("hours", 1, "windows", 2, NOON, None, "epochs", "lines", "a.txt", None, timedelta(seconds=90))
+    table = TimeTable(NOON, (row, TimeRow("days", 0, "windows", 1)), {"epochs": 2}, {"epochs": 3})
+    found = time_document(FACTS, table, "hours")
+    assert "hours" in found.pop("text")
+    assert found == {
+        "malflow": 1,
+        "kind": "why",
+        "run": "0123abcd",
+        "job": "orders",
+        "at": "2026-03-28T12:00:00.000000Z",
+        "rows": [
+            {
+                "operator": "hours",
+                "worker": 1,
+                "open": 2,
+                "what": "windows",
+                "frontier": "datetime.datetime(2026, 3, 28, 12, 0, tzinfo=datetime.timezone.utc)",
+                "until": None,
+                "generator": "epochs",
+                "source": "lines",
+                "part": "'a.txt'",
+                "epoch": None,
+                "silence": 90.0,
+                "advances": False,
+            }
+        ],
+        "late": [{"operator": "epochs", "late": 2, "lateness": "3"}],
+    }
+
+
+def test_keys_of_events_and_errors() -> None:
+    error = OperatorError("operator 'm' failed", operator="m", record=("k", 1, 2), callback="flow.py:3")
+    facts = {
+        "kind": "OperatorError",
+        "message": "operator 'm' failed",
+        "operator": "m",
+        "key": "'k'",
+        "location": "flow.py:3",
+    }
+    assert error_document(error) == facts
+    assert event_document(4, NOON, RescaleRefused(7, 3, error)) == {
+        "number": 4,
+        "at": "2026-03-28T12:00:00.000000Z",
+        "event": "rescale_refused",
+        "tick": 7,
+        "parallelism": 3,
+        "error": facts,
+    }
+    number, text, unfriendly = event_document(1, NOON, PartsDiscovered(7, "lines", [1, "a", Unfriendly()]))["parts"]
+    assert (number, text, "Unfriendly" in unfriendly) == ("1", "'a'", True)
+    assert event_document(1, NOON, InputEnded(7, "keep", False, {"hours": "3 windows"}))["held"] == {
+        "hours": "3 windows"
+    }
+    finished = RunFinished(7, 1, {"m": 3}, {}, {"epochs": float("nan")}, {}, None, 0, None)
+    assert event_document(1, NOON, finished)["lateness"] == {"epochs": "nan"}
+    assert event_document(1, NOON, SnapshotCommitted(3, 7, 100, 0.5))["bytes"] == 100
+
+
+def test_errors_are_short_and_without_secrets() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert len(error_document(ValueError("x" * 1_000_000))["message"]) < 5000
+    assert (
+        error_document(ValueError("at postgres://me:hush@host/x"))["message"] == "ValueError: at postgres://***@host/x"
+    )
+    assert "Broken" in error_document(Broken())["message"]
+
+
+@given(st.sampled_from(HOSTILE) | st.text(), st.sampled_from(HOSTILE) | st.text() | st.integers() | st.floats())
+def test_names_and_values_are_text_on_one_line(name: str, value: Any) -> None:
+    progress = Progress(
+        1,
+        1,
+        {name: 1},
+        0,
+        None,
+        0,
+        operators={name: OperatorProgress(1, (1,))},
+        lag_by_part={name: {value: 1}},
+        late={name: 1},
+        lateness={name: value},
+        counts={name: {name: 1}},
+    )
+    line = as_json(progress_document(FACTS, progress, Rates()))
+    assert line.count(b"\n") == 1
+    assert line.isascii()
+    found = json.loads(line)
+    assert [it["name"] for it in found["operators"]] == [name]
+    assert found["parts"][0]["part"] == shown(value)
+    assert len(line) < 30_000 + 12 * 4 * len(name)
+
+
+def test_documents_of_a_run_whose_names_are_hostile() -> None:
+    runs: list[Run] = []
+
+    class Takes:
+        def on_start(self, run: Run, /) -> None:
+            runs.append(run)
+
+        def on_event(self, event: Event, /) -> None:
+            json.loads(as_json(event_document(1, NOON, event)))
+
+    one, two, three = HOSTILE[0], HOSTILE[2], "{{hours}}"
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = ScriptedSource({HOSTILE[3]: [Timed(1, 1), Timed(2, 9), Timed(3, 2)]})
+        timed = provider.new_stream().source(one, source).generate_epochs(two, limit_out_of_orderness(1)).on_time
+        timed.key_distribute("key", lambda msg: msg.key).window(tumbling(5)).aggregate(three, agg.count()).sink(
+            "out", VecSink()
+        )
+
+    SingleThreadRuntime(build_dataflow, listeners=[Takes()]).execute()
+    [run] = runs
+    found = json.loads(as_json(progress_document(FACTS, run.progress, Rates())))
+    assert {one, two, three} <= {it["name"] for it in found["operators"]}
+    assert json.loads(as_json(time_document(FACTS, run.explain_time())))["late"][0]["operator"] == two
