@@ -10,6 +10,7 @@ from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.lookup_bugs import LOOKUP_BUGS
+from tests.planted.monitor_bugs import MONITOR_BUGS
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
@@ -751,6 +752,7 @@ BUGS: list[Bug] = [
     *QUERY_BUGS,
     *READING_BUGS,
     *LOOKUP_BUGS,
+    *MONITOR_BUGS,
     *TABLE_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
