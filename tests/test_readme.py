@@ -99,6 +99,7 @@ def run_programs(
 ) -> str:
     """Run programs one after the other, in one namespace; return all that was printed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # for the files of runs that are monitored
     (tmp_path / "tale.txt").write_text("once upon a time\nonce more\n", encoding="utf-8")
     names: dict[str, Any] = {"__name__": "readme"}
     everything = ""

@@ -21,6 +21,11 @@ _COMMANDS = {
     "run": ("malflow.cli.run:run", "Run a flow."),
     "check": ("malflow.cli.check:check", "Build a flow without running it, and say what is wrong."),
     "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
+    "ps": ("malflow.cli.ps:ps", "List the runs on this machine."),
+    "top": ("malflow.cli.top:top", "Watch a run."),
+    "why": ("malflow.cli.why:why", "Say why a run gives no results."),
+    "stop": ("malflow.cli.stop:stop", "Stop a run."),
+    "rescale": ("malflow.cli.rescale:rescale", "Change the number of workers of a run."),
     "snapshots": ("malflow.cli.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),
     "state": ("malflow.cli.state:state", "Read the stored state of a job."),
     "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
@@ -38,6 +43,8 @@ function or runtime in one (flow.py:build).
   malflow run flow.py -- --day monday    with arguments of its own
   malflow run flow.py --persistence DIR  keep its state in DIR, and resume
                                          from there the next time
+  malflow ps                             the runs of this machine
+  malflow stop JOB                       stop one, with its state
 """
 
 

@@ -22,6 +22,7 @@ from malflow.cli.script import Calls, run_flow
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
 from malflow.errors import MalflowError
+from malflow.monitor.environment import monitored_unless_forbidden
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
 
@@ -110,7 +111,8 @@ class _Session:
         narrator = Narrator(self._target.title, kind, place_of(same._options.persistence), self._output, self.runs)
         self._narrators.append(narrator)
         options = same._options
-        same._options = replace(options, listeners=(*options.listeners, narrator, *listeners))
+        own = monitored_unless_forbidden((*options.listeners, narrator, *listeners))
+        same._options = replace(options, listeners=own)
         return same
 
     def run(self, target: Target, arguments: tuple[str, ...], calls: Calls) -> None:

@@ -13,6 +13,7 @@ from malflow.cli.groups import OrderedGroup
 from malflow.cli.options import SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
+from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age, bytes_text, counted
 from malflow.errors import short_repr
@@ -32,10 +33,13 @@ __all__ = ["snapshots"]
 
 @click.group(cls=OrderedGroup, short_help="List, check, compare, restore and delete snapshots.")
 def snapshots() -> None:
-    """List, check, compare, restore and delete the snapshots of a job, without its program.
+    """List, check, compare, restore and delete the snapshots of a job, without its program; take one of a run.
 
     PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state.
     """
+
+
+snapshots.add_command(take)
 
 
 @snapshots.command("ls", short_help="List the snapshots that can be restored.")

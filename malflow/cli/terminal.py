@@ -1,13 +1,22 @@
-"""Tables: with rich on a terminal, as aligned columns elsewhere."""
+"""Tables, with rich on a terminal and as aligned columns elsewhere; and a screen that is redrawn."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from malflow.cli.output import Output, as_text, is_colored
 
-__all__ = ["write_table"]
+__all__ = ["aligned", "one_line", "redrawn", "write_table"]
+
+
+def one_line(text: str) -> str:
+    r"""Return a text without control characters and secrets, in one line.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return as_text(text).replace("\n", "\\n")
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: Output) -> None:
@@ -18,9 +27,9 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: O
         rows: the texts.
         output: how to write.
     """
-    safe = [[as_text(cell) for cell in row] for row in rows]
+    safe = [[one_line(cell) for cell in row] for row in rows]
     if not is_colored(sys.stdout, output.color):
-        for line in _aligned(columns, safe):
+        for line in aligned(columns, safe):
             output.write(line)
         return
     from rich.console import Console  # noqa: PLC0415 - not where standard output is no terminal
@@ -35,10 +44,10 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: O
     Console(file=sys.stdout, force_terminal=True, highlight=False).print(table)
 
 
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return lines with a column each.
 
-    >>> _aligned(["name", ">keys"], [["count", "7"], ["x", "1,203"]])
+    >>> aligned(["name", ">keys"], [["count", "7"], ["x", "1,203"]])
     ['name    keys', 'count      7', 'x      1,203']
     """
     everything = [[it.removeprefix(">") for it in columns], *rows]
@@ -51,3 +60,18 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def redrawn(screens: Iterable[Sequence[str]]) -> None:
+    """Draw screens on the terminal of standard output, each over the one before; Ctrl-C leaves the last one.
+
+    Args:
+        screens: the lines of each.
+    """
+    from rich.console import Console  # noqa: PLC0415 - not where standard output is no terminal
+    from rich.live import Live  # noqa: PLC0415 - as there
+    from rich.text import Text  # noqa: PLC0415 - as there
+
+    with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False) as live:
+        for lines in screens:
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)

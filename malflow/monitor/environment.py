@@ -1,4 +1,4 @@
-"""The monitor that the environment asks for: ``MALFLOW_CONTROL=1``."""
+"""The monitor that the environment asks for, or forbids: ``MALFLOW_CONTROL``, 1 or 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from malflow.errors import GraphError, short_repr
 from malflow.events import Listener
 from malflow.monitor.monitor import Monitor
 
-__all__ = ["monitored"]
+__all__ = ["monitored", "monitored_unless_forbidden"]
 
 
 def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
@@ -18,9 +18,24 @@ def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
     """
+    return _with_monitor(own) if _wish() == "1" else own
+
+
+def monitored_unless_forbidden(own: Sequence[Listener]) -> Sequence[Listener]:
+    """Return the listeners of a run under a command, with a monitor if there is none and the environment allows it.
+
+    Raises:
+        GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
+    """
+    return own if _wish() == "0" else _with_monitor(own)
+
+
+def _with_monitor(own: Sequence[Listener]) -> Sequence[Listener]:
+    return own if any(isinstance(it, Monitor) for it in own) else (*own, Monitor())
+
+
+def _wish() -> str:
     wish = os.environ.get("MALFLOW_CONTROL", "")
     if wish not in ("", "0", "1"):
         raise GraphError(f"the environment variable MALFLOW_CONTROL must be 1 or 0; got {short_repr(wish)}")
-    if wish != "1" or any(isinstance(it, Monitor) for it in own):
-        return own
-    return (*own, Monitor())
+    return wish

@@ -115,3 +115,9 @@ def process(*arguments: Any, wait: float = 60, python: tuple[str, ...] = (), **o
 def environment() -> dict[str, str]:
     """Return the environment of a process that imports this malflow."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture(autouse=True)
+def without_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep runs from leaving files by which others find them."""
+    monkeypatch.setenv("MALFLOW_CONTROL", "0")

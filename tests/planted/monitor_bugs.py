@@ -181,8 +181,8 @@ MONITOR_BUGS = [
         "the environment adds a second monitor",
         "one more does no harm",
         "monitor/environment.py",
-        " or any(isinstance(it, Monitor) for it in own)",
-        "",
+        "return own if any(isinstance(it, Monitor) for it in own) else",
+        "return",
         (f"{_OF_RUNS}::test_the_environment_asks_for_a_monitor",),
     ),
 ]

@@ -1,0 +1,40 @@
+"""``malflow why``: say for which source, and which part of it, the operators of a run wait."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import click
+
+from malflow.cli.live import answer_of, job_argument, run_named, write_document
+from malflow.cli.options import SPAN, output_options
+from malflow.cli.output import Output, as_text
+
+__all__ = ["why"]
+
+_WATCHED = 2.0
+"""The seconds between two looks."""
+
+
+@click.command(short_help="Say why a run gives no results.")
+@job_argument()
+@click.argument("operator", required=False, metavar="[OPERATOR]")
+@click.option("--watch", is_flag=True, help="Ask again every two seconds, until Ctrl-C.")
+@click.option("--timeout", type=SPAN, default="30s", show_default=True, help="Wait so long for the end of its tick.")
+@output_options
+def why(job: str, operator: str | None, watch: bool, timeout: timedelta, output: Output) -> None:
+    """Say which operators of a run wait for an epoch (watermark), and for which source and part.
+
+    JOB is a job's name, a pid, or the beginning of a run's id.
+    """
+    run = run_named(job)
+    while True:
+        answer = answer_of(run, "why", operator=operator, timeout=timeout.total_seconds())
+        if output.json:
+            write_document(answer)
+        else:
+            output.write(as_text(answer["text"]))
+        if not watch:
+            return
+        time.sleep(_WATCHED)

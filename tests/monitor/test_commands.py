@@ -1,0 +1,171 @@
+"""The commands that see and steer runs, on runs of this process and of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete
+
+from malflow import SingleThreadRuntime
+from malflow.cli import cli
+from malflow.monitor import Monitor, client, run_files
+from malflow.monitor.run_files import write
+from malflow.snapshot import FsspecBackend
+from tests.cli.conftest import Malflow, malflow, process
+from tests.monitor.test_run_files import a_file
+from tests.monitor.watching import monitored, numbers
+
+__all__ = ["malflow"]
+
+
+def test_no_run(place: Path, malflow: Malflow) -> None:
+    done = malflow("ps")
+    assert (done.code, done.out) == (0, "")
+    assert "no run of this user is found" in done.err
+    for command in (
+        ["stop", "orders"],
+        ["top"],
+        ["why", "orders"],
+        ["rescale", "orders", 2],
+        ["snapshots", "take", "orders"],
+    ):
+        done = malflow(*command)
+        assert (done.code, done.out) == (11, "")
+        assert "none runs" in done.err
+    assert json.loads(malflow("stop", "orders", "--json").err)["error"]["message"].startswith("no run has the job")
+
+
+def test_commands_on_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> None:
+    with monitored(numbers(), parallelism=2, persistence=FsspecBackend(tmp_path, job="digits")) as handle:
+        listed = malflow("ps")
+        assert listed.code == 0
+        heading, row = listed.out.splitlines()
+        assert heading.split()[:5] == ["job", "run", "pid", "runtime", "status"]
+        assert row.split()[0] == "digits"
+        assert str(os.getpid()) in row
+        assert malflow("snapshots", "take", "digits").out.endswith(f"has snapshot {handle.progress.snapshot}\n")
+        assert malflow("rescale", "digits", 3).out.endswith("has 3 workers\n")
+        assert handle.progress.parallelism == 3
+        assert "no operator waits for an epoch" in malflow("why", "digits").out
+        assert malflow("why", "digits", "coutn").code == 2
+        line = malflow("top", "digits", "--count", 1).out
+        assert line.startswith("digits  single x3  r")
+        assert "snapshot" in line
+        stopped = malflow("stop", "digits")
+        assert (stopped.code, stopped.out) == (0, f"{client.recent_runs()[0]} has ended\n")
+    assert malflow("ps").out == ""
+    assert malflow("ps", "--all").out.splitlines()[1].split()[4] == "ended"
+
+
+def test_documents_of_the_commands(place: Path, malflow: Malflow, tmp_path: Path) -> None:
+    with monitored(numbers(), persistence=FsspecBackend(tmp_path, job="digits")):
+        found = {
+            command[0]: json.loads(malflow(*command, "--json").out)
+            for command in (
+                ["ps"],
+                ["top", "--count", 1],
+                ["why", "digits"],
+                ["snapshots", "take", "digits"],
+                ["stop", "digits"],
+            )
+        }
+    assert [(name, it["malflow"], it["kind"]) for name, it in found.items()] == [
+        ("ps", 1, "run"),
+        ("top", 1, "progress"),
+        ("why", 1, "why"),
+        ("snapshots", 1, "done"),
+        ("stop", 1, "stopped"),
+    ]
+    assert set(found["ps"]) == {
+        *("malflow", "kind", "run", "job", "runtime", "pid", "started", "ended", "status", "script", "page"),
+        *("tick", "parallelism", "polled_per_second", "snapshot"),
+    }
+    assert found["stop"]["status"] == "ended"
+
+
+def test_errors_of_a_run_have_their_exit_codes(place: Path, malflow: Malflow) -> None:
+    with monitored(numbers()):
+        done = malflow("snapshots", "take", str(os.getpid()))
+        assert (done.code, done.out) == (3, "")
+        assert "needs a persistence" in done.err
+        assert malflow("rescale", "default", 0).code == 2
+        run = client.find(None)
+        run.socket.unlink()
+        done = malflow("why", "default")
+        assert done.code == 11
+        assert "does not answer" in done.err
+
+
+def test_an_ambiguous_name(place: Path, malflow: Malflow) -> None:
+    for run in ("aa000001", "aa000002"):
+        write(run_files.place(), a_file(run))
+    done = malflow("stop", "orders")
+    assert done.code == 2
+    assert "aa000001" in done.err
+    assert "aa000002" in done.err
+
+
+def test_hostile_texts_in_files_are_text_on_the_terminal(place: Path, malflow: Malflow) -> None:
+    write(run_files.place(), a_file("aa000001", job="a\x1b[2Jb\nc", runtime="\u202e", started="yesterday"))
+    done = malflow("ps")
+    assert not set(done.out + done.err) & set("\x1b\u202e")
+    assert len(done.out.splitlines()) == 2
+
+
+def test_a_stop_that_takes_longer_and_a_run_that_fails(place: Path, malflow: Malflow) -> None:
+    free, begun = threading.Event(), threading.Event()
+
+    def step(number: int) -> int:
+        begun.set()
+        free.wait(60)
+        return number // 0
+
+    handle = SingleThreadRuntime(numbers(step), listeners=[Monitor()]).start()
+    assert begun.wait(60)
+    done = malflow("stop", "default", "--timeout", "200ms")
+    assert (done.code, done.out) == (11, "")
+    assert "has not ended within 0.2 s" in done.err
+    threading.Timer(0.3, free.set).start()
+    done = malflow("stop", "default")
+    assert done.code == 8
+    assert "(failed)" in done.err
+    with pytest.raises(Exception, match="step"):
+        handle.await_termination(60)
+
+
+def test_completion_offers_the_jobs_that_run(place: Path) -> None:
+    write(run_files.place(), a_file())
+    names = BashComplete(cli, {}, "malflow", "_MALFLOW_COMPLETE").get_completions(["stop"], "or")
+    assert [it.value for it in names] == ["orders"]
+
+
+@pytest.mark.slow
+def test_runs_of_the_command_line_are_found(
+    place: Path, tmp_path: Path, malflow: Malflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flow.py").write_text(
+        "from malflow.sinks import StdOutSink\n"
+        "from malflow.testing import PAUSE, ScriptedSource\n"
+        "import subprocess, sys\n"
+        "def build_dataflow(provider):\n"
+        "    provider.new_stream().source('numbers', ScriptedSource([1, PAUSE] * 99_000)).inspect('see', see)\n"
+        "seen = []\n"
+        "def see(_msg, _context):\n"
+        "    if not seen:\n"
+        "        stop = [sys.executable, '-m', 'malflow', 'stop', 'default', '--timeout', '1ms']\n"
+        "        seen.append(subprocess.run(stop).returncode)\n"
+    )
+    done = process("run", "flow.py")
+    assert done.code == 0
+    assert "has not ended within 0.001 s" in done.err
+    [ended] = client.recent_runs()
+    assert ended.file.status == "ended"
+    assert ended.file.script == str(tmp_path / "flow.py")
+    monkeypatch.setenv("MALFLOW_CONTROL", "0")
+    assert "none runs" in process("run", "flow.py", "--count", 1).err
+    assert len(client.recent_runs()) == 1
