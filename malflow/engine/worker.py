@@ -520,8 +520,9 @@ class _Active:
         """Move the numbers of records that have left to the counts of a tick."""
         given = self.given
         for port, count in enumerate(given):
-            if count:
-                counts[self.given_keys[port]] = count
+            key = self.given_keys[port]
+            if count or key in counts:  # a step of the operator, under its name, has counted what it passed on
+                counts[key] = count
                 given[port] = 0
 
 
