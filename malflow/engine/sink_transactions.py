@@ -80,6 +80,7 @@ class SinkTransactions:
         owner: the name of its ledger, the sink's name when it first ran.
         last: the number of the last prepared transaction; 0 before the first.
         has_ended: whether that transaction has the output at the end of the input.
+        most: the limit of uncommitted transactions.
     """
 
     def __init__(self, name: str, impl: Any, pieces: StoredPieces | None = None) -> None:
@@ -89,14 +90,19 @@ class SinkTransactions:
         self.name = name
         self._impl = impl
         self._pending: list[tuple[int, Any]] = []
-        self._most = getattr(impl, "max_pending", _MOST_PENDING)
+        self.most = getattr(impl, "max_pending", _MOST_PENDING)
         self._pieces = pieces
         self._lost = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the number of uncommitted transactions has reached the sink's limit."""
-        return len(self._pending) + self._lost >= self._most
+        return self.uncommitted >= self.most
+
+    @property
+    def uncommitted(self) -> int:
+        """The number of transactions that have ended and are not known to be committed."""
+        return len(self._pending) + self._lost
 
     @property
     def has_begun(self) -> bool:

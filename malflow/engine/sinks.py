@@ -161,6 +161,11 @@ class RunSinks:
         return bool(self._transactions)
 
     @property
+    def uncommitted(self) -> dict[str, tuple[int, int]]:
+        """The number of uncommitted transactions of each transactional sink, and its limit."""
+        return {name: (it.uncommitted, it.most) for name, it in self._transactions.items()}
+
+    @property
     def is_full(self) -> bool:
         """Whether a sink has reached its limit of uncommitted transactions: the run must wait for a snapshot."""
         return any(it.is_full for it in self._transactions.values())

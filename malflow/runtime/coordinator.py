@@ -109,16 +109,16 @@ class Coordinator:
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        return progress_of(
+        snapshots = self.snapshots
+        progress = progress_of(
             self._program,
             self.ticks,
             parallelism=self._host.parallelism,
-            snapshot=self.snapshots.snapshot,
             restarts=self._restarts,
-            sizes=self.snapshots.sizes,
+            sizes=snapshots.sizes,
             status=self._status,
-            last_snapshot=self.snapshots.info,
         )
+        return snapshots.stamped(progress)
 
     @property
     def _status(self) -> Status:

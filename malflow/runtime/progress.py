@@ -21,6 +21,8 @@ from malflow.snapshot.sizes import StateSize
 __all__ = [
     "OperatorProgress",
     "Progress",
+    "SinkProgress",
+    "SnapshotFailure",
     "SnapshotInfo",
     "Status",
     "finished",
@@ -79,6 +81,38 @@ class SnapshotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFailure:
+    """A snapshot that could not be written, after which none has become durable.
+
+    Attributes:
+        tick: the number of the last tick that it would have contained.
+        error: the kind and the text of the error.
+        at: when it was noted, in UTC.
+    """
+
+    tick: int
+    error: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """The progress of a sink that commits its records with snapshots.
+
+    Attributes:
+        kept: the number of its records, since this run started, that the last durable snapshot contains.
+        waiting: the number of records that it has received since, which nobody can read yet.
+        uncommitted: the number of its transactions that have ended and are not committed.
+        limit: how many of them may be; then the run waits for a snapshot.
+    """
+
+    kept: int
+    waiting: int
+    uncommitted: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a run.
 
@@ -111,6 +145,10 @@ class Progress:
         seconds: the duration of the last tick.
         operators: the progress of each operator, by its name.
         last_snapshot: the snapshot of `snapshot`; None before the first.
+        snapshot_failure: the last snapshot, if it failed.
+        snapshot_interval: the seconds between snapshots; None if they are only taken on request and at the end, or not
+            at all.
+        sinks: the progress of each sink that commits its records with snapshots.
     """
 
     tick: int
@@ -134,6 +172,9 @@ class Progress:
     seconds: float = 0.0
     operators: dict[str, OperatorProgress] = field(default_factory=dict)
     last_snapshot: SnapshotInfo | None = None
+    snapshot_failure: SnapshotFailure | None = None
+    snapshot_interval: float | None = None
+    sinks: dict[str, SinkProgress] = field(default_factory=dict)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""
@@ -156,23 +197,19 @@ def progress_of(
     ticks: Ticks,
     *,
     parallelism: int,
-    snapshot: int | None,
     restarts: int,
     sizes: Mapping[str, StateSize] = MappingProxyType({}),
     status: Status = "running",
-    last_snapshot: SnapshotInfo | None = None,
 ) -> Progress:
-    """Return the progress of a run; may be called from any thread.
+    """Return the progress of a run but for its snapshots; may be called from any thread.
 
     Args:
         program: the program.
         ticks: its ticks.
         parallelism: the number of workers.
-        snapshot: the id of the last snapshot; None before the first.
         restarts: how often the run was restarted.
         sizes: the sizes of its states in the last snapshot.
         status: its status.
-        last_snapshot: the last snapshot.
     """
     counts = ticks.counts.copy()
     own = _counts_of(program, counts, ticks.gauges)
@@ -181,7 +218,7 @@ def progress_of(
         parallelism=parallelism,
         records=_records_of(counts),
         polled=ticks.polled,
-        snapshot=snapshot,
+        snapshot=None,
         restarts=restarts,
         late=late_of(program, counts),
         lateness=dict(ticks.lateness),
@@ -195,7 +232,6 @@ def progress_of(
         status=status,
         seconds=ticks.seconds,
         operators=_operators_of(program, counts, sizes),
-        last_snapshot=last_snapshot,
     )
 
 

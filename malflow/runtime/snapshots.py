@@ -6,17 +6,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
 from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
-from malflow.errors import FencedError, MalflowError, SnapshotError
+from malflow.errors import FencedError, MalflowError, SnapshotError, error_text
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
 from malflow.runtime.answers import SnapshotAnswers, SnapshotRequest
 from malflow.runtime.host import Host
+from malflow.runtime.kept_records import KeptRecords
 from malflow.runtime.listeners import Listeners
-from malflow.runtime.progress import SnapshotInfo
+from malflow.runtime.pending_snapshot import PendingSnapshot, Stopwatch
+from malflow.runtime.progress import Progress, SnapshotFailure, SnapshotInfo
 from malflow.runtime.sink_claims import begin_transactions, fenced_first
 from malflow.snapshot.persistence import (
     CoordinatingSession,
@@ -39,38 +41,6 @@ _FENCING = 5.0
 """The most seconds to wait, after a failure, for the snapshot being written."""
 
 
-class _Stopwatch:
-    """Measures a snapshot: how long ticks wait for its capture, and how long it is then written."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._captured = 0.0
-        self._end: tuple[float, datetime] | None = None
-
-    def follow(self, made: Future[int]) -> None:
-        """Measure until a snapshot, which is captured now, is written."""
-        self._captured = time.monotonic() - self._began
-        made.add_done_callback(lambda _: self._note_end())
-
-    def read(self) -> tuple[datetime, float, float]:
-        """Return when the snapshot was written, in UTC, and the seconds of its capture and of its writing."""
-        end, at = self._end or self._note_end()  # callbacks of a future run after its waiters
-        return at, self._captured, end - self._began - self._captured
-
-    def _note_end(self) -> tuple[float, datetime]:
-        self._end = end = time.monotonic(), datetime.now(UTC)
-        return end
-
-
-class _Pending(NamedTuple):
-    """A snapshot being written: its tick, the positions of the sinks in it, a future of its id, and its times."""
-
-    tick: int
-    positions: Mapping[str, Any]
-    made: Future[int]
-    watch: _Stopwatch
-
-
 class RunSnapshots:
     """Takes and restores the snapshots of a run; without a persistence, does nothing.
 
@@ -87,6 +57,7 @@ class RunSnapshots:
     Attributes:
         snapshot: the id of the last snapshot, or None.
         info: the facts about it.
+        failure: the last snapshot, if it failed.
         began_with: the id of the snapshot that the run began with; None for an empty state.
     """
 
@@ -104,6 +75,7 @@ class RunSnapshots:
     ) -> None:
         self.snapshot: int | None = None
         self.info: SnapshotInfo | None = None
+        self.failure: SnapshotFailure | None = None
         self.began_with: int | None = None
         self._persistence = persistence
         self._states = states
@@ -116,8 +88,9 @@ class RunSnapshots:
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
         self._session: Session | None = None
         self._tick = 0
-        self._pending: _Pending | None = None
+        self._pending: PendingSnapshot | None = None
         self._answers = SnapshotAnswers()
+        self._kept = KeptRecords(sinks, ticks)
 
     # The start
 
@@ -182,6 +155,17 @@ class RunSnapshots:
         session = self._session
         return session.sizes if isinstance(session, SnapshotSession) else {}
 
+    def stamped(self, progress: Progress) -> Progress:
+        """Return the progress of the run with that of its snapshots; callable from any thread."""
+        return replace(
+            progress,
+            snapshot=self.snapshot,
+            last_snapshot=self.info,
+            snapshot_failure=self.failure,
+            snapshot_interval=self._interval,
+            sinks={} if self._session is None else self._kept.progress,
+        )
+
     @property
     def is_blocked(self) -> bool:
         """Whether the run must wait for a snapshot, because a sink has reached its `max_pending` transactions."""
@@ -229,14 +213,14 @@ class RunSnapshots:
             raise SnapshotError("the run has no persistence")
         self._wait()
         full = session.needs_full_snapshot(self._host.parallelism)
-        watch = _Stopwatch()
+        watch = Stopwatch()
         with _named_states():
             made = self._host.capture(session, self._ticks.number, self._ended_transactions, full=full, alone=ending)
         if made is None:
             return None
         self._tick = self._ticks.number
         watch.follow(made)
-        self._pending = _Pending(self._tick, self._sinks.captured, made, watch)
+        self._pending = PendingSnapshot(self._tick, self._sinks.captured, made, watch, self._kept.taken)
         self._answers.follow(requests, made)
         self._due = time.monotonic() + (self._interval or 0.0)
         if ending:
@@ -325,7 +309,7 @@ class RunSnapshots:
         for name, error in self._host.settle(tick, self.snapshot):
             self._listeners.notify(ConfirmationFailed(self._ticks.number, name, error))
 
-    def _announce(self) -> _Pending | None:
+    def _announce(self) -> PendingSnapshot | None:
         """Announce a snapshot that was written; return it if it became durable."""
         pending = self._pending
         if pending is None or not pending.made.done():
@@ -336,18 +320,22 @@ class RunSnapshots:
         error = pending.made.exception()
         if error is not None:
             self._sinks.note_lost()
+            text = f"{type(error).__name__}: {error_text(error)}"
+            self.failure = SnapshotFailure(pending.tick, text, datetime.now(UTC))
             for _ in self._host.settle(pending.tick, None):
                 pass
             self._listeners.notify(SnapshotFailed(pending.tick, error, self._session.retry_after))
             return None
         previous, self.snapshot = self.snapshot, pending.made.result()
+        self.failure = None
+        self._kept.keep(pending.taken)
         if self.snapshot != previous:  # otherwise there were no changes
             self.info = info = self._info_of(self.snapshot, pending)
             seconds = (info.capture_seconds or 0.0) + (info.write_seconds or 0.0)
             self._listeners.notify(SnapshotCommitted(self.snapshot, pending.tick, info.bytes, seconds))
         return pending
 
-    def _info_of(self, snapshot: int, pending: _Pending) -> SnapshotInfo:
+    def _info_of(self, snapshot: int, pending: PendingSnapshot) -> SnapshotInfo:
         session, (at, captured, written) = self._session, pending.watch.read()
         if not isinstance(session, SnapshotSession):
             return SnapshotInfo(snapshot, pending.tick, at, capture_seconds=captured, write_seconds=written)
@@ -358,11 +346,11 @@ class RunSnapshots:
         """Amend the last snapshot: its transactions are committed, or there is another one."""
         session = self._session
         if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
-            watch = _Stopwatch()
+            watch = Stopwatch()
             with _named_states():
                 made = session.amend(self._tick, self._host.parallelism, self._states, deltas)
             watch.follow(made)
-            self._pending = _Pending(self._tick, self._sinks.captured, made, watch)
+            self._pending = PendingSnapshot(self._tick, self._sinks.captured, made, watch, self._kept.taken)
             self._await(made)
 
     def _await(self, made: Future[int]) -> None:
