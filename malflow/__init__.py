@@ -61,6 +61,7 @@ from malflow.runtime.run_handle import RunHandle
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.runtime.why_answer import Why
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.streams.table import Table
 from malflow.table_change import TableChange
@@ -111,6 +112,7 @@ __all__ = [
     "TimeRow",
     "TimeTable",
     "UnsupportedOperator",
+    "Why",
     "WindowsView",
     "__version__",
     "connect",

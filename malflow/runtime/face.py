@@ -23,6 +23,8 @@ from malflow.runtime.run_slot import RunSlot
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 from malflow.runtime.tracebacks import of_user
+from malflow.runtime.why_answer import Why
+from malflow.runtime.why_asking import ask_why
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]
@@ -178,6 +180,22 @@ class Runtime(ABC):
         if self._slot.last is not None:
             self._slot.current.ask_explanation(timeout)
         return self._slot.current.time_table(self.progress)
+
+    def why(self, operator: str | None = None, timeout: float = 30.0) -> Why:
+        """Return why nothing comes out of an operator, or of the whole run; it prints as text.
+
+        It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
+        During a run, call it from another thread. Afterwards, it tells what came out of the run that has ended.
+
+        Args:
+            operator: the name of the operator, such as of a sink. None looks at all sinks, or at the operators that
+                nothing reads if there are none, and tells the first one with a fault.
+            timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
+
+        Raises:
+            GraphError: if there is no such operator, or user code of the dataflow calls it.
+        """
+        return ask_why(self._slot.current, lambda: self.progress, operator, timeout)
 
     @property
     def progress(self) -> Progress:

@@ -25,7 +25,7 @@ from malflow.runtime.options import check_parallelism
 from malflow.runtime.pauses import Wake
 from malflow.runtime.progress import Progress, Status
 from malflow.runtime.queries import Query, StateAnswer
-from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.runtime.time_table import TimeTable
 
 __all__ = ["RunRequests"]
 
@@ -46,7 +46,7 @@ class RunRequests:
         pending: requests to serve after the current tick.
         listeners: the listeners of the run.
         is_over: whether the run has ended.
-        explained: the last explanation: when its tick began, and the operators that waited.
+        explained: the last explanation, without late records.
         own: the threads that the run works on.
         queries: questions to the states of the run.
         program: the program of the run; None before it is built.
@@ -61,7 +61,7 @@ class RunRequests:
         self.stopping = False
         self.pending: deque[Request] = deque()
         self.is_over = False
-        self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
+        self.explained = TimeTable()
         self.own = OwnThreads()
         self.queries: deque[Query] = deque()
         self.program: Program | None = None
@@ -160,7 +160,7 @@ class RunRequests:
 
     def time_table(self, progress: Progress) -> TimeTable:
         """Return the last explanation as a table, with the late records so far."""
-        return TimeTable(*self.explained, late=progress.late, lateness=progress.lateness)
+        return replace(self.explained, late=progress.late, lateness=progress.lateness)
 
     def ask_again(self, requests: Iterable[Request]) -> None:
         """Return requests that were taken but not begun to the front of the queue."""

@@ -17,6 +17,8 @@ from malflow.runtime.requests import RunRequests
 from malflow.runtime.state_views import StateView, WindowsView
 from malflow.runtime.time_table import TimeTable
 from malflow.runtime.tracebacks import of_user
+from malflow.runtime.why_answer import Why
+from malflow.runtime.why_asking import ask_why
 
 __all__ = ["DrivenHandle", "RunHandle", "SkippedHandle"]
 
@@ -142,6 +144,21 @@ class RunHandle(ABC):
         """
         self._requests.ask_explanation(timeout)
         return self._requests.time_table(self.progress)
+
+    def why(self, operator: str | None = None, timeout: float = 30.0) -> Why:
+        """Return why nothing comes out of an operator, or of the whole run; it prints as text.
+
+        It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
+
+        Args:
+            operator: the name of the operator, such as of a sink. None looks at all sinks, or at the operators that
+                nothing reads if there are none, and tells the first one with a fault.
+            timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
+
+        Raises:
+            GraphError: if there is no such operator, or user code of the dataflow calls it.
+        """
+        return ask_why(self._requests, lambda: self.progress, operator, timeout)
 
     @property
     def is_stopping(self) -> bool:

@@ -12,7 +12,7 @@ from malflow.runtime.host import Host
 from malflow.runtime.progress import late_of, unread_late, written_of
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.taken_requests import TakenRequests
-from malflow.runtime.time_table import explain
+from malflow.runtime.time_table import explained
 from malflow.runtime.time_watch import TimeWatch
 
 __all__ = ["TimeExplainer"]
@@ -69,7 +69,7 @@ class TimeExplainer:
 
     def _explain(self, times: Mapping[int, Mapping[int, OperatorTime]]) -> None:
         now, ticks = self._ticks.clock.now, self._ticks
-        rows = explain(self._program, times, ticks.heard, now)
-        self._watch.note(now, rows, written_of(self._program, ticks.counts))
-        self._requests.explained = now, rows
+        table = explained(self._program, times, ticks.heard, now)
+        self._watch.note(now, table.rows, written_of(self._program, ticks.counts))
+        self._requests.explained = table
         self._taken.end_explanations()

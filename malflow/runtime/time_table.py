@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,10 +11,10 @@ from malflow.diagnostics import short_repr
 from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program
 from malflow.graph import EpochsNode, Node, SourceNode
-from malflow.message import NoKey
+from malflow.message import MAX, NoKey
 from malflow.operators.waiting import OperatorTime, Waiting
 
-__all__ = ["Reports", "TimeRow", "TimeTable", "explain"]
+__all__ = ["Reports", "TimeRow", "TimeTable", "explain", "explained"]
 
 _WORTH_TELLING = timedelta(seconds=1)
 
@@ -90,12 +90,17 @@ class TimeTable:
         rows: the operators that wait.
         late: the number of late records at each `generate_epochs`.
         lateness: the greatest difference between the epoch and a late record, if timestamps can be subtracted.
+        heard: when the tick began that read the last record of each unfinished part, by source; None for a part that
+            has emitted none.
+        epochs: the greatest epoch of each `generate_epochs` over all workers; generators without one are left out.
     """
 
     now: datetime | None = None
     rows: tuple[TimeRow, ...] = ()
     late: dict[str, int] = field(default_factory=dict)
     lateness: dict[str, Any] = field(default_factory=dict)
+    heard: dict[str, dict[Any, datetime | None]] = field(default_factory=dict)
+    epochs: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [*map(str, self.rows)] or ["no operator waits for an epoch."]
@@ -123,6 +128,14 @@ class TimeTable:
 
     def _at_most(self, name: str) -> str:
         return f", by at most {self.lateness[name]}" if name in self.lateness else ""
+
+
+def explained(
+    program: Program, reports: Reports, heard: Mapping[tuple[str, int], datetime], now: datetime
+) -> TimeTable:
+    """Return the explanation of a run's time, without its late records; see `explain`."""
+    run = _Run(program, reports, heard, now)
+    return TimeTable(now, explain(program, reports, heard, now), heard=run.parts(), epochs=run.epochs())
 
 
 def explain(
@@ -176,6 +189,29 @@ class _Run:
         held_by = self._held_by(vertex, worker)
         return TimeRow(name, at, waiting.what, waiting.open, frontiers[0], waiting.until, **held_by)
 
+    def parts(self) -> dict[str, dict[Any, datetime | None]]:
+        """Return when each unfinished part of each source was last heard."""
+        return {
+            vertex.node.name: {part: when for on in self.reports for part, when in self._heard(at, on)}
+            for at, vertex in enumerate(self.program.vertices)
+            if isinstance(vertex.node, SourceNode)
+        }
+
+    def epochs(self) -> dict[str, Any]:
+        """Return the greatest epoch of each generator that has any."""
+        found: dict[str, Any] = {}
+        for at, vertex in enumerate(self.program.vertices):
+            known = [it for on in self.reports if (it := self._time(at, on).epoch) is not None and it is not MAX]
+            if isinstance(vertex.node, EpochsNode) and known:
+                found[vertex.node.name] = _greatest(known)
+        return found
+
+    def _heard(self, vertex: int, worker: int) -> list[tuple[Any, datetime | None]]:
+        """Return the unfinished parts of a source on a worker, with the time of their last record."""
+        parts = self._time(vertex, worker).heard
+        alone = self.heard.get((self._node(vertex).name, worker)) if len(parts) == 1 else None
+        return [(part, alone if when is None else when) for part, when in parts]
+
     def _held_by(self, vertex: int, worker: int) -> dict[str, Any]:
         """Return the time of an epoch generator, and its part that is behind the others."""
         node, time = self._node(vertex), self._time(vertex, worker)
@@ -200,12 +236,10 @@ class _Run:
                 found.update(port.vertex for port in self.program.vertices[at].inputs)
         is_local = not any(self._node(at).starts_stage for at in found)
         return [
-            (name, part, self.heard.get((name, on)) if when is None and len(parts) == 1 else when)
+            (self._node(at).name, part, when)
             for on in ([worker] if is_local else sorted(self.reports))
             for at in sorted(found)
-            for name in [self._node(at).name]
-            for parts in [self._time(at, on).heard]
-            for part, when in parts
+            for part, when in self._heard(at, on)
         ]
 
     def _node(self, vertex: int) -> Node:
@@ -224,6 +258,13 @@ def _least(epochs: Mapping[Any, Any]) -> Any:
         return min(epochs, key=epochs.__getitem__)
     except Exception:  # noqa: BLE001 - epochs that can't be compared fail the run elsewhere
         return next(iter(epochs))
+
+
+def _greatest(epochs: Sequence[Any]) -> Any:
+    try:
+        return max(epochs)
+    except Exception:  # noqa: BLE001 - epochs that can't be compared fail the run elsewhere
+        return epochs[0]
 
 
 def _shown(epoch: Any) -> str:

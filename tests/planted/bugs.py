@@ -21,6 +21,7 @@ from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 from tests.planted.steering_bugs import STEERING_BUGS
 from tests.planted.table_bugs import TABLE_BUGS
+from tests.planted.why_bugs import WHY_BUGS
 
 __all__ = ["BUGS"]
 
@@ -754,6 +755,7 @@ BUGS: list[Bug] = [
     *LOOKUP_BUGS,
     *MONITOR_BUGS,
     *TABLE_BUGS,
+    *WHY_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,

@@ -276,7 +276,7 @@ def test_a_run_on_spark_is_explained_and_warns(tmp_path: Path, caplog: pytest.Lo
     assert "held back by source 'flights', part 'b', which has emitted nothing for" in warning
     assert cluster.attempt is not None
     assert cluster.attempt.progress.unfinished == ()
-    _, (row,) = cluster.requests.explained
+    (row,) = cluster.requests.explained.rows
     assert (row.operator, row.what, row.open) == ("hourly", "windows", 1)
 
 

@@ -1,0 +1,67 @@
+"""Asks a run why nothing comes out: two readings of it, some ticks apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from malflow.runtime.progress import Progress
+from malflow.runtime.requests import RunRequests
+from malflow.runtime.time_table import TimeTable
+from malflow.runtime.why import Reading, check_operator, flows, why
+from malflow.runtime.why_answer import Why
+
+__all__ = ["ask_why"]
+
+_TICKS = 3
+_SECONDS = 0.5
+_MOST_SECONDS = 2.0
+"""The readings are half a second and three ticks apart, at most two seconds; less if records flow."""
+
+_TURN = 0.01
+
+
+def ask_why(requests: RunRequests, read: Callable[[], Progress], operator: str | None, timeout: float) -> Why:
+    """Return why nothing comes out of an operator, or of the run.
+
+    Args:
+        requests: the requests to the run.
+        read: returns the progress of the run.
+        operator: the name of the operator; None for the whole run.
+        timeout: the maximum number of seconds to wait for the end of a tick.
+
+    Raises:
+        GraphError: if there is no such operator, or user code of the dataflow asks.
+    """
+    requests.own.refuse_to_wait("why() waits for the end of the tick", "call it from another thread")
+    program = requests.program
+    if program is None:
+        return Why(operator, "starting", "nothing has run yet: call start(), or execute() in another thread.")
+    check_operator(program, operator)
+    before = Reading(read(), TimeTable())
+    began = time.monotonic()
+    if before.progress.status not in ("ended", "failed") and _explain(requests, timeout):
+        before = Reading(read(), requests.time_table(read()))
+        deadline = time.monotonic() + min(timeout, _MOST_SECONDS)
+        least = time.monotonic() + _SECONDS
+        while not requests.is_over and time.monotonic() < deadline:
+            now = Reading(read(), before.table)
+            ticks = now.progress.tick - before.progress.tick
+            is_late = time.monotonic() >= least
+            if is_late and now.progress.status == "blocked":
+                break
+            if ticks >= _TICKS and (is_late or flows(program, before, now, operator)):
+                break
+            time.sleep(_TURN)
+        _explain(requests, max(_SECONDS, timeout - (time.monotonic() - began)))
+    progress = read()
+    return why(program, before, Reading(progress, requests.time_table(progress)), operator)
+
+
+def _explain(requests: RunRequests, timeout: float) -> bool:
+    """Request an explanation of the run's time, and wait; return whether the tick ended in time."""
+    try:
+        requests.ask_explanation(timeout)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,250 @@
+"""Why an operator waits for an epoch (watermark)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from malflow.graph import EpochsNode, Port, SourceNode
+from malflow.message import NoKey
+from malflow.operators.waiting import Waiting
+from malflow.runtime.time_table import TimeRow
+from malflow.runtime.why_answer import Fact, Found, many, quoted, shown
+from malflow.runtime.why_epochs import no_epochs
+from malflow.runtime.why_flow import Flow
+from malflow.runtime.why_late import all_late, takes_late_only
+from malflow.runtime.why_sources import NEVER_ENDS, ago, silent_source
+from malflow.runtime.why_stamps import at_line, bound_of, is_in_thousands, is_past, minus, per_second_of, plus, unit_of
+
+__all__ = ["heeding", "one_input", "waiting"]
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+_SOON = timedelta(minutes=1)
+"""A result that is due within this time by the clock does not count as missing."""
+
+Trace = Callable[[int], Found]
+"""Returns why a vertex has given nothing of late."""
+
+
+def waiting(flow: Flow, vertex: int, row: TimeRow, trace: Trace) -> Found:
+    """Return why an operator with open results waits.
+
+    Args:
+        flow: the way of records.
+        vertex: the operator.
+        row: its row in the table.
+        trace: finds why an operator upstream gets nothing.
+    """
+    generator = None if row.generator is None else _generator(flow, vertex, row.generator)
+    if generator is None:
+        return no_epochs(flow, vertex, f"has {_open(row)} until epochs release them")
+    return _standing(flow, vertex, row, generator, trace) or _next(flow, vertex, row)
+
+
+def heeding(flow: Flow, vertex: int, trace: Trace) -> Found | None:
+    """Return why an operator whose functions are called with epochs gets none; None if time advances."""
+    generator = next((at for at in flow.upstream(vertex) if _is_generator(flow, at)), None)
+    if generator is None:
+        return no_epochs(flow, vertex)
+    name, node = flow.name(generator), flow.node(generator)
+    source = next((flow.name(at) for at in flow.upstream(generator) if isinstance(flow.node(at), SourceNode)), None)
+    heard = flow.after.table.heard.get(str(source), {})
+    has_parts = isinstance(node, EpochsNode) and node.source is not None
+    part = min(heard, key=lambda it: heard[it] or _LONG_AGO) if has_parts and heard else None
+    epoch = flow.after.table.epochs.get(name)
+    row = TimeRow(flow.name(vertex), 0, "on_epoch calls", 1, epoch, None, name, source, part, epoch)
+    return _standing(flow, vertex, row, generator, trace)
+
+
+def _standing(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Trace) -> Found | None:
+    """Return why time stands still at an operator; None if it advances."""
+    if takes_late_only(flow, generator):
+        return all_late(flow, generator)
+    return _wrong_bound(flow, vertex, row, generator) or _held_back(flow, vertex, row, generator, trace)
+
+
+# The generator of epochs
+
+
+def _generator(flow: Flow, vertex: int, name: str) -> int | None:
+    """Return the generator of epochs upstream of a vertex."""
+    return next((at for at in flow.upstream(vertex) if _is_generator(flow, at) and flow.name(at) == name), None)
+
+
+def _is_generator(flow: Flow, vertex: int) -> bool:
+    return isinstance(flow.node(vertex), EpochsNode)
+
+
+# Bounds and units
+
+
+def _wrong_bound(flow: Flow, vertex: int, row: TimeRow, generator: int) -> Found | None:
+    """Return a fault of the bound for records out of order, if an operator has never given anything."""
+    bound = bound_of(flow, generator)
+    newest, missing = plus(row.epoch, bound), minus(row.until, row.epoch)
+    if bound is None or newest is None or missing is None or flow.output(vertex):
+        return None
+    name, line = flow.name(generator), at_line(flow, generator)
+    facts: dict[str, Fact] = {
+        "generator": row.generator,
+        "bound": shown(bound),
+        "newest": shown(newest),
+        "until": shown(row.until),
+        "open": row.open,
+        "line": flow.program.vertices[generator].location,
+    }
+    held = f"operator {quoted(row.operator)} has {_open(row)} and waits for {shown(row.until)}"
+    if isinstance(newest, datetime) and (newest.year, newest.month) == (1970, 1):
+        text = (
+            f"{held}; the newest timestamp is {shown(newest)}, in January 1970. Seconds were read as milliseconds: "
+            "divide by another number where the timestamps are made."
+        )
+        return Found("units", name, text, facts)
+    is_over = is_past(newest, row.until)
+    if is_in_thousands(bound) and per_second_of(newest) and is_past(minus(newest, bound / 1000), row.until):
+        text = (
+            f"{held}; the newest timestamp, {shown(newest)}, is past that, but its bound is {shown(bound)}{line}. The "
+            f"timestamps fit {unit_of(per_second_of(newest))}; if the bound does not, write {bound // 1000}."
+        )
+        return Found("units", name, text, facts | {"bound_if_thousandth": bound // 1000})
+    if not is_over or _comes_soon(flow, vertex, row, missing):
+        return None
+    text = (
+        f"{held}; the newest timestamp, {shown(newest)}, is past that, but operator {quoted(name)} issues epochs "
+        f"that are {shown(bound)} earlier{line}. A record at {shown(plus(row.until, bound))} or later is needed, and "
+        "the input may not cover that much time: pass a smaller out_of_orderness= or bound."
+    )
+    return Found("bound", name, text, facts | {"needed": shown(plus(row.until, bound))})
+
+
+def _comes_soon(flow: Flow, vertex: int, row: TimeRow, missing: Any) -> bool:
+    """Whether time advances fast enough for a result within a minute."""
+    earlier = flow.row_before(vertex)
+    moved = None if earlier is None or earlier.generator != row.generator else minus(row.epoch, earlier.epoch)
+    try:
+        return moved is not None and moved > moved - moved and bool(flow.passed * (missing / moved) <= _SOON)
+    except Exception:  # noqa: BLE001 - differences of the user's types may have no ratio
+        return False
+
+
+# What holds time back
+
+
+def _held_back(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Trace) -> Found | None:
+    """Return the input that holds the time of an operator back; None if time advances."""
+    unfinished = flow.after.progress.unfinished
+    sources = [at for at in flow.upstream(generator) if isinstance(flow.node(at), SourceNode)]
+    waited = [at for at in sources if flow.name(at) in ((row.source,) if row.source else unfinished)]
+    if not waited:
+        return None
+    source = waited[0]
+    is_silent = not flow.recently_given(Port(source))
+    found = _silent_part(flow, row, is_silent=is_silent)
+    if found is not None:
+        return found
+    if is_silent:
+        return _of_join(flow, vertex, generator, silent_source(flow, source))
+    if not flow.recently_taken(generator):
+        return _of_join(flow, vertex, generator, trace(generator))
+    if row.epoch is not None or not flow.recently_taken(generator):
+        return None
+    text = (
+        f"operator {quoted(row.operator)} has {_open(row)}, but gets no epochs: the generator of operator "
+        f"{quoted(str(row.generator))}{at_line(flow, generator)} has returned none for "
+        f"{many(flow.taken(generator), 'record')}. It must return a time, such as "
+        "limit_out_of_orderness(bound) does."
+    )
+    return Found("no_epochs", flow.name(generator), text, {"generator": row.generator, "taken": flow.taken(generator)})
+
+
+def _silent_part(flow: Flow, row: TimeRow, *, is_silent: bool) -> Found | None:
+    """Return the part that holds its stream back while others are read."""
+    heard = flow.after.table.heard.get(str(row.source), {})
+    others = [at for part, at in heard.items() if part != row.part and at is not None]
+    if row.part is None or row.part is NoKey or not others or row.part not in heard:
+        return None
+    last, newest = heard[row.part], max(others)
+    least = timedelta(seconds=2) if is_silent else flow.passed / 2
+    if last is not None and newest - last < least:
+        return None
+    silence = "has emitted nothing since the start" if last is None else f"gave its last record {ago(flow, last)} ago"
+    time = "no epoch yet" if row.epoch is None else f"its epoch is {shown(row.epoch)}"
+    rest = len(heard) - 1
+    text = (
+        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {shown(row.part)} of source "
+        f"{quoted(str(row.source))} {silence} ({time}), and holds the stream back; "
+        f"{'the other part was' if rest == 1 else f'of the other {rest:,} parts, one was'} read "
+        f"{ago(flow, newest)} ago. To continue without it, pass idle_after= to operator {quoted(str(row.generator))}."
+    )
+    facts: dict[str, Fact] = {
+        "source": row.source,
+        "part": shown(row.part),
+        "silent_for": ago(flow, last),
+        "other_parts": rest,
+        "generator": row.generator,
+        "epoch": None if row.epoch is None else shown(row.epoch),
+        "until": None if row.until is None else shown(row.until),
+    }
+    return Found("silent_part", row.source, text, facts)
+
+
+def _of_join(flow: Flow, vertex: int, generator: int, found: Found) -> Found:
+    """Return the fault of one input of a join or a union, if others have records."""
+    if found.cause not in ("silent_source", "unfinished_source", "ended"):
+        return found
+    for at in flow.upstream(vertex):
+        inputs = flow.program.vertices[at].inputs
+        silent = [port for port in inputs if flow.is_upstream(generator, port.vertex)]
+        others = [port for port in inputs if port not in silent and flow.given(port)]
+        if silent and others and (any(map(flow.recently_given, others)) or not any(map(flow.given, silent))):
+            return one_input(flow, at, silent[0], found)
+    return found
+
+
+def one_input(flow: Flow, vertex: int, silent: Port, found: Found) -> Found:
+    """Return that one input of an operator gets nothing, for a reason upstream that was found."""
+    name, inputs = flow.name(vertex), flow.program.vertices[vertex].inputs
+    edge = inputs.index(silent)
+    others = sum(flow.given(port) for port in inputs if port != silent)
+    text = (
+        f"operator {quoted(name)} waits for its input {edge + 1}, from operator {quoted(flow.name(silent.vertex))}, "
+        f"while {many(others, 'record')} came from elsewhere: {found.text}"
+    )
+    facts = {**found.facts, "join": name, "input": edge + 1, "other_records": others}
+    return Found("silent_input", found.stops_at, text, facts)
+
+
+# The next result
+
+
+def _next(flow: Flow, vertex: int, row: TimeRow) -> Found:
+    """Return when the next result is due."""
+    missing = minus(row.until, row.frontier)
+    facts: dict[str, Fact] = {
+        "open": row.open,
+        "what": row.what,
+        "time": None if row.frontier is None else shown(row.frontier),
+        "until": None if row.until is None else shown(row.until),
+        "distance": None if missing is None else shown(missing),
+        "generator": row.generator,
+    }
+    time = "it has had no epoch yet" if row.frontier is None else f"its time is {shown(row.frontier)}"
+    far = "" if missing is None else f", {shown(missing)} before the next result"
+    given = f" It has given {many(flow.output(vertex), 'record')} so far." if flow.output(vertex) else ""
+    held_by = (
+        f" Source {quoted(row.source)} determines its time."
+        if row.source
+        else f" {NEVER_ENDS[0].upper()}{NEVER_ENDS[1:]}."
+    )
+    text = f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}; {time}{far}.{given}{held_by}"
+    return Found("waits", flow.name(vertex), text, facts)
+
+
+def _open(row: TimeRow) -> str:
+    return f"{Waiting(row.what, row.open)} open"
+
+
+def _until(row: TimeRow) -> str:
+    return "" if row.until is None else f" and waits for {shown(row.until)}"
