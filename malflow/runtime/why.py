@@ -105,7 +105,7 @@ def _of_run(flow: Flow) -> Found | None:
             return _blocked(flow)
         case _:
             pass
-    if progress.tick == before.tick and not flow.has_ended and flow.after.table.now == flow.before.table.now:
+    if not flow.after.is_answered and not flow.has_ended:
         seconds = flow.passed.total_seconds()
         text = (
             f"a tick has run for {seconds:.1f} s and has not ended, so nothing can come out: a function, a source or a "

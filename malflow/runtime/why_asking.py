@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from malflow.engine.plan import Program
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.time_table import TimeTable
 from malflow.runtime.why import Reading, check_operator, flows, why
 from malflow.runtime.why_answer import Why
 
@@ -38,24 +38,37 @@ def ask_why(requests: RunRequests, read: Callable[[], Progress], operator: str |
     if program is None:
         return Why(operator, "starting", "nothing has run yet: call start(), or execute() in another thread.")
     check_operator(program, operator)
-    before = Reading(read(), TimeTable())
     began = time.monotonic()
-    if before.progress.status not in ("ended", "failed") and _explain(requests, timeout):
-        before = Reading(read(), requests.time_table(read()))
-        deadline = time.monotonic() + min(timeout, _MOST_SECONDS)
-        least = time.monotonic() + _SECONDS
-        while not requests.is_over and time.monotonic() < deadline:
-            now = Reading(read(), before.table)
-            ticks = now.progress.tick - before.progress.tick
-            is_late = time.monotonic() >= least
-            if is_late and now.progress.status == "blocked":
-                break
-            if ticks >= _TICKS and (is_late or flows(program, before, now, operator)):
-                break
-            time.sleep(_TURN)
-        _explain(requests, max(_SECONDS, timeout - (time.monotonic() - began)))
+    is_answered = _explain(requests, timeout)
     progress = read()
-    return why(program, before, Reading(progress, requests.time_table(progress)), operator)
+    before = Reading(progress, requests.time_table(progress))
+    if is_answered and not requests.is_over:
+        left = timeout - (time.monotonic() - began)
+        _wait(lambda: requests.is_over, lambda: Reading(read(), before.table), program, before, operator, left)
+        is_answered = _explain(requests, max(_SECONDS, timeout - (time.monotonic() - began)))
+    progress = read()
+    return why(program, before, Reading(progress, requests.time_table(progress), is_answered), operator)
+
+
+def _wait(
+    is_over: Callable[[], bool],
+    read: Callable[[], Reading],
+    program: Program,
+    before: Reading,
+    operator: str | None,
+    timeout: float,
+) -> None:
+    """Wait until a second reading tells something new."""
+    began = time.monotonic()
+    while not is_over() and (passed := time.monotonic() - began) < min(timeout, _MOST_SECONDS):
+        now = read()
+        is_late = passed >= _SECONDS
+        if is_late and now.progress.status == "blocked":
+            return
+        ticks = now.progress.tick - before.progress.tick
+        if ticks >= _TICKS and (is_late or flows(program, before, now, operator)):
+            return
+        time.sleep(_TURN)
 
 
 def _explain(requests: RunRequests, timeout: float) -> bool:

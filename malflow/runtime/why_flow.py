@@ -21,10 +21,12 @@ class Reading(NamedTuple):
     Attributes:
         progress: its progress.
         table: the explanation of its time.
+        is_answered: whether the run gave that explanation when it was asked; not if its tick took too long.
     """
 
     progress: Progress
     table: TimeTable
+    is_answered: bool = True
 
 
 class Flow:

@@ -331,3 +331,49 @@ def test_a_snapshot_that_works_again_clears_the_failure(tmp_path: Path) -> None:
     assert failures[0].error == "StoreError: the disk is full"
     assert runtime.progress.snapshot_failure is None
     assert runtime.progress.snapshot_interval == 1e-6
+
+
+def times(stamp: Any, bound: Any, until: Any, *, late: int = 0, size: Any = 10) -> Why:
+    """Return the answer for windows that have given nothing, at an epoch of the newest timestamp less the bound."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("source", StatefulSource(Drip({"a": Stamps([])})))
+        timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=bound)
+        timed.key_distribute("key", lambda _: 0).window(tumbling(size)).aggregate("windows", agg.count())
+
+    program, epoch = compiled(build_dataflow), stamp - bound
+    row = TimeRow("windows", 0, "windows", 1, epoch, until, "times", "source", None, epoch, timedelta(0))
+    table = TimeTable(datetime(2026, 1, 1, tzinfo=UTC), (row,), epochs={"times": epoch})
+    counts = [{"times": {"late": count}} for count in (late // 2, late)]
+    before = reading(program, 10, table=table, counts=counts[0])
+    return why(program, before, reading(program, 20, table=table, counts=counts[1]), "windows")
+
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+IN_1970 = datetime(1970, 1, 20, tzinfo=UTC)
+IN_2027 = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda: times(1_700_000_100, 5000, 1_700_000_009), "units"),
+        (lambda: times(1_700_000_100_000, 5_000_000, 1_700_000_009_999), "units"),
+        (lambda: times(1_700_000_100, 500, 1_700_000_009), "bound"),
+        (lambda: times(1_700_000_100, 86_400, 1_700_000_009), "bound"),
+        (lambda: times(100, 5000, 9), "bound"),
+        (lambda: times(100.5, 50.0, 99), "bound"),
+        (lambda: times(8, 5000, 9), "waits"),
+        (lambda: times(IN_1970, MINUTE, IN_1970 + DAY, size=DAY), "units"),
+        (lambda: times(IN_1970 + 100 * DAY, MINUTE, IN_1970 + 101 * DAY, size=DAY), "waits"),
+        (lambda: times(IN_2027, DAY, IN_2027, size=DAY), "bound"),
+        (lambda: times(IN_2027, MINUTE, IN_2027 + DAY, late=20, size=DAY), "future_record"),
+        (lambda: times(1_800_000_000, 1, 1_800_000_009, late=20), "future_record"),
+        (lambda: times(1_800_000_000_000, 1, 1_800_000_000_009, late=20), "future_record"),
+        (lambda: times(1_700_000_000, 1, 1_700_000_009, late=20), "all_late"),
+        (lambda: times(1_700_000_000, 1, 1_700_000_009, late=8), "waits"),
+        (lambda: times(5e17, 1, 5e17, late=20), "all_late"),
+    ],
+)
+def test_units_bounds_and_the_future_are_told_apart(answer: Callable[[], Why], cause: str) -> None:
+    assert answer().cause == cause, str(answer())
