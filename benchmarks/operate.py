@@ -1,15 +1,19 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies] [--before FOLDER]
+
+`--before` is a checkout of another version, whose operators are measured in turn with those of this one.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from operate_parts.monitor import print_monitor
+from operate_parts.policies import print_policies
 
-_SECTIONS = {"monitor": print_monitor}
+_SECTIONS = ("monitor", "policies")
 
 
 def main() -> None:
@@ -17,9 +21,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="how often each job runs in each mode")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many records each job gets")
     parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
+    parser.add_argument("--before", type=Path, help="the folder of another version")
     options = parser.parse_args()
-    for name in options.only.split(","):
-        _SECTIONS[name](options.rounds, options.records)
+    sections = options.only.split(",")
+    if "monitor" in sections:
+        print_monitor(options.rounds, options.records)
+    if "policies" in sections:
+        print_policies(options.rounds, options.records, options.before)
 
 
 if __name__ == "__main__":

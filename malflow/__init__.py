@@ -47,6 +47,7 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
+from malflow.failures import Failure, OnError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
@@ -79,6 +80,7 @@ __all__ = [
     "ConfigError",
     "DataMessage",
     "ExpireMap",
+    "Failure",
     "FencedError",
     "GraphError",
     "HotKey",
@@ -87,6 +89,7 @@ __all__ = [
     "MissingDependency",
     "MultiProcessRuntime",
     "NoKey",
+    "OnError",
     "OperatorContext",
     "OperatorError",
     "Output",

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, assert_never
 from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
 from malflow.errors import GraphError
+from malflow.failures import OnError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
@@ -62,6 +63,11 @@ class NodeFacts:
         """The counters and gauges that its operator has."""
         return NO_COUNTS
 
+    @property
+    def on_error(self) -> OnError | None:
+        """The policy for records at which the user's function fails; None if its operator can't have one."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
@@ -82,6 +88,7 @@ class StatelessNode(NodeFacts):
     logic: Logic
     keeps_keys: bool = True
     counts: Counts = NO_COUNTS
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,7 @@ class KeyNode(NodeFacts):
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,7 @@ class StatefulNode(NodeFacts):
             None.
         local: makes the aggregation of records on their way to it, which must have the same result; None without one.
         times: how many of its first inputs its output has the records and epochs of; None for all of them.
+        on_error: the policy for records at which the user's function fails; None if its operator can't have one.
     """
 
     name: str
@@ -143,6 +152,7 @@ class StatefulNode(NodeFacts):
     reads: tuple[str, ...] | None = None
     local: Callable[[], LocalAggregate] | None = None
     times: int | None = None
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,7 @@ class TimestampsNode(NodeFacts):
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +194,7 @@ class SplitNode(NodeFacts):
     name: str
     logic: Logic
     outputs: int
+    on_error: OnError | None = None
 
 
 @dataclass(frozen=True, slots=True)

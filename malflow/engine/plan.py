@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from malflow.errors import GraphError
+from malflow.failures import OnError
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -20,6 +21,7 @@ from malflow.graph import (
     stages_of,
 )
 from malflow.operators.contract import Counts
+from malflow.operators.guarding import GUARD_COUNTS
 from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import is_resumable
@@ -96,16 +98,38 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A dataflow that is ready to run: checked, ordered, and picklable if the user's functions are."""
+    """A dataflow that is ready to run: checked, ordered, and picklable if the user's functions are.
+
+    Attributes:
+        vertices: the operators.
+        stages: the stages.
+        channels: the edges between stages.
+        policies: the policies, by operator, that replace those of the program's code.
+    """
 
     vertices: tuple[Vertex, ...]
     stages: tuple[Stage, ...]
     channels: tuple[Channel, ...]
+    policies: Mapping[str, OnError] = field(default_factory=dict)
+
+    def policy(self, node: Node) -> OnError | None:
+        """Return the policy of an operator for failed records; None if every failure ends the run."""
+        policy = None if node.on_error is None else self.policies.get(node.name, node.on_error)
+        return None if policy is None or policy.never_passes else policy
+
+    def counts(self, node: Node) -> Counts:
+        """Return the counters and gauges of an operator."""
+        return node.counts if self.policy(node) is None else GUARD_COUNTS
 
     @property
     def counting(self) -> dict[str, Counts]:
         """The counters and gauges of the operators that have any, by the operator's name."""
-        return {vertex.node.name: vertex.node.counts for vertex in self.vertices if vertex.node.counts}
+        counting: dict[str, Counts] = {}
+        for vertex in self.vertices:
+            if counts := self.counts(vertex.node):
+                held = counting.get(vertex.node.name)  # of the operator's other node, as of `event_time`
+                counting[vertex.node.name] = counts if held is None else held.with_those_of(counts)
+        return counting
 
     @property
     def counters(self) -> list[str]:

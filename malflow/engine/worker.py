@@ -31,6 +31,7 @@ from malflow.graph import (
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.guarded import guarded
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
@@ -95,6 +96,7 @@ class Worker:
         pickle_reader: Callable[[Any], bytes] | None = None,
     ) -> None:
         self.stage = program.stages[stage]
+        self._policy = program.policy
         self.worker_id = worker_id
         self._workers = range(parallelism)
         self._parts = parts
@@ -131,7 +133,8 @@ class Worker:
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
-        self._counting = [(it.operator, it.node.counts) for it in self._active.values() if it.node.counts]
+        counting = [(it.operator, program.counts(it.node)) for it in self._active.values()]
+        self._counting = [(operator, own) for operator, own in counting if own]
         self._time = WorkerTime(
             program,
             worker_id,
@@ -446,7 +449,8 @@ class Worker:
                 self.sources.append(Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id]))
                 return self.sources[-1]
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
-                return node.logic(context)
+                policy = self._policy(node)
+                return node.logic(context) if policy is None else guarded(node.logic, context, policy)
             case EpochsNode():
                 self._generators[step.vertex] = generator = node.logic(context)
                 return generator

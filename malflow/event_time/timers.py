@@ -45,6 +45,16 @@ class Timers:
         else:
             bucket[key] = None
 
+    def check(self, at: Any) -> None:
+        """Check that a deadline can be set.
+
+        Raises:
+            TypeError: as `set` does.
+        """
+        hash(at)
+        if self._heap:
+            _ = at < self._heap[0]
+
     def cancel(self, key: Any) -> None:
         """Drop the deadline of a key, if it has one."""
         if key not in self.at:

@@ -53,6 +53,10 @@ class Counts:
     def __bool__(self) -> bool:
         return bool(self.counters or self.gauges)
 
+    def with_those_of(self, other: Counts) -> Counts:
+        """Return the counts of both."""
+        return Counts((*self.counters, *other.counters), (*self.gauges, *other.gauges))
+
 
 NO_COUNTS = Counts()
 """The counts of an operator without counters and gauges."""
@@ -160,6 +164,10 @@ class Output(Generic[K, V, T]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def cut(self, length: int) -> None:
+        """Take back all messages but the first `length`."""
+        del self._keys[length:], self._values[length:], self._timestamps[length:]
 
     def take(self, epochs: Sequence[tuple[int, Any]] = ()) -> Batch:
         """Return the messages sent so far as one batch, and clear them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -60,22 +59,26 @@ class Split(Operator):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the partitioner for each record's flags."""
         rest = iter(batch.values)
-        flags: list[list[bool]] = []
         try:
-            self.call_each(partial(self._flag, flags), batch, rest)
+            flags = self.call_each(self.flags_of, batch, rest)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
+        return self.split(batch, flags)
+
+    def split(self, batch: Batch, flags: Sequence[Sequence[bool]]) -> Sequence[Batch]:
+        """Return the records of each output, by the flags of each record."""
         masks = list(zip(*flags, strict=True)) or [()] * self._outputs
         return tuple(batch.select(mask) for mask in masks)
 
-    def _flag(self, flags: list[list[bool]], message: Any) -> None:
+    def flags_of(self, message: Any) -> list[bool]:
+        """Return the flags that the partitioner sets for a message."""
         chosen = [False] * self._outputs
         self.callback(message, chosen)
         if len(chosen) != self._outputs:
             raise ValueError(
                 f"the partitioner changed the number of flags from {self._outputs} to {len(chosen)}; only set flags"
             )
-        flags.append([True if flag else False for flag in chosen])  # noqa: SIM210 - cheaper than bool()
+        return [True if flag else False for flag in chosen]  # noqa: SIM210 - cheaper than bool()
 
 
 class KeyBy(Operator):
@@ -86,7 +89,7 @@ class KeyBy(Operator):
         keys = self.key_column(batch)
         self._check(keys, batch)
         if self.context.debug:
-            self._check_again(keys, batch)
+            self.check_again(keys, batch)
         return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
 
     def key_column(self, batch: Batch) -> Sequence[Any]:
@@ -112,7 +115,12 @@ class KeyBy(Operator):
                 record = (key, batch.values[index], batch.timestamps[index])
                 raise self.error(reason, record) from error
 
-    def _check_again(self, keys: Sequence[Any], batch: Batch) -> None:
+    def check_again(self, keys: Sequence[Any], batch: Batch) -> None:
+        """Check that another call returns the same keys.
+
+        Raises:
+            OperatorError: naming the record with another key.
+        """
         again = self.keys_of(batch, iter(batch.values))
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:

@@ -26,6 +26,9 @@ __all__ = [
     "MapWithKey",
     "Sample",
     "StatelessOp",
+    "chained",
+    "elements_of",
+    "elements_returned",
     "refuse_answer",
 ]
 
@@ -106,10 +109,10 @@ class Flatten(Operator):
         """Chain the values."""
         rest = iter(batch.values)
         try:
-            elements = [value if type(value) in _AT_HAND else _elements(value) for value in rest]
+            elements = [value if type(value) in _AT_HAND else elements_of(value) for value in rest]
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        return (_chained(batch, elements),)
+        return (chained(batch, elements),)
 
 
 class FlatMap(Operator):
@@ -124,13 +127,13 @@ class FlatMap(Operator):
                 if type(answer) is list
                 else answer
                 if type(answer) is tuple
-                else _elements(answer, of="the function returned")
+                else elements_of(answer, of="the function returned")
                 for value in rest
                 for answer in (function(value),)
             ]
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        return (_chained(batch, elements),)
+        return (chained(batch, elements),)
 
 
 class Inspect(Operator):
@@ -210,7 +213,19 @@ class StatelessOp(Operator):
 _AT_HAND = (list, tuple)
 
 
-def _elements(value: Any, of: str = "the value is") -> list[Any]:
+def elements_returned(answer: Any) -> Sequence[Any]:
+    """Return the elements of a function's result; taken at once, since a function may reuse one list."""
+    if type(answer) is list:
+        return answer.copy()
+    return answer if type(answer) is tuple else elements_of(answer, of="the function returned")
+
+
+def elements_of(value: Any, of: str = "the value is") -> list[Any]:
+    """Return the elements of a value.
+
+    Raises:
+        TypeError: if it has none, or is a string or bytes.
+    """
     if isinstance(value, (str, bytes, bytearray)):
         letters = "letters" if isinstance(value, str) else "bytes"
         raise TypeError(
@@ -222,7 +237,7 @@ def _elements(value: Any, of: str = "the value is") -> list[Any]:
     return list(value)
 
 
-def _chained(batch: Batch, elements: list[Any]) -> Batch:
+def chained(batch: Batch, elements: list[Any]) -> Batch:
     """Chain the elements, and repeat keys and timestamps for each of them."""
     counts = list(map(len, elements))
     keys = None if batch.keys is None else _repeated(batch.keys, counts)

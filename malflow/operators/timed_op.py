@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from malflow.diagnostics import short_repr
 from malflow.event_time.tick import Tick
@@ -19,9 +19,10 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState, StatesView
 from malflow.windows import Timing
 
-__all__ = ["TimedOp"]
+__all__ = ["NO_KEY", "TimedOp", "TimedOutput"]
 
-_NO_KEY = object()
+NO_KEY = object()
+"""The current key of an output when there is none."""
 
 
 class TimedOp(StatefulOp):
@@ -39,7 +40,7 @@ class TimedOp(StatefulOp):
         self.timers, self.clock_timers = LogicTimers(context), LogicTimers(context)
         self.reached = ReachedEpoch(context)
         self.hidden = {TIMERS: self.timers, CLOCK_TIMERS: self.clock_timers, REACHED: self.reached}
-        self._output: _TimedOutput = _TimedOutput(self.state, self.timers, self.clock_timers)
+        self._output: TimedOutput = TimedOutput(self.state, self.timers, self.clock_timers)
         self._states = _TimedStates(self.state, self.timers, self.clock_timers)
         self._on_timer: Any = overridden(logic, "on_timer", StatefulLogic)
         self._heeds_epochs = True
@@ -85,7 +86,7 @@ class TimedOp(StatefulOp):
         on_data, output = self._on_data, self._output
         for message in messages:
             self._keep(message.key, len(output), on_data(message, self._hold(message.key), output))
-        output.key = _NO_KEY
+        output.key = NO_KEY
 
     def _hold(self, key: Any) -> Any:
         """Return the state of a key, and make it the current key."""
@@ -137,11 +138,16 @@ class TimedOp(StatefulOp):
                 self._keep(key, start, self._on_timer(key, at, self._hold(key), output))
             except Exception as error:
                 raise self.error(error, about=f"the timer of key {short_repr(key)} at {short_repr(at)}") from error
-        output.key = _NO_KEY
+        output.key = NO_KEY
         self.state.touch(keys)
 
 
-class _TimedOutput(StateOutput):
+class _SetsTimers(Protocol):
+    def set(self, key: Any, at: Any, /) -> None: ...
+    def cancel(self, key: Any, /) -> None: ...
+
+
+class TimedOutput(StateOutput):
     """An output through which the logic sets the timer of the current key.
 
     Attributes:
@@ -153,12 +159,12 @@ class _TimedOutput(StateOutput):
 
     __slots__ = ("_clock_timers", "_timers", "floor", "key", "now")
 
-    def __init__(self, states: KeyedState, timers: LogicTimers, clock_timers: LogicTimers) -> None:
+    def __init__(self, states: KeyedState, timers: _SetsTimers, clock_timers: _SetsTimers) -> None:
         super().__init__(states)
         self._timers = timers
         self._clock_timers = clock_timers
         self.now = Tick().now
-        self.key: Any = _NO_KEY
+        self.key: Any = NO_KEY
         self.floor: Any = None
 
     def wake(self, at: Any) -> None:
@@ -196,7 +202,7 @@ class _TimedOutput(StateOutput):
         self._clock_timers.cancel(self.key)
 
     def _check_key(self) -> None:
-        if self.key is _NO_KEY:
+        if self.key is NO_KEY:
             raise TypeError("timers belong to keys: set them in on_data or on_timer, which have a current key")
 
 

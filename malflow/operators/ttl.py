@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.diagnostics import shape_error, short_repr
+from malflow.errors import OperatorError
 from malflow.event_time.timers import Timers
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.records.batch import Batch
-from malflow.states.keyed import Delta, KeyedState, copied
+from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState, copied
 
 __all__ = ["ExpireMap", "TtlMap", "checked_map"]
 
@@ -97,6 +99,22 @@ class ExpireMap(Generic[UK, S, T]):
             heappop(order)
         return order[0][0] if order else MIN
 
+    def spare(self) -> ExpireMap[UK, S, T]:
+        """Return a copy with copies of the values; a change to either has no effect on the other.
+
+        >>> entries = ExpireMap()
+        >>> entries.insert("a", [1], 10)
+        >>> other = entries.spare()
+        >>> other.get("a").append(2), other.remove("a"), entries.get("a")
+        (None, [1, 2], [1])
+        """
+        if not ATOMIC_TYPES.issuperset(type(value) for value, _ in self._entries.values()):
+            return copy.deepcopy(self)
+        other: ExpireMap[UK, S, T] = ExpireMap()
+        other._entries, other._order = self._entries.copy(), self._order.copy()
+        other._count, other._seen = self._count, self._seen
+        return other
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -166,26 +184,16 @@ class TtlMap(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then expire due entries."""
-        mapper, states, rest = self.callback, self.state, iter(batch.values)
+        states, rest = self.state, iter(batch.values)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         values: list[Any] = []
         try:
             for count, epoch in _runs(batch):
-                now, run = self._now, self._run
-                for key, value, timestamp in islice(rows, count):
-                    entries = states[key]
-                    if entries._seen != run and (order := entries._order) and order[0][0] <= now:
-                        entries.expire(now)
-                    emitted, entries = mapper(key, value, timestamp, entries)
-                    values.append(emitted if emitted is not entries else copied(emitted))
-                    if entries is None:
-                        states.pop(key, None)
-                        self._timers.cancel(key)
-                        continue
-                    entries._seen = run
-                    states[key] = entries
+                self._map(islice(rows, count), values)
                 if epoch is not MIN:
-                    self._now, self._run = epoch, run + 1
+                    self._now, self._run = epoch, self._run + 1
+        except OperatorError:
+            raise
         except Exception as error:
             raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
         states.touch(batch.key_column())
@@ -195,6 +203,37 @@ class TtlMap(Operator):
         except Exception as error:
             raise self.error(error, about=f"epoch {short_repr(self._now)}") from error
         return (batch.with_values(values),)
+
+    def _map(self, records: Iterator[tuple[Any, Any, Any]], values: list[Any]) -> None:
+        """Append the values of some records between two epochs."""
+        mapper, states, now, run = self.callback, self.state, self._now, self._run
+        for key, value, timestamp in records:
+            entries = states[key]
+            if entries._seen != run and (order := entries._order) and order[0][0] <= now:
+                entries.expire(now)
+            emitted, entries = mapper(key, value, timestamp, entries)
+            values.append(emitted if emitted is not entries else copied(emitted))
+            if entries is None:
+                self.drop(key)
+                continue
+            entries._seen = run
+            states[key] = entries
+
+    def read(self, key: Any) -> ExpireMap[Any, Any, Any]:
+        """Return the map of a key, without the entries that the last epoch has reached."""
+        entries: ExpireMap[Any, Any, Any] = self.state[key]
+        if entries._seen != self._run:
+            entries.expire(self._now)
+        return entries
+
+    def note_read(self, entries: ExpireMap[Any, Any, Any]) -> None:
+        """Note that a map was read since the last epoch, which therefore does not expire it again."""
+        entries._seen = self._run
+
+    def drop(self, key: Any) -> None:
+        """Drop the map of a key, with its timer."""
+        self.state.pop(key, None)
+        self._timers.cancel(key)
 
     def _set_timers(self, keys: Iterable[Any]) -> None:
         states, deadlines = self.state, self._timers.at

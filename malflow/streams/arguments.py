@@ -15,6 +15,7 @@ from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError, offers, require_methods
+from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import check_name
 from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -30,6 +31,7 @@ __all__ = [
     "checked_idleness",
     "checked_length",
     "checked_logic",
+    "checked_policy",
     "checked_sink",
     "checked_source",
     "checked_step",
@@ -303,6 +305,15 @@ def _check_hook(name: str, hook: str, method: Any, arguments: str) -> None:
     _refuse_deferred(name, "logic", method)
     if callable(method) and not takes(method, arguments.count(",") + 1):
         raise malformed(name, f"calls {hook}({arguments}) of its logic, but {describe(method)} takes other arguments")
+
+
+def checked_policy(name: str, on_error: ErrorPolicy) -> OnError:
+    """Check the policy for failed records, and return it."""
+    check_name(name, location())
+    try:
+        return policy_of(on_error)
+    except GraphError as error:
+        raise malformed(name, f"can't have this policy: {error.reason}") from None
 
 
 def checked_default(name: str, default: Any) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.errors import GraphError, short_repr
+from malflow.failures import ErrorPolicy
 from malflow.graph import EpochsNode, Port, TimestampsNode, check_name
 from malflow.lineage import Mixture
 from malflow.message import DataMessage
@@ -18,7 +19,14 @@ from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness, lim
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.epochs.rounding import Step
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
-from malflow.streams.arguments import checked_function, checked_idleness, checked_step, location, malformed
+from malflow.streams.arguments import (
+    checked_function,
+    checked_idleness,
+    checked_policy,
+    checked_step,
+    location,
+    malformed,
+)
 from malflow.streams.handle import StreamHandle
 from malflow.streams.several import Timed
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
@@ -51,6 +59,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = ...,
         idle_after: timedelta | None = ...,
         second: Units | None = ...,
+        on_error: ErrorPolicy = ...,
     ) -> TimedStream[K, V_co, TO]: ...
     @overload
     def event_time(
@@ -63,6 +72,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = ...,
         idle_after: timedelta | None = ...,
         second: Units | None = ...,
+        on_error: ErrorPolicy = ...,
     ) -> TimedStream[K, V_co, Any]: ...
     def event_time(
         self,
@@ -74,6 +84,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = True,
         idle_after: timedelta | None = None,
         second: Units | None = None,
+        on_error: ErrorPolicy = "fail",
     ) -> TimedStream[K, V_co, Any]:
         """Set each record's timestamp, and issue epochs (watermarks) that leave time for records out of order.
 
@@ -92,6 +103,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             per_part: whether each part of a source has its own epoch, as for `generate_epochs`.
             idle_after: the silence after which time advances without input, as for `generate_epochs`.
             second: how many units of a numeric timestamp make a second, for `idle_after`.
+            on_error: the fate of a record without a timestamp that can be compared with others, as for `map`.
 
         Raises:
             GraphError: if the stream already mixes several parts or sources.
@@ -103,19 +115,25 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         [{'at': 2, 'heat': 19}]
         """
         bound = _bound(name, out_of_orderness)
-        logic = self._stamping(name, assigner)
+        stamping = self._stamping(name, assigner, on_error)
         epochs = self._epochs_node(name, bound, every, per_part, idle_after, second, checked=True)
-        stream: TimedStream[K, V_co, Any] = self._timed(self._add(epochs, self._append(TimestampsNode(name, logic))))
+        stream: TimedStream[K, V_co, Any] = self._timed(self._add(epochs, self._append(stamping)))
         return stream
 
     @overload
     def assign_timestamps(
-        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
+        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO], *, on_error: ErrorPolicy = ...
     ) -> NeedsEpochs[K, V_co, TO]: ...
     @overload
-    def assign_timestamps(self, name: str, assigner: str) -> NeedsEpochs[K, V_co, Any]: ...
     def assign_timestamps(
-        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], Any] | str
+        self, name: str, assigner: str, *, on_error: ErrorPolicy = ...
+    ) -> NeedsEpochs[K, V_co, Any]: ...
+    def assign_timestamps(
+        self,
+        name: str,
+        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str,
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> NeedsEpochs[K, V_co, Any]:
         """Set each record's timestamp to ``assigner(message)``, of any ordered type.
 
@@ -126,8 +144,9 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             name: the operator's name.
             assigner: returns the timestamp of a message; or the name of a field of the value, an item of a mapping or
                 an attribute of any other value.
+            on_error: the fate of a record without a timestamp that can be compared with others, as for `map`.
         """
-        stamped = self._at(self._append(TimestampsNode(name, self._stamping(name, assigner))))
+        stamped = self._at(self._append(self._stamping(name, assigner, on_error)))
         self._graph.unfinished.add(name)
         kind = KeyedNeedsEpochs if self._is_keyed else NeedsEpochs
         return kind(name, stamped, self._graph.unfinished)
@@ -214,11 +233,13 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         port = self._append(node)
         return Timed(self._at(port), self._at(Port(port.vertex, 1)))
 
-    def _stamping(self, name: str, assigner: Any) -> Logic:
+    def _stamping(self, name: str, assigner: Any, on_error: ErrorPolicy) -> TimestampsNode:
         if isinstance(assigner, str):
             check_name(name, location())
-            return partial(AssignTimestampsByField, field=assigner)
-        return partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))
+            logic: Logic = partial(AssignTimestampsByField, field=assigner)
+        else:
+            logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))
+        return TimestampsNode(name, logic, checked_policy(name, on_error))
 
     def _epochs_node(
         self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from malflow.failures import ErrorPolicy, OnError
 from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, check_name, names_of
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic
 from malflow.operators.key_fields import KeyByField
 from malflow.operators.routing import Cloned, KeyBy, Split
 from malflow.partitioners import rendezvous_select
-from malflow.streams.arguments import checked_count, checked_function, location
+from malflow.streams.arguments import checked_count, checked_function, checked_policy, location
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -32,20 +33,23 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
     __slots__ = ()
 
     @overload
-    def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]: ...
+    def key_local(
+        self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO], *, on_error: ErrorPolicy = ...
+    ) -> KeyedStream[KO, V_co, T]: ...
     @overload
-    def key_local(self, name: str, key_fn: str) -> KeyedStream[Any, V_co, T]: ...
-    def key_local(self, name: str, key_fn: Any) -> Any:
+    def key_local(self, name: str, key_fn: str, *, on_error: ErrorPolicy = ...) -> KeyedStream[Any, V_co, T]: ...
+    def key_local(self, name: str, key_fn: Any, *, on_error: ErrorPolicy = "fail") -> Any:
         """Set each record's key to ``key_fn(message)`` without moving it: equal keys may be on several workers.
 
         Args:
             name: the operator's name.
             key_fn: a function or a field, as for `key_distribute`.
+            on_error: the fate of a record without a valid key, as for `map`.
 
         >>> run([1, 2], lambda stream: stream.key_local("parity", lambda msg: msg.value % 2))
         [1, 2]
         """
-        return self._stream(self._key(name, key_fn), keyed=True)
+        return self._stream(self._key(name, key_fn, on_error), keyed=True)
 
     @overload
     def key_distribute(
@@ -53,13 +57,25 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         name: str,
         key_fn: Callable[[DataMessage[K, V_co, T]], KO],
         partitioner: Callable[[Any, Sequence[int]], int] = ...,
+        *,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[KO, V_co, T]: ...
     @overload
     def key_distribute(
-        self, name: str, key_fn: str, partitioner: Callable[[Any, Sequence[int]], int] = ...
+        self,
+        name: str,
+        key_fn: str,
+        partitioner: Callable[[Any, Sequence[int]], int] = ...,
+        *,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[Any, V_co, T]: ...
     def key_distribute(
-        self, name: str, key_fn: Any, partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select
+        self,
+        name: str,
+        key_fn: Any,
+        partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select,
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> Any:
         """Set each record's key to ``key_fn(message)``, and move it to the worker that the partitioner selects.
 
@@ -71,6 +87,8 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
             key_fn: returns the key of a message, which is a view valid only during the call; or, which is faster, the
                 name of a field of the value: an item of a mapping or an attribute of any other value.
             partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
+            on_error: the fate of a record without a valid key, as for `map`; a failure of the partitioner always ends
+                the run.
 
         >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
         [1, 2, 3]
@@ -79,13 +97,20 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         [3, 4, 8]
         """
         exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner, "key, workers"))
-        keyed = self._key(name, key_fn)
+        keyed = self._key(name, key_fn, on_error)
         return self._stream(self._add(exchange, keyed), keyed=True)
 
     def split(
-        self, name: str, partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object], outputs: int
+        self,
+        name: str,
+        partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object],
+        outputs: int,
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> list[Stream[K, V_co, T]]:
         """Copy each record to the outputs whose flags the partitioner sets in its second argument; copy epochs to all.
+
+        With an `on_error` other than ``"fail"``, a record at which the partitioner fails is copied to no output.
 
         >>> def small(stream):
         ...     def by_size(msg, outputs):
@@ -95,7 +120,8 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         [1]
         """
         checked_function(name, "partitioner", partitioner, "msg, outputs", returns=False)
-        return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
+        logic = partial(Split, partitioner=partitioner, outputs=outputs)
+        return self._split(name, logic, outputs, checked_policy(name, on_error))
 
     def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
         """Copy each record and each epoch to all outputs; the copies share their values.
@@ -126,13 +152,15 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         port = self._add(UnionNode(name), *ports)
         return self._stream(port, keyed=all(stream._is_keyed for stream in (self, *streams)))
 
-    def _key(self, name: str, key_fn: Any) -> Port:
+    def _key(self, name: str, key_fn: Any, on_error: ErrorPolicy) -> Port:
         if isinstance(key_fn, str):
             check_name(name, location())
-            return self._append(KeyNode(name, partial(KeyByField, field=key_fn)))
-        return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))))
+            logic: Logic = partial(KeyByField, field=key_fn)
+        else:
+            logic = partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))
+        return self._append(KeyNode(name, logic, checked_policy(name, on_error)))
 
-    def _split(self, name: str, logic: Logic, outputs: int) -> Any:
+    def _split(self, name: str, logic: Logic, outputs: int, policy: OnError | None = None) -> Any:
         checked_count(name, outputs, "number of outputs")
-        port = self._append(SplitNode(name, logic, outputs))
+        port = self._append(SplitNode(name, logic, outputs, policy))
         return [self._at(Port(port.vertex, output)) for output in range(outputs)]

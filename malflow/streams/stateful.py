@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from malflow.failures import ErrorPolicy
 from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
@@ -21,6 +22,7 @@ from malflow.streams.arguments import (
     checked_default,
     checked_function,
     checked_logic,
+    checked_policy,
     location,
     malformed,
 )
@@ -79,6 +81,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         version: int = 1,
         migrate: Callable[[Any, int], S | None] | None = None,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_map(
@@ -89,9 +92,17 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         version: int = 1,
         migrate: Callable[[Any, int], S | None] | None = None,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[K, VO, T]: ...
     def stateful_map(
-        self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
+        self,
+        name: str,
+        mapper: Any,
+        default: Any = None,
+        *,
+        version: int = 1,
+        migrate: Any = None,
+        on_error: ErrorPolicy = "fail",
     ) -> Any:
         """Replace each value with the result of a mapper that also reads and updates the state of its key.
 
@@ -106,6 +117,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
                 mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+            on_error: the fate of a record at which the mapper fails, as for `map`. A failed call leaves no trace in
+                the state: with a policy other than ``"fail"``, the mapper receives a copy of a state that is mutable.
 
         >>> def total(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
@@ -116,7 +129,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         mapper = checked_function(name, "mapper", mapper, "key, value, state")
         default = checked_default(name, default)
         logic = partial(StatefulMap, mapper=mapper, default=default)
-        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate)
+        policy = checked_policy(name, on_error)
+        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate, on_error=policy)
 
     @overload
     def stateful_op(
@@ -127,6 +141,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         version: int = 1,
         migrate: Callable[[Any, int], S | None] | None = None,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_op(
@@ -137,8 +152,18 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         version: int = 1,
         migrate: Callable[[Any, int], Any] | None = None,
+        on_error: ErrorPolicy = ...,
     ) -> KeyedStream[K, VO, T]: ...
-    def stateful_op(self, name: str, logic: Any, default: Any = None, *, version: int = 1, migrate: Any = None) -> Any:
+    def stateful_op(
+        self,
+        name: str,
+        logic: Any,
+        default: Any = None,
+        *,
+        version: int = 1,
+        migrate: Any = None,
+        on_error: ErrorPolicy = "fail",
+    ) -> Any:
         """Call the logic with each message and the state of its key; it sends any number of messages.
 
         Args:
@@ -152,6 +177,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
                 mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+            on_error: the fate of a message at which the logic fails, as for `map`. A failed call leaves no trace in
+                state, output or timers: with a policy other than ``"fail"``, the logic receives a copy of a state that
+                is mutable. A failure of `on_epoch`, `on_timer` or `on_schedule` always ends the run.
 
         >>> def pairs(stream):
         ...     def join(msg, first, output):
@@ -175,6 +203,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             migrate,
             keeps_keys=False,
             hidden=_HIDDEN_OF_TIMED if timed else (),
+            on_error=checked_policy(name, on_error),
         )
 
     def ttl_map(
@@ -184,6 +213,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         version: int = 1,
         migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
+        on_error: ErrorPolicy = "fail",
     ) -> KeyedStream[K, VO, T]:
         """Replace each value with the result of a mapper that also updates its key's `ExpireMap`, initially empty.
 
@@ -197,6 +227,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
                 mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+            on_error: the fate of a record at which the mapper fails, as for `map`; the mapper then receives a copy of
+                the map, so that a failed call leaves no trace in it.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):
@@ -206,7 +238,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         [False, False, True]
         """
         logic = partial(TtlMap, mapper=checked_function(name, "mapper", mapper, "key, value, timestamp, expire_map"))
-        return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map)
+        policy = checked_policy(name, on_error)
+        return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map, on_error=policy)
 
     def _stateful(
         self,

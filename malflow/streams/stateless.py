@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.errors import short_repr
+from malflow.failures import ErrorPolicy
 from malflow.graph import StatelessNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
@@ -22,7 +23,14 @@ from malflow.operators.stateless import (
     Sample,
     StatelessOp,
 )
-from malflow.streams.arguments import STATELESS_HOOKS, checked_field_of, checked_function, checked_logic, malformed
+from malflow.streams.arguments import (
+    STATELESS_HOOKS,
+    checked_field_of,
+    checked_function,
+    checked_logic,
+    checked_policy,
+    malformed,
+)
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -41,29 +49,45 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
 
     __slots__ = ()
 
-    def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
+    def map(self, name: str, mapper: Callable[[V_co], VO], *, on_error: ErrorPolicy = "fail") -> Stream[K, VO, T]:
         """Replace each value with ``mapper(value)``.
+
+        Args:
+            name: the operator's name.
+            mapper: returns the new value.
+            on_error: the fate of a record at which the mapper fails: ``"fail"`` ends the run, ``"skip"`` drops the
+                record; or a function that decides about each `Failure` by returning one of these words. All operators
+                with this argument count such records in ``progress.counts``, as ``failed`` and ``skipped``.
 
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
+        >>> run(["1", "x"], lambda stream: stream.map("number", int, on_error="skip"))
+        [1]
         """
-        return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper, "value")))
+        logic = partial(Map, callback=checked_function(name, "mapper", mapper, "value"))
+        return self._guarded(name, logic, on_error)
 
-    def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
+    def filter(
+        self, name: str, predicate: Callable[[V_co], object], *, on_error: ErrorPolicy = "fail"
+    ) -> Stream[K, V_co, T]:
         """Keep the records whose value satisfies the predicate.
 
         >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
         [2]
         """
-        return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate, "value")))
+        logic = partial(Filter, callback=checked_function(name, "predicate", predicate, "value"))
+        return self._guarded(name, logic, on_error)
 
-    def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
+    def filter_map(
+        self, name: str, mapper: Callable[[V_co], VO | None], *, on_error: ErrorPolicy = "fail"
+    ) -> Stream[K, VO, T]:
         """Replace each value with ``mapper(value)``, and drop the record if that is None.
 
         >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
         [1]
         """
-        return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper, "value")))
+        logic = partial(FilterMap, callback=checked_function(name, "mapper", mapper, "value"))
+        return self._guarded(name, logic, on_error)
 
     def sample(self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None) -> Stream[K, V_co, T]:
         """Keep a fraction of the records, chosen by a stable hash: the same records in every run, on every worker.
@@ -84,11 +108,14 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         logic = partial(Sample, by=checked_field_of(name, "by", by), limit=round(fraction * 2**64))
         return self._stateless(name, logic)
 
-    def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
+    def flat_map(
+        self, name: str, function: Callable[[V_co], Iterable[VO]], *, on_error: ErrorPolicy = "fail"
+    ) -> Stream[K, VO, T]:
         """Replace each value with the elements of ``function(value)``.
 
         They keep the key and the timestamp of the value. The function may return any iterable, or be a generator
-        function. A string is an error, since its elements are its characters.
+        function. A string is an error, since its elements are its characters. With an `on_error` other than ``"fail"``,
+        a value at which the function fails has no elements, not even those before the failure.
 
         >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
         ['a', 'b', 'c']
@@ -100,9 +127,11 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         [3, 2, 1, 4]
         """
         function = checked_function(name, "function", function, "value", generators=True)
-        return self._stateless(name, partial(FlatMap, callback=function))
+        return self._guarded(name, partial(FlatMap, callback=function), on_error)
 
-    def flatten(self: StatelessOperators[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
+    def flatten(
+        self: StatelessOperators[K, Iterable[VO], T], name: str, *, on_error: ErrorPolicy = "fail"
+    ) -> Stream[K, VO, T]:
         """Replace each value with its elements, which keep its key and timestamp.
 
         A string is an error, since its elements are its characters.
@@ -110,21 +139,25 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run([[1, 2], [], [3]], lambda stream: stream.flatten("elements"))
         [1, 2, 3]
         """
-        return self._stateless(name, Flatten)
+        return self._guarded(name, Flatten, on_error)
 
     def inspect(
-        self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
+        self,
+        name: str,
+        inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object],
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> Stream[K, V_co, T]:
         """Call the inspector with each message and a context that has `worker_id` and `operator_name`.
+
+        With an `on_error` other than ``"fail"``, a record at which the inspector fails is dropped.
 
         >>> run([1], lambda stream: stream.inspect("show", lambda msg, ctx: print(msg.value, ctx.operator_name)))
         1 show
         [1]
         """
-        return self._stateless(
-            name,
-            partial(Inspect, callback=checked_function(name, "inspector", inspector, "msg, context", returns=False)),
-        )
+        inspector = checked_function(name, "inspector", inspector, "msg, context", returns=False)
+        return self._guarded(name, partial(Inspect, callback=inspector), on_error)
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
         """Call the inspector with each epoch (watermark); the last one is `MAX`, which is not a number or date.
@@ -145,6 +178,8 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         self,
         name: str,
         logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> Stream[K, VO, T]:
         """Call the logic with each message; it sends any number of messages.
 
@@ -153,16 +188,21 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
             logic: an object with ``on_data(msg, output)`` and optionally ``on_epoch(epoch, output)``, or a function
                 ``(msg, output)``; they return nothing. The epoch follows the messages that `on_epoch` sends. One
                 object serves every worker of a process: its attributes are not state and do not survive a restart.
+            on_error: the fate of a message at which the logic fails, as for `map`; messages that it sent before are
+                taken back. A failure of `on_epoch` always ends the run.
 
         >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
         [1, 1, 2, 2]
         """
-        return self._stateless(
-            name, partial(StatelessOp, logic=checked_logic(name, logic, STATELESS_HOOKS)), keeps_keys=False
-        )
+        logic = checked_logic(name, logic, STATELESS_HOOKS)
+        return self._guarded(name, partial(StatelessOp, logic=logic), on_error, keeps_keys=False)
 
-    def _stateless(self, name: str, logic: Logic, *, keeps_keys: bool = True) -> Any:
-        return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
+    def _stateless(self, name: str, logic: Logic) -> Any:
+        return self._at(self._append(StatelessNode(name, logic)))
+
+    def _guarded(self, name: str, logic: Logic, on_error: ErrorPolicy, *, keeps_keys: bool = True) -> Any:
+        node = StatelessNode(name, logic, keeps_keys, on_error=checked_policy(name, on_error))
+        return self._at(self._append(node))
 
 
 class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
@@ -170,7 +210,9 @@ class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
 
     __slots__ = ()
 
-    def map_with_key(self, name: str, mapper: Callable[[K, V_co], VO]) -> KeyedStream[K, VO, T]:
+    def map_with_key(
+        self, name: str, mapper: Callable[[K, V_co], VO], *, on_error: ErrorPolicy = "fail"
+    ) -> KeyedStream[K, VO, T]:
         """Replace each value with ``mapper(key, value)``; the key stays.
 
         Use it to turn results of windows, rollups, joins and aggregates, which don't contain the key, into rows.
@@ -185,4 +227,5 @@ class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
         [{'odd': 1, 'from': 0, 'n': 2}, {'odd': 0, 'from': 0, 'n': 1}]
         """
         mapper = checked_function(name, "mapper", mapper, "key, value")
-        return self._stateless(name, partial(MapWithKey, callback=mapper))
+        keyed: KeyedStream[K, VO, T] = self._guarded(name, partial(MapWithKey, callback=mapper), on_error)
+        return keyed

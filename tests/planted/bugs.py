@@ -5,6 +5,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 
 from __future__ import annotations
 
+from tests.planted.bad_record_bugs import BAD_RECORD_BUGS
 from tests.planted.config_bugs import CONFIG_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
@@ -588,8 +589,8 @@ _TIMERS = [
         "a state that a timer changed is not written",
         "touch is forgotten",
         "operators/timed_op.py",
-        "        output.key = _NO_KEY\n        self.state.touch(keys)\n",
-        "        output.key = _NO_KEY\n",
+        "        output.key = NO_KEY\n        self.state.touch(keys)\n",
+        "        output.key = NO_KEY\n",
         (TIMERS,),
     ),
 ]
@@ -748,6 +749,7 @@ BUGS: list[Bug] = [
     *PATTERN_BUGS,
     *PROCESS_BUGS,
     *DRAWING_BUGS,
+    *BAD_RECORD_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,

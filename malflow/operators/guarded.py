@@ -1,0 +1,296 @@
+"""The stateless operators with a policy other than to fail: each continues after a record at which its function fails.
+
+A failed record has no output. A default policy keeps the unguarded operators, whose loops have no step for failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice, repeat
+from typing import Any
+
+from malflow.diagnostics import note_missing_field
+from malflow.failures import OnError
+from malflow.message import MAX, DataMessage, NoKey
+from malflow.operators.contract import Logic, Operator, OperatorContext, refuse_kept
+from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
+from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
+from malflow.operators.field_columns import column_of
+from malflow.operators.guarded_states import GUARDED_STATES
+from malflow.operators.guarding import Guard, Guarded, without
+from malflow.operators.key_fields import KeyByField
+from malflow.operators.routing import KeyBy, Split
+from malflow.operators.stateless import (
+    Filter,
+    FilterMap,
+    FlatMap,
+    Flatten,
+    Inspect,
+    Map,
+    MapWithKey,
+    StatelessOp,
+    chained,
+    elements_of,
+    elements_returned,
+    refuse_answer,
+)
+from malflow.partitioners import PLAIN_TYPES, check_key
+from malflow.records.batch import Batch
+
+__all__ = ["guarded"]
+
+
+class GuardedMap(Guarded, Map):
+    """A `Map` that drops the records at which its mapper fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, without the failed records."""
+        values, failed = self.attempt(map(self.callback, iter(batch.values)), batch)
+        return (without(failed, batch.with_values(values)),)
+
+
+class GuardedMapWithKey(Guarded, MapWithKey):
+    """A `MapWithKey` that drops the records at which its mapper fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the columns of keys and values, without the failed records."""
+        values, failed = self.attempt(map(self.callback, batch.key_column(), batch.values), batch)
+        return (without(failed, batch.with_values(values)),)
+
+
+class GuardedFilter(Guarded, Filter):
+    """A `Filter` that drops the records at which its predicate fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute a mask and compress the columns."""
+        mask, _ = self.attempt(map(bool, map(self.callback, batch.values)), batch, False)
+        return (batch.select(mask),)
+
+
+class GuardedFilterMap(Guarded, FilterMap):
+    """A `FilterMap` that drops the records at which its mapper fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, then compress the columns."""
+        values, _ = self.attempt(map(self.callback, batch.values), batch)
+        return (batch.with_values(values).select([value is not None for value in values]),)
+
+
+class GuardedFlatten(Guarded, Flatten):
+    """A `Flatten` that drops the values without elements to take."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Chain the values."""
+        elements, _ = self.attempt(map(elements_of, batch.values), batch, ())
+        return (chained(batch, elements),)
+
+
+class GuardedFlatMap(Guarded, FlatMap):
+    """A `FlatMap` that drops all elements of a value at which its function fails, even those before the failure."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, and chain the results."""
+        elements, _ = self.attempt(map(elements_returned, map(self.callback, batch.values)), batch, ())
+        return (chained(batch, elements),)
+
+
+class GuardedInspect(Guarded, Inspect):
+    """An `Inspect` that drops the records at which its inspector fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the inspector and pass the batch on."""
+        messages = map(DataMessage, batch.key_column(), batch.values, batch.timestamps)
+        _, failed = self.attempt(map(self.callback, messages, repeat(self.context)), batch)
+        return (without(failed, batch),)
+
+
+class GuardedStatelessOp(Guarded, StatelessOp):
+    """A `StatelessOp` that takes back what its logic sent for a record before it failed."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Process records and epochs in order."""
+        on_data, output = self._on_data, self._output
+        records = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        epochs = []
+        for count, epoch in batch.runs():
+            for record in islice(records, count):
+                start = len(output)
+                try:
+                    if (answer := on_data(DataMessage(*record), output)) is not None:
+                        refuse_answer(answer)
+                except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
+                    output.cut(start)
+                    self.guard.take(error, record)
+            if epoch is not None:
+                self._take_epoch(epoch)
+                epochs.append((len(output), epoch))
+        return (output.take(epochs),)
+
+
+class GuardedSplit(Guarded, Split):
+    """A `Split` that drops the records at which its partitioner fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the partitioner for each record's flags."""
+        with _View(self, batch) as view:
+            flags, _ = self.attempt(map(self.flags_of, view), batch, [False] * self._outputs)
+        return self.split(batch, flags)
+
+
+class GuardedKeyBy(Guarded, KeyBy):
+    """A `KeyBy` that drops the records without a valid key."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the key column, without the failed records."""
+        with _View(self, batch) as view:
+            keys, failed = self.attempt(map(_valid, self._keys(batch, view)), batch)
+        keyed = without(failed, Batch(keys, batch.values, batch.timestamps, batch.epochs))
+        if self.context.debug:
+            self.check_again(keyed.keys or (), without(failed, batch))
+        return (keyed,)
+
+    def _keys(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+        del batch
+        return map(self.callback, view)
+
+
+class GuardedKeyByField(GuardedKeyBy, KeyByField):
+    """A `KeyByField` that drops the records without a valid key."""
+
+    def _keys(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+        column = column_of(batch, self._field)
+        return column if column is not None else map(partial(_read, self._field), batch.values)
+
+
+class GuardedTimestamps(Guarded, AssignTimestamps):
+    """An `AssignTimestamps` that drops the records without a timestamp that can be compared with others."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the timestamp column, without the failed records."""
+        with _View(self, batch) as view:
+            stamps, failed = self.attempt(map(_comparable, self._stamps(batch, view)), batch)
+        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
+        before = without(failed, Batch(batch.keys, batch.values, batch.timestamps, epochs))
+        kept = stamps if not failed else without(failed, Batch(None, stamps, stamps)).values
+        return (self._stamped(before, kept),)
+
+    def _stamps(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+        del batch
+        return map(self.callback, view)
+
+    def _stamped(self, batch: Batch, stamps: Sequence[Any]) -> Batch:
+        """Return the batch with its timestamps, without those that can't be compared with the first."""
+        finder: Any = _FaultFinder()
+        try:
+            return Batch(batch.keys, batch.values, check_timestamps(finder, batch, stamps), batch.epochs)
+        except _Fault:
+            pass
+        first: list[Any] = []
+        answers = map(partial(_beside, finder, first), stamps)
+        checked, failed = self.attempt(answers, batch)
+        return without(failed, Batch(batch.keys, batch.values, checked, batch.epochs))
+
+
+class GuardedTimestampsByField(GuardedTimestamps, AssignTimestampsByField):
+    """An `AssignTimestampsByField` that drops the records without a timestamp that can be compared with others."""
+
+    def _stamps(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+        column = column_of(batch, self._field)
+        return column if column is not None else map(partial(_read, self._field), batch.values)
+
+
+_GUARDED: Mapping[Any, type[Guarded]] = {
+    **GUARDED_STATES,
+    Map: GuardedMap,
+    MapWithKey: GuardedMapWithKey,
+    Filter: GuardedFilter,
+    FilterMap: GuardedFilterMap,
+    Flatten: GuardedFlatten,
+    FlatMap: GuardedFlatMap,
+    Inspect: GuardedInspect,
+    StatelessOp: GuardedStatelessOp,
+    Split: GuardedSplit,
+    KeyBy: GuardedKeyBy,
+    KeyByField: GuardedKeyByField,
+    AssignTimestamps: GuardedTimestamps,
+    AssignTimestampsByField: GuardedTimestampsByField,
+}
+"""The guarded operator for each one that has a guarded form."""
+
+
+def guarded(logic: Logic, context: OperatorContext, policy: OnError) -> Operator:
+    """Return the guarded form of the operator that a logic makes.
+
+    Args:
+        logic: the class of the operator, or a `partial` of it.
+        context: the operator's context.
+        policy: its policy.
+    """
+    kind, options = (logic.func, logic.keywords) if isinstance(logic, partial) else (logic, {})
+    operator = _GUARDED[kind](context, **options)
+    operator.guard = Guard(operator, policy)
+    return operator
+
+
+class _View:
+    """The messages of a batch, as one view object; the checks of a debug run find a function that keeps it."""
+
+    def __init__(self, operator: Operator, batch: Batch) -> None:
+        self._debug = operator.context.debug
+        self._batch = batch
+        self._message: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
+
+    def __enter__(self) -> Iterator[DataMessage[Any, Any, Any]]:
+        view, batch = self._message, self._batch
+        columns = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        self._messages = (view for view.key, view.value, view.timestamp in columns)
+        return self._messages
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._messages.close()
+        view = self._message
+        del self._message
+        if self._debug and kind is None:
+            refuse_kept(view)
+
+
+class _Fault(Exception):
+    """A timestamp that can't be compared with others; its text is the reason."""
+
+
+class _FaultFinder:
+    """Stands for the operator in a check of timestamps, to catch the fault instead of the error that names a record."""
+
+    def fail(self, error: Exception | str, _batch: Batch, _rest: Iterator[Any]) -> Exception:
+        """Return the fault."""
+        return _Fault(f"{error}")
+
+
+def _beside(finder: Any, first: list[Any], stamp: Any) -> Any:
+    """Return a timestamp that can be compared with the first one, which it may be."""
+    pair = [*first, stamp]
+    checked = check_timestamps(finder, Batch(None, pair, pair), pair)[-1]
+    if not first:
+        first.append(stamp)
+    return checked
+
+
+def _comparable(stamp: Any) -> Any:
+    if not is_moment(stamp):
+        raise ValueError(f"{stamp!r} is not a timestamp")
+    return stamp
+
+
+def _valid(key: Any) -> Any:
+    if type(key) not in PLAIN_TYPES:
+        check_key(key)
+    return key
+
+
+def _read(field: str, value: Any) -> Any:
+    try:
+        return value[field] if isinstance(value, Mapping) else getattr(value, field)
+    except (KeyError, AttributeError) as error:
+        note_missing_field(error, field, value, "filter such records, or pass a function of the message")
+        raise

@@ -1,0 +1,136 @@
+"""The guard of an operator: decides about records at which the user's function fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from malflow.diagnostics import operator_error
+from malflow.errors import MalflowError, error_text, short_repr
+from malflow.failures import FATES, Failure, OnError
+from malflow.message import NoKey
+from malflow.operators.contract import Counts, Operator
+from malflow.records.batch import Batch
+
+__all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "without"]
+
+FAILED, SKIPPED = "failed", "skipped"
+
+GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED))
+"""The counters of a guarded operator: the records at which its function failed, and those of them that it skipped."""
+
+Record = tuple[Any, Any, Any]
+"""The key, the value and the timestamp of a record."""
+
+
+class Guard:
+    """Decides about the records of one operator, on one worker, at which the user's function failed.
+
+    Args:
+        operator: the operator.
+        policy: its policy.
+    """
+
+    def __init__(self, operator: Operator, policy: OnError) -> None:
+        self._operator = operator
+        self._policy = policy
+        self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
+
+    def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
+        """Handle a failure: return if the record is settled, so that the operator continues without it.
+
+        Args:
+            error: the exception of the user's function.
+            record: the key, the value and the timestamp of the record.
+            reason: the reason for an error message; None for the exception itself.
+
+        Raises:
+            OperatorError: if the policy is to fail, the policy itself fails, or memory is short or the error is
+                malflow's own, about which no policy decides.
+        """
+        if isinstance(error, (MemoryError, MalflowError)):
+            raise self._operator.error(error, record) from error
+        fate = self._fate_of(error, record)
+        if fate == "fail":
+            raise self._operator.error(reason or error, record) from error
+        self._counts[FAILED] += 1
+        self._counts[SKIPPED] += 1
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return the counters since the last call."""
+        counts, self._counts = self._counts, dict.fromkeys(GUARD_COUNTS.counters, 0)
+        return counts
+
+    def _fate_of(self, error: Exception, record: Record) -> str:
+        decide = self._policy.fate
+        if isinstance(decide, str):
+            return decide
+        name = self._operator.context.operator_name
+        note = f"its on_error= function was to decide about {type(error).__name__}: {error_text(error)}"
+        try:
+            fate = decide(Failure(name, *record, error))
+        except Exception as worse:
+            worse.add_note(note)
+            raise operator_error(name, worse, record, decide) from worse
+        if fate not in FATES:
+            words = " or ".join(map(repr, FATES))
+            reason = f"its on_error= function must return {words}; got {short_repr(fate)}"
+            raise operator_error(name, reason, record, decide) from error
+        return fate
+
+
+class Guarded(Operator):
+    """The base of operators that survive failures of the user's function, as their `Guard` decides.
+
+    Attributes:
+        guard: the guard, set before the first tick.
+    """
+
+    guard: Guard
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return the counters of the guard."""
+        return self.guard.take_counts()
+
+    def attempt(self, answers: Iterator[Any], batch: Batch, instead: Any = None) -> tuple[list[Any], list[int]]:
+        """Return the answer for each record, and the positions of those at which the function failed.
+
+        ``list.extend`` keeps the answers before an exception, and a `map` continues after the record that raised it. So
+        there is no step between two calls of the user's function, and each record is passed to it once.
+
+        Args:
+            answers: a `map` that calls the function with each record, in order.
+            batch: the records.
+            instead: the answer for a record that failed.
+
+        Raises:
+            OperatorError: if the policy is to fail.
+        """
+        found: list[Any] = []
+        failed: list[int] = []
+        while True:
+            try:
+                found.extend(answers)
+            except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
+                self.guard.take(error, _record_of(batch, len(found)))
+            else:
+                if len(found) == len(batch):
+                    return found, failed
+                self.guard.take(StopIteration(), _record_of(batch, len(found)))  # the function raised it
+            failed.append(len(found))
+            found.append(instead)
+
+
+def _record_of(batch: Batch, at: int) -> Record:
+    """Return the key, the value and the timestamp of a record."""
+    return NoKey if batch.keys is None else batch.keys[at], batch.values[at], batch.timestamps[at]
+
+
+def without(failed: Sequence[int], batch: Batch) -> Batch:
+    """Return the batch without the records at these positions."""
+    if not failed:
+        return batch
+    mask = [True] * len(batch)
+    for at in failed:
+        mask[at] = False
+    return batch.select(mask)
