@@ -47,7 +47,7 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
-from malflow.failures import Failure, OnError
+from malflow.failures import DeadLetter, Failure, OnError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
@@ -79,6 +79,7 @@ __all__ = [
     "CommitUnknown",
     "ConfigError",
     "DataMessage",
+    "DeadLetter",
     "ExpireMap",
     "Failure",
     "FencedError",

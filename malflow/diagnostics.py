@@ -22,6 +22,7 @@ __all__ = [
     "missing_field",
     "note_missing_field",
     "operator_error",
+    "place_of",
     "shape_error",
     "short_repr",
 ]
@@ -53,7 +54,7 @@ def operator_error(
     if record is not None:
         key, value, timestamp = map(short_repr, record)
         at = f" at key {key}, value {value}, timestamp {timestamp}"
-    place = _place(error, callback)
+    place = place_of(error, callback)
     by = f"; in {place}" if place else ""
     return OperatorError(
         f"operator '{operator}' failed{at}: {reason}{by}", operator=operator, record=record, callback=place
@@ -138,7 +139,7 @@ _ELSEWHERE = {
 """Hints for fields of the message in a function that receives the value."""
 
 
-def _place(error: BaseException | str, callback: Any) -> str | None:
+def place_of(error: BaseException | str, callback: Any) -> str | None:
     """Return the user's function with its location, and the function that raised, if different."""
     raised = None if isinstance(error, str) else _raised_in(error)
     if callback is None or _is_ours(callback):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from malflow.callables import deferred, takes
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["FAIL", "FATES", "ErrorPolicy", "Failure", "Fate", "OnError", "policy_of"]
+__all__ = ["FAIL", "FATES", "DeadLetter", "ErrorPolicy", "Failure", "Fate", "OnError", "policy_of"]
 
-Fate = Literal["fail", "skip"]
-"""The fate of a record at which a function failed: it ends the run, or it is skipped."""
+Fate = Literal["fail", "skip", "dead_letter"]
+"""The fate of a record at which a function failed: it ends the run, it is skipped, or it becomes a dead letter."""
 
-FATES: tuple[Fate, ...] = ("fail", "skip")
+FATES: tuple[Fate, ...] = ("fail", "skip", "dead_letter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,69 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record at which a user's function failed, with the failure.
+
+    A repeated tick makes the same letters: nothing in them depends on a clock, an address or a process.
+
+    Attributes:
+        id: identifies the letter among those of its operator, in all runs of the job.
+        operator: the operator's name.
+        key: the key of the record; `NoKey` without one.
+        value: its value; the text of it if `is_text`.
+        timestamp: its timestamp.
+        error: the name of the exception's class.
+        message: the exception's text, up to 4,096 characters.
+        place: the user's function, with file and line; None if unknown.
+        trace: the traceback in the user's code, up to 4,096 characters: its end.
+        attempts: how often the record was tried.
+        tick: the number of the tick.
+        worker: the worker.
+        at: the time of the tick, in UTC.
+        is_text: whether key, value and timestamp could not be serialised, and are texts.
+    """
+
+    id: str
+    operator: str
+    key: Any
+    value: Any
+    timestamp: Any
+    error: str
+    message: str
+    place: str | None
+    trace: str
+    attempts: int
+    tick: int
+    worker: int
+    at: datetime
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OnError:
     """The policy of an operator for records at which its function fails.
 
     Args:
         fate: the fate of such a record, or a function that decides about each `Failure`.
+        keep: how many dead letters each worker keeps.
+        keep_bytes: how many bytes they may have, serialised.
+        full: whether one more letter ends the run, or the oldest ones are dropped and counted.
 
     Raises:
         GraphError: if an argument is invalid.
     """
 
     fate: Fate | Callable[[Failure], Fate] = "fail"
+    keep: int = 10_000
+    keep_bytes: int = 64 << 20
+    full: Literal["fail", "drop_oldest"] = "fail"
 
     def __post_init__(self) -> None:
+        for name, limit in (("keep", self.keep), ("keep_bytes", self.keep_bytes)):
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise GraphError(f"{name}= of OnError takes a positive integer; got {short_repr(limit)}")
+        if self.full not in ("fail", "drop_oldest"):
+            raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
         if isinstance(self.fate, str):
             if self.fate not in FATES:
                 raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}{_near(self.fate)}")
@@ -67,6 +118,11 @@ class OnError:
     def never_passes(self) -> bool:
         """Whether every failure ends the run, so that calls need no guard."""
         return self.fate == "fail"
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether a failed record may become a dead letter."""
+        return self.fate not in ("fail", "skip")
 
 
 FAIL = OnError()

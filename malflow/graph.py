@@ -68,6 +68,11 @@ class NodeFacts:
         """The policy for records at which the user's function fails; None if its operator can't have one."""
         return None
 
+    @property
+    def placed_by(self) -> Partitioner | None:
+        """The partitioner that placed the keys of its input on workers, for its dead letters; None without one."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
@@ -89,6 +94,7 @@ class StatelessNode(NodeFacts):
     keeps_keys: bool = True
     counts: Counts = NO_COUNTS
     on_error: OnError | None = None
+    placed_by: Partitioner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class KeyNode(NodeFacts):
     name: str
     logic: Logic
     on_error: OnError | None = None
+    placed_by: Partitioner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,11 @@ class StatefulNode(NodeFacts):
     times: int | None = None
     on_error: OnError | None = None
 
+    @property
+    def placed_by(self) -> Partitioner | None:
+        """The partitioner that placed the keys of its input on workers."""
+        return self.placement
+
 
 @dataclass(frozen=True, slots=True)
 class TimestampsNode(NodeFacts):
@@ -163,6 +175,7 @@ class TimestampsNode(NodeFacts):
     name: str
     logic: Logic
     on_error: OnError | None = None
+    placed_by: Partitioner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +208,7 @@ class SplitNode(NodeFacts):
     logic: Logic
     outputs: int
     on_error: OnError | None = None
+    placed_by: Partitioner | None = None
 
 
 @dataclass(frozen=True, slots=True)

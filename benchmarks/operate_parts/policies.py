@@ -93,7 +93,7 @@ def _stateful_map(stream: Any, options: dict[str, Any]) -> Any:
     return keyed.stateful_map("sum", lambda key, value, state: (state + value, state + value), int, **options)
 
 
-POLICIES = ("skip",)
+POLICIES = ("skip", "dead_letter")
 JOBS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {"map": _map, "stateful_map": _stateful_map}
 
 

@@ -118,6 +118,8 @@ def kept_state(program: Program, name: str) -> KeptState:
 
 
 def _contents(kind: StateKind) -> str:
+    if kind is StateKind.LETTERS:
+        return "dead letters"
     positions = (StateKind.SOURCE, StateKind.SINK)
     return "positions" if kind in positions else "epochs (watermarks)"
 

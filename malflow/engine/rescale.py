@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, assert_never
 
@@ -15,6 +16,7 @@ from malflow.errors import OperatorError, SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
 from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
+from malflow.operators.letters import place_letter
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
 
@@ -206,6 +208,10 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
         case Movement.BY_PART:
             stays = same and was not in FORMER_PLACEMENTS
             return old if stays else _dealt(KeyRoute(spec.name, after, rendezvous_select), old)
+        case Movement.BY_LETTER:
+            if same and was == spec.placement:
+                return old
+            return _dealt(KeyRoute(spec.name, after, partial(place_letter, vertex.node.placed_by)), old)
         case Movement.EPOCHS:
             if was in FORMER_PLACEMENTS and spec.placement == PLACEMENT:
                 return _epochs(spec.name, old, after, placement, known=True, former=True)

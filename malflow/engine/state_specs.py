@@ -19,6 +19,7 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
 )
+from malflow.operators.letters import LETTERS
 from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink
 from malflow.states.kinds import StateKind, StateSpec
@@ -60,7 +61,10 @@ def specs_of(node: Node) -> tuple[StateSpec, ...]:
     """Return the declarations of a node's states: its own, then the hidden ones."""
     own = _own_spec(node)
     hidden = node.hidden if isinstance(node, StatefulNode) else ()
-    others = (StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden)
+    others = [StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden]
+    if node.on_error is not None:
+        by = rendezvous_select if node.placed_by is None else node.placed_by
+        others.append(StateSpec(hidden_id(node, LETTERS), StateKind.LETTERS, 1, name_of(by)))
     return (*(() if own is None else (own,)), *others)
 
 

@@ -35,6 +35,7 @@ from malflow.operators.guarded import guarded
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
+from malflow.operators.letters import LETTERS, Letters
 from malflow.operators.routing import Merge, Router
 from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.records.batch import Batch
@@ -107,6 +108,7 @@ class Worker:
         self.sources: list[Source] = []
         self.sinks: list[SinkWriter] = []
         self._generators: dict[int, GenerateEpochs] = {}
+        self._letters: dict[int, Letters] = {}
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
@@ -376,9 +378,11 @@ class Worker:
     def _list_keepers(self) -> list[tuple[str, Operator, StateKeeper]]:
         """List the keepers of states, with the state's name and its operator."""
         keepers: list[tuple[str, Operator, StateKeeper]] = []
-        for active in self._active.values():
+        for vertex, active in self._active.items():
             operator = active.operator
             keepers.append((state_id(active.node), operator, operator))
+            if vertex in self._letters:
+                keepers.append((hidden_id(active.node, LETTERS), operator, self._letters[vertex]))
             keepers += ((hidden_id(active.node, role), operator, keeper) for role, keeper in operator.hidden.items())
         return keepers
 
@@ -449,8 +453,11 @@ class Worker:
                 self.sources.append(Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id]))
                 return self.sources[-1]
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
+                if node.on_error is None:
+                    return node.logic(context)
+                self._letters[step.vertex] = letters = Letters(context, node.placed_by)
                 policy = self._policy(node)
-                return node.logic(context) if policy is None else guarded(node.logic, context, policy)
+                return node.logic(context) if policy is None else guarded(node.logic, context, policy, letters)
             case EpochsNode():
                 self._generators[step.vertex] = generator = node.logic(context)
                 return generator

@@ -20,6 +20,7 @@ from malflow.operators.field_columns import column_of
 from malflow.operators.guarded_states import GUARDED_STATES
 from malflow.operators.guarding import Guard, Guarded, without
 from malflow.operators.key_fields import KeyByField
+from malflow.operators.letters import Letters
 from malflow.operators.routing import KeyBy, Split
 from malflow.operators.stateless import (
     Filter,
@@ -219,17 +220,18 @@ _GUARDED: Mapping[Any, type[Guarded]] = {
 """The guarded operator for each one that has a guarded form."""
 
 
-def guarded(logic: Logic, context: OperatorContext, policy: OnError) -> Operator:
+def guarded(logic: Logic, context: OperatorContext, policy: OnError, letters: Letters) -> Operator:
     """Return the guarded form of the operator that a logic makes.
 
     Args:
         logic: the class of the operator, or a `partial` of it.
         context: the operator's context.
         policy: its policy.
+        letters: its dead letters.
     """
     kind, options = (logic.func, logic.keywords) if isinstance(logic, partial) else (logic, {})
     operator = _GUARDED[kind](context, **options)
-    operator.guard = Guard(operator, policy)
+    operator.guard = Guard(operator, policy, letters)
     return operator
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from malflow.diagnostics import operator_error
+from malflow.diagnostics import operator_error, place_of
 from malflow.errors import MalflowError, error_text, short_repr
+from malflow.event_time.tick import Tick
 from malflow.failures import FATES, Failure, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
+from malflow.operators.letters import Letters
 from malflow.records.batch import Batch
 
 __all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "without"]
 
-FAILED, SKIPPED = "failed", "skipped"
+FAILED, SKIPPED, LETTERS, DROPPED, KEPT = "failed", "skipped", "letters", "dropped", "kept"
 
-GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED))
-"""The counters of a guarded operator: the records at which its function failed, and those of them that it skipped."""
+GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED, LETTERS, DROPPED), gauges=(KEPT,))
+"""The counts of a guarded operator.
+
+The counters: the records at which its function failed, and of them those that it skipped and those that became dead
+letters; and the letters that it dropped, since there was no room for more. The gauge: the letters that it keeps.
+"""
 
 Record = tuple[Any, Any, Any]
 """The key, the value and the timestamp of a record."""
@@ -29,11 +35,13 @@ class Guard:
     Args:
         operator: the operator.
         policy: its policy.
+        letters: its dead letters.
     """
 
-    def __init__(self, operator: Operator, policy: OnError) -> None:
+    def __init__(self, operator: Operator, policy: OnError, letters: Letters) -> None:
         self._operator = operator
         self._policy = policy
+        self._letters = letters
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
 
     def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
@@ -54,12 +62,45 @@ class Guard:
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
-        self._counts[SKIPPED] += 1
+        if fate == "skip":
+            self._counts[SKIPPED] += 1
+            return
+        self._counts[LETTERS] += 1
+        self._keep(error, record)
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Receive the tick's number and time."""
+        self._letters.begin_tick(tick)
 
     def take_counts(self) -> Mapping[str, int]:
         """Return the counters since the last call."""
         counts, self._counts = self._counts, dict.fromkeys(GUARD_COUNTS.counters, 0)
         return counts
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return the gauges."""
+        return {KEPT: len(self._letters)}
+
+    def _keep(self, error: Exception, record: Record) -> None:
+        """Keep a dead letter, if there is room.
+
+        Raises:
+            OperatorError: if there is none, and the policy is to fail then.
+        """
+        letters, policy = self._letters, self._policy
+        letters.add(record, error, place_of(error, self._operator.callback))
+        if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
+            return
+        if policy.full == "fail":
+            reason = (
+                f"it keeps as many dead letters as it may: {policy.keep:,}, or {policy.keep_bytes:,} bytes; take them "
+                "by on_dead_letters(), replay or remove some, or raise keep= or keep_bytes= of OnError; this one is "
+                f"{type(error).__name__}: {error_text(error)}"
+            )
+            raise self._operator.error(reason, record) from error
+        while len(letters) > policy.keep or letters.size > policy.keep_bytes:
+            letters.drop_oldest()
+            self._counts[DROPPED] += 1
 
     def _fate_of(self, error: Exception, record: Record) -> str:
         decide = self._policy.fate
@@ -88,9 +129,18 @@ class Guarded(Operator):
 
     guard: Guard
 
+    def begin_tick(self, tick: Tick) -> None:
+        """Receive the tick's facts about the run."""
+        self.guard.begin_tick(tick)
+        super().begin_tick(tick)
+
     def take_counts(self) -> Mapping[str, int]:
         """Return the counters of the guard."""
         return self.guard.take_counts()
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return the gauges of the guard."""
+        return self.guard.gauges()
 
     def attempt(self, answers: Iterator[Any], batch: Batch, instead: Any = None) -> tuple[list[Any], list[int]]:
         """Return the answer for each record, and the positions of those at which the function failed.

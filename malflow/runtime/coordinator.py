@@ -27,7 +27,7 @@ from malflow.runtime.progress import Progress, Status, progress_of
 from malflow.runtime.query_service import QueryService
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
-from malflow.runtime.starting import RestartGuard, started
+from malflow.runtime.starting import RestartGuard, started, warn_of_letters
 from malflow.runtime.taken_requests import TakenRequests
 from malflow.runtime.time_explainer import TimeExplainer
 
@@ -142,6 +142,8 @@ class Coordinator:
         self.snapshots.take_over()
         self._requests.phase = None
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
+        if not self._options.persistence.is_enabled and not self._restarts:
+            warn_of_letters(self._program)
 
     def begin(self) -> Step | None:
         """Open the workers, and return the first step; None if there is nothing to do.

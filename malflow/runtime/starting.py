@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from malflow.engine.added_consumers import unseen_rows
@@ -11,7 +12,9 @@ from malflow.events import RunStarted
 from malflow.graph import StatefulNode
 from malflow.snapshot.persistence import RestoredState
 
-__all__ = ["RestartGuard", "started"]
+__all__ = ["RestartGuard", "started", "warn_of_letters"]
+
+_log = logging.getLogger("malflow.runtime")
 
 
 def started(program: Program, parallelism: int, restored: RestoredState | None, restarts: int = 0) -> RunStarted:
@@ -36,6 +39,17 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
         unseen=unseen_rows(program, restored.versions, restored.keys),
         restarts=restarts,
     )
+
+
+def warn_of_letters(program: Program) -> None:
+    """Warn of the operators whose dead letters end with the run, since nothing persists its state."""
+    policies = {vertex.node.name: program.policy(vertex.node) for vertex in program.vertices}
+    names = [f"'{name}'" for name, policy in policies.items() if policy is not None and policy.may_keep]
+    if names:
+        _log.warning(
+            "the dead letters of %s end with the run, which has no persistence; pass one, such as an FsspecBackend",
+            " and ".join(names),
+        )
 
 
 class RestartGuard:

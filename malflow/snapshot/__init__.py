@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.copying import copy_snapshot
     from malflow.snapshot.differences import ABSENT, StateChange, diff_state
     from malflow.snapshot.history import FsckReport, Snapshot, fsck, snapshots
+    from malflow.snapshot.letters import dead_letters
     from malflow.snapshot.reading import read_state
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "StateSize",
     "StateSpec",
     "copy_snapshot",
+    "dead_letters",
     "diff_state",
     "fsck",
     "read_state",
@@ -61,6 +63,7 @@ _ROOMS = {
     "FsckReport": "history",
     "Snapshot": "history",
     "fsck": "history",
+    "dead_letters": "letters",
     "read_state": "reading",
     "snapshots": "history",
 }

@@ -9,11 +9,12 @@ unless the operator's version was increased, or there is a migration. All checks
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from malflow.errors import SnapshotError
+from malflow.operators.letters import LETTERS
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
@@ -52,9 +53,17 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
         elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
             homeless.append(entry)
     if homeless:
-        new = [spec for spec in program if spec.name not in set(matched.values()) and not spec.kind.may_be_lost]
-        raise SnapshotError(_refusal(manifest, homeless, new, here))
+        raise SnapshotError(_refusal(manifest, homeless, _unfilled(program, matched.values()), here))
     return matched
+
+
+def _unfilled(program: Sequence[StateSpec], matched: Collection[str]) -> list[StateSpec]:
+    """Return the states of the program that are not in the snapshot, without dead letters, which most never have."""
+    return [
+        spec
+        for spec in program
+        if spec.name not in matched and not spec.kind.may_be_lost and spec.kind is not StateKind.LETTERS
+    ]
 
 
 def _with_hidden(
@@ -169,7 +178,7 @@ def _way_out(spec: StateSpec) -> str:
 
 def _check_renamed(there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions) -> None:
     for old, new in start.renamed.items():
-        if new not in here:
+        if new not in here and not any(name.startswith(f"{new}/") for name in here):
             near = get_close_matches(new, here, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise SnapshotError(f"renamed= maps '{old}' to '{new}', but the program has no state of that name{hint}")
@@ -210,10 +219,13 @@ def _refusal(manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec
     )
 
 
-def _rename(name: str, new: Sequence[str], here: Container[str]) -> tuple[str, str]:
+def _rename(name: str, new: Sequence[str], here: Collection[str]) -> tuple[str, str]:
     """Return the old and a new name of the operator that a state may have had, whose hidden states go with it."""
     operator, _, role = name.partition("/")
     if not role or operator in here:
         return name, next(iter(new), "its new name")
+    if role == LETTERS:
+        near = get_close_matches(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")], 1)
+        return operator, next(iter(near), "its new name")
     heirs = [it.removesuffix(f"/{role}") for it in new if it.endswith(f"/{role}")]
     return operator, next(iter(heirs or new), "its new name")

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.errors import SnapshotError, short_repr
+from malflow.operators.letters import LETTERS, as_text
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -86,6 +87,8 @@ def bare_sections(
     """
     if delta.appended > len(delta.changed):
         raise SnapshotError(f"operator '{name}' has keys that have become equal; keys and their hashes must not change")
+    if name.endswith(f"/{LETTERS}"):
+        delta = _with_texts(codec, delta)
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
     writing = codec.noting(found.kinds) if isinstance(codec, ShapedCodec) else codec
@@ -103,6 +106,19 @@ def bare_sections(
     except StateNotSerializable as error:
         error.operator = name
         raise
+
+
+def _with_texts(codec: Codec, delta: Delta) -> Delta:
+    """Return the changes of dead letters with the text of each record that the codec can't serialise."""
+    return replace(delta, changed={entry: _with_text(codec, letter) for entry, letter in delta.changed.items()})
+
+
+def _with_text(codec: Codec, letter: Any) -> Any:
+    try:
+        codec.dumps(letter)
+    except Exception:  # noqa: BLE001 - a letter must not end the run that it saved, whatever the user's classes raise
+        return as_text(letter)
+    return letter
 
 
 def _largest(codec: Codec, changed: Mapping[Any, Any], start: int, count: int) -> tuple[str, int] | None:

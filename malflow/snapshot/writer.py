@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -42,7 +42,7 @@ from malflow.snapshot.sections import (
 )
 from malflow.snapshot.sizes import Sizes, StateSize
 from malflow.states.keyed import Delta, StateDelta
-from malflow.states.kinds import StateSpec
+from malflow.states.kinds import StateKind, StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
@@ -192,7 +192,9 @@ class SnapshotSession:
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
-        entries = tuple(_entry(spec, keys[spec.name], self._shapes.of(spec.name)) for spec in states)
+        entries = tuple(
+            _entry(spec, keys[spec.name], self._shapes.of(spec.name)) for spec in states if _is_listed(spec, keys)
+        )
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
@@ -224,6 +226,7 @@ class SnapshotSession:
             if spec.name in changed
             else held.get(spec.name, _entry(spec, 0))
             for spec in states
+            if _is_listed(spec, changed.keys() | held.keys())
         )
         content = Content(tick, parallelism, self._codec.name, entries, ())
         self._last = self._executor.submit(lambda: self._guarded(lambda: self._write(content, sections, base=False)))
@@ -255,7 +258,7 @@ class SnapshotSession:
         self.check()
         self._base_is_due = None
         self._captured_at = parallelism
-        entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in states)
+        entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in states if _is_listed(spec, keys))
         content = Content(tick, parallelism, self._codec.name, entries, ())
         self._last = self._executor.submit(
             lambda: self._guarded(lambda: self._write_with(write, merge or self._merge_here, content, base=base))
@@ -486,6 +489,11 @@ def _origin(error: Exception) -> str:
     """Return an unexpected error and its origin, for a message."""
     place = extract_tb(error.__traceback__)[-1]
     return f"unexpectedly in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
+
+
+def _is_listed(spec: StateSpec, known: Container[str]) -> bool:
+    """Whether a snapshot lists a state: dead letters only if there have been any, as most operators never have one."""
+    return spec.kind is not StateKind.LETTERS or spec.name in known
 
 
 def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> StateEntry:

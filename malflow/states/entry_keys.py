@@ -27,6 +27,7 @@ RECORD_KEYS: Final[Mapping[Movement, Callable[[Any], Any]]] = MappingProxyType(
 _FORMS = {
     Movement.BY_SLOT: "(pane, key)",
     Movement.BY_ENTRY: "(pane, (key, id))",
+    Movement.BY_LETTER: "(id, key)",
     Movement.EPOCHS: "(worker, name)",
     Movement.FRONTIER: "(worker, name)",
 }
@@ -52,7 +53,8 @@ def check_entry_key(name: str, kind: StateKind | None, key: Any, instead: str) -
         GraphError: if it has no stable hash, or another form than the keys of this kind of state.
     """
     form = None if kind is None else _FORMS.get(kind.movement)
-    pair = isinstance(key, tuple) and len(key) == _PAIR and isinstance(key[0], int)
+    first = str if form == _FORMS[Movement.BY_LETTER] else int
+    pair = isinstance(key, tuple) and len(key) == _PAIR and isinstance(key[0], first)
     if form == _FORMS[Movement.BY_ENTRY]:
         pair = pair and isinstance(key[1], tuple) and len(key[1]) == _PAIR
     if kind is not None and form is not None and not pair:

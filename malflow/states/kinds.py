@@ -23,6 +23,9 @@ class Movement(Enum):
     BY_PART = auto()
     """Each part goes to the worker that now owns that part of the source or sink."""
 
+    BY_LETTER = auto()
+    """Each dead letter goes to the worker of its record's key, or, if records have no worker by key, of its id."""
+
     EPOCHS = auto()
     """All workers start from the least epoch (watermark)."""
 
@@ -56,6 +59,7 @@ class StateKind(Enum):
     BATCH = "batch", Movement.BY_KEY
     JOIN = "join", Movement.BY_SLOT
     MATCH = "match", Movement.BY_KEY
+    LETTERS = "letters", Movement.BY_LETTER
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART

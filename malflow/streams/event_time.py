@@ -239,7 +239,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             logic: Logic = partial(AssignTimestampsByField, field=assigner)
         else:
             logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))
-        return TimestampsNode(name, logic, checked_policy(name, on_error))
+        return TimestampsNode(name, logic, checked_policy(name, on_error), self._placed_by())
 
     def _epochs_node(
         self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool

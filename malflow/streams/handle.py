@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from malflow.drawing.notebook import picture_bundle
 from malflow.errors import short_repr
 from malflow.graph import Graph, Node, Port, SourceNode
+from malflow.partitioners import Partitioner
 from malflow.streams.arguments import location, malformed
 
 __all__ = ["StreamHandle"]
@@ -46,6 +47,10 @@ class StreamHandle(Generic[K, V_co, T]):
         if self._port is None:
             raise malformed(name, "needs a stream with a source; call .source() on the new stream first")
         return self._port
+
+    def _placed_by(self) -> Partitioner | None:
+        """Return the partitioner that placed the keys of this stream on workers; None without exactly one."""
+        return None if self._port is None else self._graph.settled(self._port)
 
     def _ports(self, name: str, others: Sequence[Any], *, keyed: bool = False) -> list[Port]:
         """Return the outputs that an operator reads: of this stream and of others.

@@ -158,9 +158,9 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
             logic: Logic = partial(KeyByField, field=key_fn)
         else:
             logic = partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))
-        return self._append(KeyNode(name, logic, checked_policy(name, on_error)))
+        return self._append(KeyNode(name, logic, checked_policy(name, on_error), self._placed_by()))
 
     def _split(self, name: str, logic: Logic, outputs: int, policy: OnError | None = None) -> Any:
         checked_count(name, outputs, "number of outputs")
-        port = self._append(SplitNode(name, logic, outputs, policy))
+        port = self._append(SplitNode(name, logic, outputs, policy, self._placed_by()))
         return [self._at(Port(port.vertex, output)) for output in range(outputs)]

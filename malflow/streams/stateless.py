@@ -56,8 +56,9 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
             name: the operator's name.
             mapper: returns the new value.
             on_error: the fate of a record at which the mapper fails: ``"fail"`` ends the run, ``"skip"`` drops the
-                record; or a function that decides about each `Failure` by returning one of these words. All operators
-                with this argument count such records in ``progress.counts``, as ``failed`` and ``skipped``.
+                record, ``"dead_letter"`` keeps it with its error as a `DeadLetter`; or a function that decides about
+                each `Failure` by returning one of these words, or an `OnError` with more options. All operators with
+                this argument count such records in ``progress.counts``, as ``failed``, ``skipped`` and ``letters``.
 
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
@@ -201,7 +202,9 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._at(self._append(StatelessNode(name, logic)))
 
     def _guarded(self, name: str, logic: Logic, on_error: ErrorPolicy, *, keeps_keys: bool = True) -> Any:
-        node = StatelessNode(name, logic, keeps_keys, on_error=checked_policy(name, on_error))
+        node = StatelessNode(
+            name, logic, keeps_keys, on_error=checked_policy(name, on_error), placed_by=self._placed_by()
+        )
         return self._at(self._append(node))
 
 

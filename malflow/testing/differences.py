@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
 from malflow.engine.plan import Program
+from malflow.engine.state_specs import hidden_id
 from malflow.graph import SinkNode, SourceNode, StatefulNode
+from malflow.operators.letters import LETTERS
 from malflow.testing.trial import Outcome, State, Written
 
 __all__ = ["difference"]
@@ -24,6 +26,9 @@ def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:
                 lines = _of_states(node.name, expected.states[node.name], got.states[node.name])
             case SinkNode():
                 lines = _of_messages(node.name, expected.kept[node.name], got.kept[node.name])
+        if not lines and node.on_error is not None:
+            letters = hidden_id(node, LETTERS)
+            lines = _of_states(letters, expected.states.get(letters, {}), got.states.get(letters, {}))
         if lines:
             return lines
     for name, written in got.written.items():

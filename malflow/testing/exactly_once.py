@@ -52,7 +52,8 @@ def assert_exactly_once(
     snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an undisturbed
     run:
 
-    - every key of every stateful operator has the same state after the last record;
+    - every key of every stateful operator has the same state after the last record, and every operator has the same
+      dead letters, whatever their tick and worker;
     - every sink received the same messages, in any order. Messages written after the snapshot to which a crash
       returned do not count, as with a transactional sink;
     - no attempt, not even one that a crash discarded, wrote a message that the undisturbed run does not write.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
@@ -14,8 +15,11 @@ from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.quiet_sources import QuietSources
+from malflow.engine.state_specs import hidden_id
+from malflow.failures import DeadLetter
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
+from malflow.operators.letters import LETTERS, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
@@ -64,7 +68,8 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        states: for each stateful operator the states by worker and key, before the end of the stream.
+        states: for each stateful operator the states by worker and key, before the end of the stream; and, for each
+            operator with dead letters, these, whatever their id, tick and worker.
         kept: for each sink the messages that no crash discarded.
         written: for each sink all messages it received.
     """
@@ -276,8 +281,20 @@ class _Job:
         found: dict[str, dict[Hashable, State]] = {
             node.name: {} for node in nodes if isinstance(node, StatefulNode | SourceNode)
         }
+        guarded = [vertex.node for vertex in self._program.vertices if vertex.node.on_error is not None]
+        letters: dict[str, dict[Hashable, State]] = {hidden_id(node, LETTERS): {} for node in guarded}
         for worker, name, delta, _ in self.run.deltas(whole=True):
             for key, state in delta.changed.items() if name in found else ():
                 holder = worker if by_worker else None
                 found[name][holder, likeness(key)] = State(likeness(state), holder, short_repr(key), short_repr(state))
-        return found
+            if name in letters:
+                for entry, fields in delta.changed.items():
+                    _add_letter(letters[name], letter_of(name, entry, fields))
+        return found | letters
+
+
+def _add_letter(letters: dict[Hashable, State], it: DeadLetter) -> None:
+    """Add a dead letter, without the tick and the worker, which depend on the schedule."""
+    like = likeness((it.key, it.value, it.timestamp, it.error, it.message, it.attempts))
+    name = next(name for name in count() if (like, name) not in letters)
+    letters[like, name] = State(like, None, short_repr(it.key), f"the dead letter of {short_repr(it.value)}")

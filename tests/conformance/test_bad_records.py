@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow import StreamProvider
+import pytest
+
+from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import FsspecBackend, dead_letters
+from malflow.testing import ScriptedSource
 from tests.conformance.dataflow import sis
 
 
@@ -36,8 +40,34 @@ def test_failed_records_are_skipped_and_counted(any_parallelism: Any) -> None:
         sums.append((number % 3, sum(expected[number % 3])))
     assert sorted((msg.key, msg.value) for msg in sink) == sorted(sums)
     skipped = sum(1 for it in range(40) if it % 8 and not it % 5)
-    assert runtime.progress.counts == {
-        "number": {"failed": 2, "skipped": 2},
-        "key": {"failed": 5, "skipped": 5},
-        "total": {"failed": skipped, "skipped": skipped},
+    counts = runtime.progress.counts
+    assert {name: (it["failed"], it["skipped"]) for name, it in counts.items()} == {
+        "number": (2, 2),
+        "key": (5, 5),
+        "total": (skipped, skipped),
     }
+
+
+@pytest.mark.fault("N7")
+def test_dead_letters_are_kept_moved_and_read(any_parallelism: Any, store: FsspecBackend) -> None:
+    def build(items: list[Any], policy: Any) -> Any:
+        def build_dataflow(provider: StreamProvider) -> None:
+            texts = provider.new_stream().source("texts", ScriptedSource(items))
+            numbers = texts.map("number", int, on_error=policy).key_distribute("key", lambda msg: msg.value % 3)
+            numbers.stateful_map("total", total, list, on_error=policy).sink("out", VecSink())
+
+        return build_dataflow
+
+    items = ["1", "x", "5", "2"]
+    any_parallelism(build(items, "dead_letter"), store).execute()
+    more = [*items, "y", "10", "3"]
+    runtime = any_parallelism(build(more, "dead_letter"), store)
+    runtime.execute()
+    letters = sorted((it.operator, it.value, it.error, it.message) for it in dead_letters(store, "total"))
+    assert letters == [("total", 5, "ValueError", "bad 5"), ("total", 10, "ValueError", "bad 10")]
+    assert sorted(it.value for it in dead_letters(store, "number")) == ["x", "y"]
+    assert len({it.id for it in dead_letters(store, "number")}) == 2
+    counts = runtime.progress.counts["total"]
+    assert (counts["letters"], counts["kept"]) == (1, 2)
+    SingleThreadRuntime(build([*more, "4"], "fail"), store, parallelism=3).execute()
+    assert sorted(it.value for it in dead_letters(store, "total")) == [5, 10]

@@ -69,7 +69,8 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
         s.key_distribute("index", lambda msg: 1, index_select).map("no state", str).stateful_map("indexed", keep)
         s.sink("parts", StatefulSink(Parts()))  # type: ignore[arg-type]
 
-    assert states_of(program_of(build)) == (
+    states = states_of(program_of(build))
+    assert tuple(spec for spec in states if spec.kind is not StateKind.LETTERS) == (
         StateSpec("s", StateKind.SOURCE, 1, OURS),
         StateSpec("epochs", StateKind.EPOCHS, 1, None),
         StateSpec("(epochs + epochs[1])/union", StateKind.FRONTIER, 1, None),
@@ -82,6 +83,17 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
         StateSpec("parts/exchange", StateKind.FRONTIER, 1, None),
         StateSpec("parts", StateKind.SINK, 1, OURS),
     )
+    letters = {spec.name: spec.placement for spec in states if spec.kind is StateKind.LETTERS}
+    assert letters == {
+        "key/letters": OURS,
+        "map/letters": f"{__name__}.modulo",
+        "op/letters": f"{__name__}.modulo",
+        "local/letters": OURS,
+        "ttl/letters": OURS,
+        "index/letters": OURS,
+        "no state/letters": "malflow.partitioners.index_select",
+        "indexed/letters": "malflow.partitioners.index_select",
+    }
 
 
 def test_partitioners_without_a_name_have_that_of_their_class() -> None:

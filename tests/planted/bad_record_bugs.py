@@ -9,6 +9,8 @@ __all__ = ["BAD_RECORD_BUGS"]
 _STATES = "operators/guarded_states.py"
 _STATELESS = "operators/guarded.py"
 _LAWS = "tests/bad_records/test_laws.py"
+_LETTERS = "operators/letters.py"
+_KEPT = "tests/bad_records/test_letters.py"
 _POLICIES = "tests/bad_records/test_policies.py"
 
 BAD_RECORD_BUGS = [
@@ -43,6 +45,50 @@ BAD_RECORD_BUGS = [
         "                if len(found) == len(batch):\n",
         "                if len(found) <= len(batch):\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
+    ),
+    Bug(
+        "letters of two records of a tick are one",
+        "a tick has one failure",
+        _LETTERS,
+        'f"{tick.number}-{worker}-{self._number}"',
+        'f"{tick.number}-{worker}"',
+        (f"{_KEPT}::test_no_failure_and_no_record_is_too_strange_for_a_letter",),
+    ),
+    Bug(
+        "a letter is not written",
+        "touch is forgotten",
+        _LETTERS,
+        "        self._letters[entry] = tuple(fields)\n        self._letters.touch((entry,))\n",
+        "        self._letters[entry] = tuple(fields)\n",
+        (f"{_KEPT}::test_letters_are_kept_over_runs_of_any_size_and_policy",),
+    ),
+    Bug(
+        "letters are kept only by operators with a policy",
+        "a state belongs to what uses it",
+        "engine/worker.py",
+        "                self._letters[step.vertex] = letters = Letters(context, node.placed_by)\n"
+        "                policy = self._policy(node)\n",
+        "                policy = self._policy(node)\n"
+        "                letters = Letters(context, node.placed_by)\n"
+        "                if policy is not None:\n"
+        "                    self._letters[step.vertex] = letters\n",
+        (f"{_KEPT}::test_letters_are_kept_over_runs_of_any_size_and_policy",),
+    ),
+    Bug(
+        "letters have the addresses of objects",
+        "a text is a text",
+        _LETTERS,
+        'return _ADDRESS.sub("0x...", text)',
+        "return text",
+        (f"{_KEPT}::test_no_failure_and_no_record_is_too_strange_for_a_letter",),
+    ),
+    Bug(
+        "dropped letters still count as bytes",
+        "only the number is bounded",
+        _LETTERS,
+        "        self.size -= _Fields(*self._letters.pop(entry)).size\n",
+        "        self._letters.pop(entry)\n",
+        (f"{_KEPT}::test_letters_are_bounded_by_their_bytes",),
     ),
     Bug(
         "a lack of memory is skipped",

@@ -10,7 +10,7 @@ from malflow.states.kinds import Movement, StateKind
 def test_words_in_manifests_stay() -> None:
     words = {"source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier", "sink"}
     words |= {"aggregate", "window", "rollup", "session", "count_window"}
-    words |= {"batch", "timers", "distinct", "changes", "throttle", "sort", "join", "match", "table"}
+    words |= {"batch", "timers", "distinct", "changes", "throttle", "sort", "join", "match", "table", "letters"}
     assert {kind.word for kind in StateKind} == words
     assert all(StateKind.of(kind.word) is kind for kind in StateKind)
     assert StateKind.of("of a newer version") is None, "a newer version may have more"
@@ -18,7 +18,7 @@ def test_words_in_manifests_stay() -> None:
 
 @pytest.mark.parametrize("kind", StateKind, ids=lambda kind: kind.word)
 def test_only_states_of_users_migrate(kind: StateKind) -> None:
-    assert kind.migrates == (kind.word not in {"source", "epochs", "frontier", "sink"})
+    assert kind.migrates == (kind.word not in {"source", "epochs", "frontier", "sink", "letters"})
     assert kind.migrates == (kind.movement in (Movement.BY_KEY, Movement.BY_SLOT, Movement.BY_ENTRY))
 
 

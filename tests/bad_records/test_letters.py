@@ -1,0 +1,214 @@
+"""Dead letters as state: kept, bounded, restored, moved, renamed and dropped with their operator."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import NoKey, OnError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, MsgpackCodec, dead_letters, read_state, snapshots
+from malflow.testing import ScriptedSource, assert_exactly_once
+from tests.bad_records.operators import Rude
+from tests.kit.memory_store import MemoryStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FsspecBackend:
+    """Return a backend in a folder of its own."""
+    return FsspecBackend(str(tmp_path))
+
+
+def parse(value: Any) -> int:
+    """Fail at texts that are no numbers."""
+    return int(value)
+
+
+def total(_key: Any, value: Any, so_far: int) -> tuple[int, int]:
+    """Fail at numbers that are divisible by 7."""
+    return so_far + 7 // (value % 7) * 0 + value, so_far + value
+
+
+def flow(
+    items: Sequence[Any], sink: Any = None, *, on_error: Any = "dead_letter", name: str = "parse", keyed: bool = True
+) -> Callable[[StreamProvider], None]:
+    """Build a dataflow that parses texts, then adds up the numbers of each key."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", ScriptedSource(items))
+        if keyed:
+            texts = texts.key_distribute("key", lambda msg: str(msg.value)[:1])
+        numbers = texts.map(name, parse, on_error=on_error)
+        if keyed:
+            numbers = numbers.stateful_map("total", total, int, on_error="dead_letter")
+        numbers.sink("out", VecSink() if sink is None else sink)
+
+    return build_dataflow
+
+
+def values(store: Any, operator: str | None = None) -> list[Any]:
+    return [letter.value for letter in dead_letters(store, operator)]
+
+
+TEXTS = st.lists(st.sampled_from(["1", "2", "7", "14", "x", "xy", "z", "10", ""]), max_size=12)
+
+
+@given(
+    runs=st.lists(st.tuples(TEXTS, st.integers(1, 4), st.sampled_from(["dead_letter", "skip", "keep"])), max_size=5),
+    keyed=st.booleans(),
+)
+def test_letters_are_kept_over_runs_of_any_size_and_policy(runs: list[tuple[Any, int, str]], keyed: bool) -> None:
+    store = FsspecBackend(store=MemoryStore(), allow_unsigned_pickle=True)
+    items: list[Any] = []
+    parsed: list[Any] = []
+    added: list[Any] = []
+    for more, parallelism, policy in runs:
+        items += more
+        bad = [text for text in more if not text.isdigit()]
+        parsed += bad if policy == "dead_letter" else bad if policy == "keep" else []
+        on_error: Any = {"keep": lambda failure: "dead_letter"}.get(policy, policy)
+        added += [int(text) for text in more if text.isdigit() and int(text) % 7 == 0] if keyed else []
+        SingleThreadRuntime(flow(items, on_error=on_error, keyed=keyed), store, parallelism=parallelism).execute()
+        found = list(dead_letters(store))
+        assert sorted(it.value for it in found if it.operator == "parse") == sorted(parsed)
+        assert sorted(it.value for it in found if it.operator == "total") == sorted(added)
+        assert len({(it.operator, it.id) for it in found}) == len(found)
+
+
+@pytest.mark.fault("N7")
+def test_letters_are_exactly_once_under_any_schedule() -> None:
+    items = ["1", "x", "7", "y", "2", "x", "14", "z", "xy", "3"]
+    assert_exactly_once(flow([]), items, max_examples=25)
+
+
+def test_a_letter_tells_all_about_its_failure(store: FsspecBackend) -> None:
+    runtime = SingleThreadRuntime(flow(["1", "x"]), store)
+    runtime.execute()
+    (letter,) = dead_letters(store)
+    assert (letter.operator, letter.key, letter.value, letter.timestamp) == ("parse", "x", "x", 1)
+    assert (letter.error, letter.message) == ("ValueError", "invalid literal for int() with base 10: 'x'")
+    assert letter.place is not None
+    assert letter.place.startswith(f"parse ({__file__}:")
+    assert letter.trace.endswith("    return int(value)\n           ^^^^^^^^^^\nValueError: " + letter.message)
+    assert "malflow/operators" not in letter.trace
+    assert (letter.attempts, letter.worker, letter.is_text) == (1, 0, False)
+    assert letter.id == f"{letter.tick}-0-1"
+    assert letter.at.tzinfo is not None
+    assert runtime.progress.counts["parse"] == {"failed": 1, "skipped": 0, "letters": 1, "dropped": 0, "kept": 1}
+
+
+class Sealed:
+    """A value that can't be pickled, nor shown."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("sealed")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("sealed")
+
+
+def explode(value: Any) -> Any:
+    """Fail in the ways that a value names."""
+    if value == "long":
+        raise ValueError("m" * 1_000_000)
+    if value == "address":
+        raise ValueError(object())
+    if value == "rude":
+        raise Rude
+    raise ValueError("a value")
+
+
+@pytest.mark.fault("N4")
+def test_no_failure_and_no_record_is_too_strange_for_a_letter(store: FsspecBackend) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        items = ["long", "address", "rude", Sealed(), lambda: 1]
+        stream = provider.new_stream().source("items", ScriptedSource(items))
+        stream.map("explode", explode, on_error="dead_letter").sink("out", VecSink())
+
+    SingleThreadRuntime(build_dataflow, store).execute()
+    long, address, rude, sealed, function = dead_letters(store)
+    assert len(long.message) == len(long.trace) == 4096
+    assert address.message == "<object object at 0x...>"
+    assert (rude.error, rude.message) == ("Rude", "<its str raised RuntimeError>")
+    assert (sealed.is_text, sealed.value) == (True, "<Sealed instance at 0x...>")
+    assert function.is_text
+    assert function.value.endswith("<lambda> at 0x...>")
+    assert (sealed.key, long.key) == (repr(NoKey), NoKey)
+
+
+@pytest.mark.fault("N4")
+def test_a_record_that_the_codec_cannot_write_becomes_a_text(tmp_path: Any) -> None:
+    store = FsspecBackend(str(tmp_path), codec=MsgpackCodec())
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("items", ScriptedSource([{1, 2}, range(3), "plain"]))
+        stream.map("explode", explode, on_error="dead_letter").sink("out", VecSink())
+
+    SingleThreadRuntime(build_dataflow, store).execute()
+    found = [(it.value, it.is_text) for it in dead_letters(store)]
+    assert ("range(0, 3)", True) in found
+    assert ("plain", False) in found
+
+
+@pytest.mark.fault("N5")
+def test_too_many_letters_end_the_run_and_keep_the_last_snapshot(store: FsspecBackend) -> None:
+    policy = OnError("dead_letter", keep=2)
+    SingleThreadRuntime(flow(["x", "y"], on_error=policy, keyed=False), store).execute()
+    with pytest.raises(
+        OperatorError,
+        match=r"operator 'parse' failed at .*'z'.*it keeps as many dead letters as it may: 2, or .*this one is Val",
+    ):
+        SingleThreadRuntime(flow(["x", "y", "z"], on_error=policy, keyed=False), store).execute()
+    assert values(store) == ["x", "y"]
+
+
+@pytest.mark.fault("N5")
+def test_the_oldest_letters_are_dropped_if_the_policy_says_so(store: FsspecBackend) -> None:
+    policy = OnError("dead_letter", keep=2, full="drop_oldest")
+    runtime = SingleThreadRuntime(flow(["a", "b", "c", "d"], on_error=policy, keyed=False), store)
+    runtime.execute()
+    assert values(store) == ["c", "d"]
+    assert runtime.progress.counts["parse"] == {"failed": 4, "skipped": 0, "letters": 4, "dropped": 2, "kept": 2}
+
+
+@pytest.mark.fault("N5")
+def test_letters_are_bounded_by_their_bytes(store: FsspecBackend) -> None:
+    policy = OnError("dead_letter", keep_bytes=20_000, full="drop_oldest")
+    items = [f"{number}" + "x" * 4_000 for number in range(20)]
+    SingleThreadRuntime(flow(items, on_error=policy, keyed=False), store).execute()
+    kept = [len(pickle.dumps(fields)) for _, fields in read_state(store, "parse/letters")]
+    assert 1 <= len(kept) < 5
+    assert sum(kept) < 21_000
+    assert values(store)[-1] == items[-1]
+
+
+def test_letters_go_with_a_renamed_operator_and_are_dropped_with_it(store: FsspecBackend) -> None:
+    SingleThreadRuntime(flow(["x", "7"]), store).execute()
+    with pytest.raises(SnapshotError, match=r"'parse/letters' \(letters, 1 keys\).*renamed=\{'parse': 'parsed'\}"):
+        SingleThreadRuntime(flow(["x", "7"], name="parsed"), store).execute()
+    renamed = flow(["x", "7", "y"], name="parsed")
+    SingleThreadRuntime(renamed, store, parallelism=3, renamed={"parse": "parsed"}).execute()
+    assert sorted(values(store, "parsed")) == ["x", "y"]
+    SingleThreadRuntime(flow(["x", "7", "y"], name="third"), store, allow_dropped_state=["parsed"]).execute()
+    assert values(store) == [7]
+
+
+def test_an_operator_without_letters_is_in_no_snapshot(store: FsspecBackend) -> None:
+    SingleThreadRuntime(flow(["1", "2"]), store).execute()
+    newest = list(snapshots(store))[-1]
+    assert "total" in newest.operators
+    assert not [name for name in newest.operators if "letters" in name]
+
+
+@pytest.mark.fault("N6")
+def test_letters_that_will_not_outlive_the_run_are_announced(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "malflow.runtime"):
+        SingleThreadRuntime(flow(["1", "x"])).execute()
+    assert "dead letters of 'parse' and 'total' end with the run, which has no persistence" in caplog.text
