@@ -23,6 +23,7 @@ from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.states.kinds import StateKind
 
 __all__ = [
+    "LETTERS_OUTPUT",
     "EpochsNode",
     "ExchangeNode",
     "Graph",
@@ -258,9 +259,13 @@ Node = (
 )
 
 
+LETTERS_OUTPUT = -1
+"""The index of the output with the dead letters of a node, beside those that it counts as its outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An output of a node, both by index."""
+    """An output of a node, both by index; `LETTERS_OUTPUT` for its dead letters."""
 
     vertex: int
     output: int = 0
@@ -276,8 +281,14 @@ class Vertex:
 
     @property
     def timed_by(self) -> tuple[Port, ...]:
-        """The inputs whose records and epochs its output has; the others only change their values."""
-        return self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs
+        """The inputs whose records and epochs its output has; others only change their values, or are dead letters."""
+        inputs = self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs
+        return tuple(port for port in inputs if port.output != LETTERS_OUTPUT)
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether its input consists of the dead letters of other operators, whose stream has no epochs."""
+        return any(port.output == LETTERS_OUTPUT for port in self.inputs)
 
 
 _Placements = tuple[Partitioner | None, ...]
@@ -296,12 +307,14 @@ class Graph:
         unfinished: the operators whose stream still needs epochs.
         closed: whether the dataflow is complete, so that nothing can be added.
         replacements: the configured URLs of sources and sinks that the code makes by `connect`, by operator.
+        last: functions that add operators once all others are there, such as those on dead letters.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
     closed: bool = False
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
+    last: list[Callable[[], object]] = field(default_factory=list)
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)
@@ -358,10 +371,16 @@ class Graph:
         Raises:
             GraphError: if a stream lacks the epochs it needs.
         """
+        self.complete()
         self.closed = True
         for name in sorted(self.unfinished):
             message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on its result"
             raise GraphError(message, operator=name, location=self._locations[name])
+
+    def complete(self) -> None:
+        """Add the operators that are added last."""
+        while self.last:
+            self.last.pop(0)()
 
     def placement(self, name: str, ports: Sequence[Port], location: str | None) -> Partitioner | None:
         """Return the partitioner that placed the records of all edges on workers, or None if no exchange moved them.
@@ -423,7 +442,7 @@ class Graph:
         vertex = self.vertices[port.vertex]
         if isinstance(vertex.node, EpochsNode):
             return True
-        return bool(vertex.inputs) and all(map(self.has_epochs, vertex.timed_by))
+        return bool(vertex.timed_by) and all(map(self.has_epochs, vertex.timed_by))
 
     def is_on_time(self, port: Port) -> bool:
         """Whether no record of an edge is late: a generator has separated late ones, and no operator sets new times."""
@@ -442,6 +461,8 @@ class Graph:
 
     def _lineage_of(self, vertex: Vertex) -> Lineage:
         before, name = [self._lineages[port.vertex] for port in vertex.timed_by], vertex.node.name
+        if vertex.has_letters:
+            return read_from(name, keyed=False)
         if len(before) > 1:
             return merged(before, name, vertex.location)
         match vertex.node:
@@ -467,6 +488,8 @@ class Graph:
                 assert_never(vertex.node)
 
     def _placements_of(self, vertex: Vertex) -> _Placements:
+        if vertex.has_letters:
+            return (None,)
         match vertex.node:
             case SourceNode(keyed=keyed):
                 return (rendezvous_select if keyed else None,)

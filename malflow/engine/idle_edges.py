@@ -54,7 +54,7 @@ def feeds_of(program: Program) -> list[tuple[Feed, ...]]:
     for vertex, generators in zip(program.vertices, carried, strict=True):
         inputs = tuple(given[port.vertex] for port in vertex.inputs)
         feeds.append(inputs)
-        local, remote = _upstream(vertex, inputs[: len(vertex.timed_by)])
+        local, remote = _upstream(vertex, inputs if vertex.has_letters else inputs[: len(vertex.timed_by)])
         given.append(Feed(local, remote, frozenset[str]().union(*(met[name] for name in generators))))
     return feeds
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from malflow.errors import GraphError
 from malflow.failures import OnError
 from malflow.graph import (
+    LETTERS_OUTPUT,
     EpochsNode,
     ExchangeNode,
     Graph,
@@ -78,6 +79,8 @@ class Step:
         timed: whether epochs are generated downstream, so that the merge order can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the numbers of the channels that begin there.
+        letter_consumers: the ``(vertex, edge)`` of this stage that read its dead letters.
+        letter_channels: the numbers of the channels that take its dead letters to later stages.
     """
 
     vertex: int
@@ -85,6 +88,8 @@ class Step:
     timed: bool
     consumers: tuple[tuple[tuple[int, int], ...], ...]
     channels: tuple[tuple[int, ...], ...]
+    letter_consumers: tuple[tuple[int, int], ...] = ()
+    letter_channels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +246,29 @@ def compile_graph(graph: Graph) -> Program:
     graph.close()
     vertices = tuple(graph.vertices)
     _check_targets(vertices)
+    for vertex in letter_readers(vertices):
+        if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
+            raise letters_of_letters(vertex)
     levels = stages_of(vertices)
     channels = _channels(vertices, levels)
     stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
     return Program(vertices, stages, channels)
+
+
+def letter_readers(vertices: Sequence[Vertex]) -> Iterator[Vertex]:
+    """Yield the operators downstream of dead letters."""
+    reached: set[int] = set()
+    for index, vertex in enumerate(vertices):
+        if vertex.has_letters or any(port.vertex in reached for port in vertex.inputs):
+            reached.add(index)
+            yield vertex
+
+
+def letters_of_letters(vertex: Vertex) -> GraphError:
+    """Return the error for an operator on dead letters that would make others."""
+    name = vertex.node.name
+    message = f"operator '{name}' processes dead letters, and can only fail or skip; write on_error='fail' or 'skip'"
+    return GraphError(message, operator=name, location=vertex.location)
 
 
 def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:
@@ -354,18 +378,28 @@ def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels
 
 
 def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: tuple[Channel, ...]) -> Step:
-    ports = [Port(index, output) for output in range(vertices[index].node.outputs)]
-    consumers = tuple(
-        tuple(
+    *ports, letters = [Port(index, output) for output in (*range(vertices[index].node.outputs), LETTERS_OUTPUT)]
+    consumers = {
+        output: tuple(
             (target, edge)
             for target, vertex in enumerate(vertices)
             for edge, port in enumerate(vertex.inputs)
             if port == output and levels[target] == levels[index]
         )
-        for output in ports
+        for output in (*ports, letters)
+    }
+    leaving = {
+        port: tuple(channel.number for channel in outputs if channel.source == port) for port in (*ports, letters)
+    }
+    return Step(
+        index,
+        max(1, len(vertices[index].inputs)),
+        _is_timed(vertices, index),
+        tuple(consumers[port] for port in ports),
+        tuple(leaving[port] for port in ports),
+        consumers[letters],
+        leaving[letters],
     )
-    leaving = tuple(tuple(channel.number for channel in outputs if channel.source == port) for port in ports)
-    return Step(index, max(1, len(vertices[index].inputs)), _is_timed(vertices, index), consumers, leaving)
 
 
 def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
-from malflow.engine.plan import Program
+from malflow.engine.plan import Program, letter_readers, letters_of_letters
 from malflow.errors import GraphError
 from malflow.failures import OnError
 
@@ -30,6 +30,10 @@ def with_policies(program: Program, policies: Mapping[str, OnError], default: On
         if name not in guarded:
             location = next((vertex.location for vertex in program.vertices if vertex.node.name == name), None)
             raise GraphError(_refusal(name, {node.name for node in nodes}), operator=name, location=location)
+    for vertex in letter_readers(program.vertices):
+        policy = policies.get(vertex.node.name, default)
+        if vertex.node.on_error is not None and policy is not None and policy.may_keep:
+            raise letters_of_letters(vertex)
     chosen = dict(policies)
     if default is not None:
         chosen = {name: default for name, policy in guarded.items() if policy.never_passes} | chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
@@ -28,10 +28,12 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
 )
+from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.guarded import guarded
+from malflow.operators.guarding import Guarded
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
@@ -227,6 +229,8 @@ class Worker:
         for active in self._active.values():
             taken = sum(len(batch) for batches in active.edges for batch in batches)
             largest = max(largest, self._act(active.operator, self._carry, active))
+            if active.letter_targets:
+                self._post_letters(active, final=tick.final)
             for edge in active.edges:
                 edge.clear()
             if not active.exchange:
@@ -302,6 +306,16 @@ class Worker:
                     for target in targets:
                         target.append(batch)
         return largest
+
+    @staticmethod
+    def _post_letters(active: _Active, *, final: bool) -> None:
+        """Pass on the dead letters that an operator has made; the only epoch of their stream is the last."""
+        guard = active.operator.guard if isinstance(active.operator, Guarded) else None
+        letters = [] if guard is None or guard.taken is None else guard.taken
+        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())
+        letters.clear()
+        for target in active.letter_targets if batch else ():
+            target.append(batch)
 
     def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:
         name = active.operator.context.operator_name
@@ -482,6 +496,11 @@ class Worker:
                 targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
                 targets.extend(_Sender(self, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
+            active = self._active[step.vertex]
+            active.letter_targets += [self._active[vertex].edges[edge] for vertex, edge in step.letter_consumers]
+            active.letter_targets += [_Sender(self, channel) for channel in step.letter_channels]
+            if active.letter_targets and isinstance(active.operator, Guarded):
+                active.operator.guard.taken = []
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
@@ -510,7 +529,7 @@ class _Target(Protocol):
 
 @dataclass(slots=True)
 class _Active:
-    """An operator during a tick: its input, and the targets of its output.
+    """An operator during a tick: its input, and the targets of its output and of its dead letters.
 
     The edges of an exchange, one for each worker, are made by its first input: workers that only hold states need none.
 
@@ -526,6 +545,7 @@ class _Active:
     exchange: bool
     given: list[int]
     given_keys: Sequence[str]
+    letter_targets: list[_Target] = field(default_factory=list)
 
     def count_given(self, counts: dict[str, int]) -> None:
         """Move the numbers of records that have left to the counts of a tick."""

@@ -8,10 +8,10 @@ from typing import Any
 from malflow.diagnostics import operator_error, place_of
 from malflow.errors import MalflowError, error_text, short_repr
 from malflow.event_time.tick import Tick
-from malflow.failures import FATES, Failure, OnError
+from malflow.failures import FATES, DeadLetter, Failure, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
-from malflow.operators.letters import Letters
+from malflow.operators.letters import Letters, Record
 from malflow.records.batch import Batch
 
 __all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "without"]
@@ -25,9 +25,6 @@ The counters: the records at which its function failed, and of them those that i
 letters; and the letters that it dropped, since there was no room for more. The gauge: the letters that it keeps.
 """
 
-Record = tuple[Any, Any, Any]
-"""The key, the value and the timestamp of a record."""
-
 
 class Guard:
     """Decides about the records of one operator, on one worker, at which the user's function failed.
@@ -36,12 +33,16 @@ class Guard:
         operator: the operator.
         policy: its policy.
         letters: its dead letters.
+
+    Attributes:
+        taken: the dead letters of this run of the operator, which other operators take; None if they are kept.
     """
 
     def __init__(self, operator: Operator, policy: OnError, letters: Letters) -> None:
         self._operator = operator
         self._policy = policy
         self._letters = letters
+        self.taken: list[DeadLetter] | None = None
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
 
     def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
@@ -82,13 +83,17 @@ class Guard:
         return {KEPT: len(self._letters)}
 
     def _keep(self, error: Exception, record: Record) -> None:
-        """Keep a dead letter, if there is room.
+        """Pass a dead letter to the operators that take them, or else keep it, if there is room.
 
         Raises:
             OperatorError: if there is none, and the policy is to fail then.
         """
         letters, policy = self._letters, self._policy
-        letters.add(record, error, place_of(error, self._operator.callback))
+        place = place_of(error, self._operator.callback)
+        if self.taken is not None:
+            self.taken.append(letters.make(record, error, place))
+            return
+        letters.add(record, error, place)
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":

@@ -29,6 +29,9 @@ LETTERS = "letters"
 _LONGEST = 4096
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
 
+Record = tuple[Any, Any, Any]
+"""The key, the value and the timestamp of a record."""
+
 Entry = tuple[Any, ...]
 """A letter in the state: the fields of `_Fields`, as a plain tuple."""
 
@@ -85,13 +88,12 @@ class Letters:
             self._number = 0
         self._tick = tick
 
-    @property
-    def is_final(self) -> bool:
-        """Whether this is the last tick, whose letters are not kept."""
-        return self._tick.final
+    def make(self, record: Record, error: BaseException, place: str | None, attempts: int = 1) -> DeadLetter:
+        """Return the letter of a failed record, without keeping it; for the arguments see `add`."""
+        return letter_of(self._context.operator_name, *self._made(record, error, place, attempts))
 
-    def add(self, record: tuple[Any, Any, Any], error: BaseException, place: str | None, attempts: int = 1) -> None:
-        """Add a letter.
+    def add(self, record: Record, error: BaseException, place: str | None, attempts: int = 1) -> None:
+        """Keep the letter of a failed record.
 
         Args:
             record: the key, the value and the timestamp.
@@ -100,6 +102,14 @@ class Letters:
             attempts: how often the record was tried.
         """
         self._used = True
+        entry, fields = self._made(record, error, place, attempts)
+        self._letters[entry] = tuple(fields)
+        self._letters.touch((entry,))
+        self.size += fields.size
+
+    def _made(
+        self, record: Record, error: BaseException, place: str | None, attempts: int
+    ) -> tuple[tuple[str, Any], _Fields]:
         self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
@@ -119,10 +129,7 @@ class Letters:
             is_text,
             size + len(message) + len(trace),
         )
-        entry = f"{tick.number}-{worker}-{self._number}", record[0] if self._is_placed else None
-        self._letters[entry] = tuple(fields)
-        self._letters.touch((entry,))
-        self.size += fields.size
+        return (f"{tick.number}-{worker}-{self._number}", record[0] if self._is_placed else None), fields
 
     def drop_oldest(self) -> None:
         """Drop the oldest letter."""

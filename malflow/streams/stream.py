@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
-from malflow.failures import ErrorPolicy
+from malflow.failures import DeadLetter, ErrorPolicy
 from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
 from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
@@ -22,9 +22,10 @@ from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
 from malflow.streams.aggregation import AggregateOperators
-from malflow.streams.arguments import checked_sink, checked_source, malformed
+from malflow.streams.arguments import checked_function, checked_sink, checked_source, location, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
+from malflow.streams.letters import add_letters
 from malflow.streams.looking_up import LookupOperators
 from malflow.streams.matching import MatchOperators
 from malflow.streams.rollup import RollupOperators
@@ -56,6 +57,38 @@ class StreamProvider:
     def new_stream(self) -> Stream[NoKeyType, Any, Any]:
         """Start a stream. Unless it stays empty, its first operator is a source."""
         return Stream(self._graph, None)
+
+    def on_dead_letters(
+        self,
+        build: Callable[[Stream[NoKeyType, DeadLetter, datetime]], object],
+        operators: Sequence[str] | None = None,
+    ) -> None:
+        """Take the dead letters of operators as a stream, rather than keep them in the operators' state.
+
+        The values are `DeadLetter` objects, the timestamps the times of their ticks. Until the last tick, the stream
+        has no epochs (watermarks). Operators on it may only fail or skip. With an exactly-once sink, each letter is
+        written exactly once.
+
+        Args:
+            build: adds operators to the stream; called once the rest of the dataflow is complete.
+            operators: the names of the operators; by default those with an ``on_error=`` in code that may be
+                ``"dead_letter"``.
+
+        >>> from malflow import SingleThreadRuntime
+        >>> from malflow.sinks import VecSink
+        >>> from malflow.sources import SingleIteratorSource
+        >>> bad = VecSink()
+        >>> def careful(provider):
+        ...     numbers = provider.new_stream().source("texts", SingleIteratorSource(["1", "x"]))
+        ...     numbers.map("number", int, on_error="dead_letter").sink("numbers", VecSink())
+        ...     provider.on_dead_letters(lambda letters: letters.sink("bad", bad))
+        >>> SingleThreadRuntime(careful).execute()
+        >>> [(letter.operator, letter.value, letter.error) for letter in bad.values]
+        [('number', 'x', 'ValueError')]
+        """
+        checked_function("on_dead_letters", "build", build, "letters", returns=False)
+        where = location()
+        self._graph.last.append(lambda: build(Stream(self._graph, add_letters(self._graph, operators, where))))
 
 
 class Stream(

@@ -135,6 +135,7 @@ def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> 
     """
     graph = Graph()
     build_dataflow(StreamProvider(graph))
+    graph.complete()
     if ends is not None:
         graph.vertices[:] = [replace(vertex, node=ends(vertex.node)) for vertex in graph.vertices]
     return compile_graph(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import NoKey, OnError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow import GraphError, NoKey, OnError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider, agg
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, dead_letters, read_state, snapshots
 from malflow.testing import ScriptedSource, assert_exactly_once
+from malflow.windows import tumbling
 from tests.bad_records.operators import Rude
 from tests.kit.memory_store import MemoryStore
 
@@ -212,3 +214,105 @@ def test_letters_that_will_not_outlive_the_run_are_announced(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "malflow.runtime"):
         SingleThreadRuntime(flow(["1", "x"])).execute()
     assert "dead letters of 'parse' and 'total' end with the run, which has no persistence" in caplog.text
+
+
+def test_letters_stay_under_the_policy_to_fail(store: FsspecBackend) -> None:
+    SingleThreadRuntime(flow(["1", "x"]), store).execute()
+    SingleThreadRuntime(flow(["1", "x", "2"], on_error="fail"), store, parallelism=2).execute()
+    assert values(store) == ["x"]
+
+
+def taken(
+    items: Sequence[Any], numbers: Any, letters: Any, operators: Any = None, post: Any = lambda it: it
+) -> Callable[[StreamProvider], None]:
+    """Build a dataflow whose dead letters go to a sink."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.on_dead_letters(lambda stream: post(stream).sink("letters", letters), operators)
+        flow(items, numbers)(provider)
+
+    return build_dataflow
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_letters_that_are_taken_are_a_stream_and_no_state(store: FsspecBackend, parallelism: int, debug: bool) -> None:
+    items, numbers, letters = ["1", "x", "7", "y", "2"], VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
+    runtime = SingleThreadRuntime(taken(items, numbers, letters), store, parallelism=parallelism, debug=debug)
+    runtime.execute()
+    assert sorted((it.value.operator, it.value.value, it.key) for it in letters) == [
+        ("parse", "x", NoKey),
+        ("parse", "y", NoKey),
+        ("total", 7, NoKey),
+    ]
+    assert all(it.timestamp == it.value.at for it in letters)
+    assert sorted(it.value for it in numbers) == [1, 2]
+    assert values(store) == []
+    assert runtime.progress.counts["parse"] == {"failed": 2, "skipped": 0, "letters": 2, "dropped": 0, "kept": 0}
+
+
+def test_only_the_named_operators_give_their_letters(store: FsspecBackend) -> None:
+    letters: VecSink[Any, Any, Any] = VecSink()
+    SingleThreadRuntime(taken(["1", "x", "7"], None, letters, ["total"]), store).execute()
+    assert [it.operator for it in letters.values] == ["total"]
+    assert values(store) == ["x"]
+
+
+def test_a_stream_of_letters_has_operators_and_its_own_time() -> None:
+    letters: VecSink[Any, Any, Any] = VecSink()
+
+    def by_operator(stream: Any) -> Any:
+        return stream.key_distribute("operator", lambda msg: msg.value.operator).aggregate("number", agg.count())
+
+    SingleThreadRuntime(taken(["x", "y", "7", "1"], None, letters, post=by_operator), parallelism=2).execute()
+    assert sorted((it.key, it.value) for it in letters) == [("parse", 1), ("parse", 2), ("total", 1)]
+
+    def windows(stream: Any) -> Any:
+        keyed = stream.key_distribute("operator", lambda msg: msg.value.operator)
+        return keyed.window(tumbling(timedelta(hours=1))).aggregate("number", agg.count())
+
+    with pytest.raises(GraphError, match=r"'number' has windows that wait for epochs.*an input has none"):
+        SingleThreadRuntime(taken([], None, VecSink(), post=windows)).execute()
+
+
+def test_letters_of_the_last_tick_are_taken_too() -> None:
+    letters: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("texts", ScriptedSource(["a", "b"]))
+        timed = stream.event_time("time", lambda msg: msg.timestamp, out_of_orderness=0).key_distribute("k", str)
+        counts = timed.window(tumbling(10)).aggregate("count", agg.count())
+        counts.map("fail", lambda it: 1 // 0, on_error="dead_letter").sink("out", VecSink())
+        provider.on_dead_letters(lambda stream: stream.sink("letters", letters))
+
+    SingleThreadRuntime(build_dataflow, parallelism=2).execute()
+    assert [it.error for it in letters.values] == ["ZeroDivisionError"] * 2
+
+
+def test_taken_letters_are_exactly_once_under_any_schedule() -> None:
+    items = ["1", "x", "7", "y", "2", "x", "14", "z", "xy", "3"]
+    assert_exactly_once(
+        taken([], None, VecSink(), post=lambda stream: stream.map("value", lambda it: (it.operator, it.value))),
+        items,
+        max_examples=15,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "post", "message"),
+    [
+        (["prse"], None, r"names operator 'prse', which is not in the dataflow; did you mean 'parse'\?"),
+        (["out"], None, r"names operator 'out', which makes no dead letters"),
+        ("parse", None, r"takes a list of operators; got a string"),
+        ([], None, r"finds no operator with on_error='dead_letter'"),
+        (
+            None,
+            lambda stream: stream.map("again", str, on_error="dead_letter"),
+            r"operator 'again' processes dead letters, and can only fail or skip",
+        ),
+    ],
+)
+def test_mistakes_about_taking_letters(operators: Any, post: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message) as caught:
+        SingleThreadRuntime(taken([], None, VecSink(), operators, post or (lambda it: it))).execute()
+    assert __file__ in str(caught.value)

@@ -71,3 +71,25 @@ def test_dead_letters_are_kept_moved_and_read(any_parallelism: Any, store: Fsspe
     assert (counts["letters"], counts["kept"]) == (1, 2)
     SingleThreadRuntime(build([*more, "4"], "fail"), store, parallelism=3).execute()
     assert sorted(it.value for it in dead_letters(store, "total")) == [5, 10]
+
+
+def test_dead_letters_are_a_stream(any_parallelism: Any) -> None:
+    letters: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.on_dead_letters(
+            lambda stream: stream.map("row", lambda it: (it.operator, it.value, it.error, it.message)).sink(
+                "letters", StatelessSink(letters)
+            )
+        )
+        texts = provider.new_stream().source("texts", sis(["1", "x", "5", "2", "y", "10"]))
+        numbers = texts.map("number", int, on_error="dead_letter").key_distribute("key", lambda msg: msg.value % 3)
+        numbers.stateful_map("total", total, list, on_error="dead_letter").sink("out", StatelessSink(VecSink()))
+
+    any_parallelism(build_dataflow).execute()
+    assert sorted(letters.values) == [
+        ("number", "x", "ValueError", "invalid literal for int() with base 10: 'x'"),
+        ("number", "y", "ValueError", "invalid literal for int() with base 10: 'y'"),
+        ("total", 5, "ValueError", "bad 5"),
+        ("total", 10, "ValueError", "bad 10"),
+    ]

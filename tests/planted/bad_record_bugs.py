@@ -72,7 +72,24 @@ BAD_RECORD_BUGS = [
         "                letters = Letters(context, node.placed_by)\n"
         "                if policy is not None:\n"
         "                    self._letters[step.vertex] = letters\n",
-        (f"{_KEPT}::test_letters_are_kept_over_runs_of_any_size_and_policy",),
+        (f"{_KEPT}::test_letters_stay_under_the_policy_to_fail",),
+    ),
+    Bug(
+        "the letters of the last tick are not taken",
+        "the last tick has only an epoch",
+        "engine/worker.py",
+        "        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())\n",
+        "        letters = [] if final else letters\n"
+        "        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())\n",
+        (f"{_KEPT}::test_letters_of_the_last_tick_are_taken_too",),
+    ),
+    Bug(
+        "the stream of letters has the epochs of its operators",
+        "a stream has the epochs of its input",
+        "graph.py",
+        "        return bool(vertex.timed_by) and all(map(self.has_epochs, vertex.timed_by))\n",
+        "        return bool(vertex.inputs) and all(map(self.has_epochs, vertex.timed_by))\n",
+        (f"{_KEPT}::test_a_stream_of_letters_has_operators_and_its_own_time",),
     ),
     Bug(
         "letters have the addresses of objects",

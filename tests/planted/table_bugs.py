@@ -175,8 +175,8 @@ TABLE_BUGS = [
         "a table without epochs holds back the records that are joined with it",
         "all inputs have the time",
         "graph.py",
-        "return self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs",
-        "return self.inputs",
+        "inputs = self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs",
+        "inputs = self.inputs",
         (f"{_MISTAKES}::test_a_table_needs_no_epochs_by_arrival",),
     ),
     Bug(

@@ -1,0 +1,52 @@
+"""The stream of dead letters: a union of outputs of the operators that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from malflow.errors import GraphError
+from malflow.graph import LETTERS_OUTPUT, Graph, Port, UnionNode
+
+__all__ = ["add_letters"]
+
+
+def add_letters(graph: Graph, operators: Sequence[str] | None, location: str | None) -> Port:
+    """Add the union of the dead letters of operators to a graph, and return its output.
+
+    Args:
+        graph: the graph.
+        operators: the names of the operators; None for those with a policy that may keep letters.
+        location: the user's line.
+
+    Raises:
+        GraphError: if there are no such operators, or one of them can't make dead letters.
+    """
+    if isinstance(operators, str):
+        raise GraphError("on_dead_letters() takes a list of operators; got a string", location=location)
+    ports = list(_default(graph) if operators is None else _named(graph, operators, location))
+    if not ports:
+        message = "on_dead_letters() finds no operator with on_error='dead_letter'; set it on one, or name operators"
+        raise GraphError(message, location=location)
+    name = f"(letters of {', '.join(graph.vertices[port.vertex].node.name for port in ports)})"
+    graph.share(name, location)
+    return graph.add(UnionNode(name), ports, location)
+
+
+def _default(graph: Graph) -> Iterator[Port]:
+    for index, vertex in enumerate(graph.vertices):
+        if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
+            yield Port(index, LETTERS_OUTPUT)
+
+
+def _named(graph: Graph, operators: Sequence[str], location: str | None) -> Iterator[Port]:
+    guarded = {vertex.node.name: at for at, vertex in enumerate(graph.vertices) if vertex.node.on_error is not None}
+    for name in operators:
+        if name not in guarded:
+            near = get_close_matches(str(name), guarded, 1)
+            known = any(vertex.node.name == name for vertex in graph.vertices)
+            hint = f"did you mean '{near[0]}'?" if near else "name operators with a function of the record"
+            reason = "makes no dead letters" if known else "is not in the dataflow"
+            message = f"on_dead_letters() names operator {name!r}, which {reason}; {hint}"
+            raise GraphError(message, operator=f"{name}", location=location)
+        yield Port(guarded[name], LETTERS_OUTPUT)
