@@ -339,7 +339,7 @@ class RunSnapshots:
         session, (at, captured, written) = self._session, pending.watch.read()
         if not isinstance(session, SnapshotSession):
             return SnapshotInfo(snapshot, pending.tick, at, capture_seconds=captured, write_seconds=written)
-        keys = sum(size.keys for size in session.sizes.values())
+        keys = sum(size.keys for name, size in session.sizes.items() if "/" not in name)
         return SnapshotInfo(snapshot, pending.tick, at, keys, session.bytes, captured, written)
 
     def _amend(self) -> None:
