@@ -106,7 +106,8 @@ class RunSnapshots:
         self._session, restored = self._persistence.open(self._states, self._start)
         if restored is not None:
             self.snapshot = self.began_with = restored.snapshot
-            self.info = SnapshotInfo(restored.snapshot, restored.tick, restored.time, sum(restored.keys.values()))
+            keys = sum(count for name, count in restored.keys.items() if "/" not in name)
+            self.info = SnapshotInfo(restored.snapshot, restored.tick, restored.time, keys)
             self._sinks.restore(self._host.load(restored))
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
