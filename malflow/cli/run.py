@@ -18,10 +18,12 @@ from malflow.cli.logs import write_log
 from malflow.cli.narrator import Limits, LiveRuns, Narrator
 from malflow.cli.options import FLOW, RENAME, RESTORE, SPAN, output_options
 from malflow.cli.output import Output
+from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
 from malflow.errors import MalflowError
+from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
@@ -64,7 +66,8 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, **options: Any) -
     write_log(output)
     session = _Session(target, output, _changes(options), options)
     calls = Calls(session.on_call, options["call"], output.say)
-    with _errors_of_threads(session), signals_stop_runs(session.runs.stop):
+    shows_progress = signal_shows_progress(session.monitors, output)
+    with _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
         session.run(target, arguments, calls)
 
 
@@ -87,6 +90,7 @@ class _Session:
     """The runs of a script under the command.
 
     Attributes:
+        monitors: the monitors of its runs.
         runs: those that have not ended.
         code: the exit code of the first error of a thread; None if there was none.
     """
@@ -99,6 +103,7 @@ class _Session:
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
         self._narrators: list[Narrator] = []
+        self.monitors: list[Monitor] = []
         self.runs = LiveRuns()
         self.code: int | None = None
 
@@ -112,6 +117,7 @@ class _Session:
         self._narrators.append(narrator)
         options = same._options
         own = monitored_unless_forbidden((*options.listeners, narrator, *listeners))
+        self.monitors += [it for it in own if isinstance(it, Monitor)]
         same._options = replace(options, listeners=own)
         return same
 

@@ -4,7 +4,7 @@
 own, and asks by the futures of the run's handle, so that it can neither end nor slow a run.
 """
 
-from malflow.monitor.logs import JsonFormatter, TextFormatter
+from malflow.monitor.logs import JsonFormatter, RepeatFilter, TextFormatter
 from malflow.monitor.monitor import Monitor
 
-__all__ = ["JsonFormatter", "Monitor", "TextFormatter"]
+__all__ = ["JsonFormatter", "Monitor", "RepeatFilter", "TextFormatter"]

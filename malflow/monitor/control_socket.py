@@ -61,6 +61,7 @@ class ControlSocket:
 
     Raises:
         OSError: if it can't be made.
+        RuntimeError: if there can't be another thread.
     """
 
     def __init__(self, path: Path, answer: Callable[[Ask], Document]) -> None:
@@ -81,11 +82,11 @@ class ControlSocket:
             self._listening.setblocking(False)
             self._selector.register(self._listening, selectors.EVENT_READ)
             self._selector.register(self._wakes, selectors.EVENT_READ)
+            self._thread = threading.Thread(target=self._serve, name="malflow-control", daemon=True)
+            self._thread.start()
         except BaseException:
             self._release()
             raise
-        self._thread = threading.Thread(target=self._serve, name="malflow-control", daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
         """Accept nothing more; the answers that are due are sent by the thread, for a moment."""
@@ -198,9 +199,12 @@ class ControlSocket:
                 connection, refusal("Busy", f"{_MOST_WAITING} requests wait for the run; try again later")
             )
             return
-        connection.waits = True
         thread = threading.Thread(target=self._wait, args=(connection, ask), name="malflow-control-wait", daemon=True)
-        thread.start()
+        connection.waits = True
+        try:
+            thread.start()
+        except RuntimeError as error:  # there can't be another one
+            self._begin_answer(connection, refusal("Busy", f"{ask.do} can't be served now: {error}"))
 
     def _wait(self, connection: _Connection, ask: Ask) -> None:
         self._done.append((connection, self._answered(ask)))

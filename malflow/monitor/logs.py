@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from malflow.monitor.documents import iso
 from malflow.store.redaction import redacted
 
-__all__ = ["JsonFormatter", "TextFormatter"]
+__all__ = ["JsonFormatter", "RepeatFilter", "TextFormatter"]
 
 _FACTS = ("job", "tick", "operator", "snapshot", "worker")
 _BREAK = re.compile(r"\r\n|\r|\n")
+_LONGEST = 200
+"""The beginning of a text, in characters, by which warnings are the same."""
+_MOST_WARNINGS = 1000
+"""Different warnings that are remembered."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,3 +68,42 @@ class TextFormatter(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: N802 - as there
         """Return the traceback, each line of it escaped and indented, so that none looks like a line of the log."""
         return "\n".join(f"    {redacted(line)}" for line in _BREAK.split(super().formatException(ei)))
+
+
+class RepeatFilter(logging.Filter):
+    """Pass a warning that repeats once in a while only, with the number of those that were left out.
+
+    Two records are the same warning if they come from one logger and are about events of one kind or, without an event,
+    have one text before its values are put in. It belongs to a handler; those after it see the number, too.
+
+    Args:
+        seconds: the time after which the same warning passes again.
+        clock: a clock that only advances, in seconds.
+    """
+
+    def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._passed: dict[tuple[str, int, object], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write a record; one that stands for others has their number in its text."""
+        if record.levelno != logging.WARNING:
+            return True
+        event = getattr(record, "event", None)
+        text = record.msg[:_LONGEST] if isinstance(record.msg, str) else type(record.msg)
+        same = record.name, record.levelno, text if event is None else type(event)
+        with self._lock:
+            at, left_out = self._passed.get(same, (None, 0))
+            now = self._clock()
+            if at is not None and now - at < self._seconds:
+                self._passed[same] = at, left_out + 1
+                return False
+            if len(self._passed) >= _MOST_WARNINGS:
+                self._passed.clear()
+            self._passed[same] = now, 0
+        if left_out and isinstance(record.msg, str):
+            record.msg += f" (and {left_out} like it before)"
+        return True

@@ -58,7 +58,10 @@ class Watch:
         self._folder: Path | None = None
         self._socket: ControlSocket | None = None
         self._open()
-        threading.Thread(target=self._watch, name="malflow-monitor", daemon=True).start()
+        try:
+            threading.Thread(target=self._watch, name="malflow-monitor", daemon=True).start()
+        except RuntimeError as error:  # there can't be another one
+            self._give_up(error)
 
     def note(self, event: Event) -> None:
         """Keep the facts of an event."""
@@ -93,13 +96,13 @@ class Watch:
             self._folder = place()
             self._socket = ControlSocket(socket_of(self._folder, self.id), self.answers.answer)
             write(self._folder, self._file)
-        except (OSError, NoPlace) as error:
-            _log.warning("malflow ps and the other commands can't find this run, which continues: %s", error)
-            self._give_up()
+        except (OSError, NoPlace, RuntimeError) as error:
+            self._give_up(error)
             return
         atexit.register(self._at_exit)
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: Exception) -> None:
+        _log.warning("malflow ps and the other commands can't find this run, which continues: %s", error)
         if self._socket is not None:
             self._socket.close()
         if self._folder is not None:
@@ -120,8 +123,8 @@ class Watch:
                 with suppress(RuntimeError):  # the run has changed what was being read; the next sample has it
                     self._history.add(self.run.progress, time.monotonic())
                 self._ended.wait(_SECONDS)
-                if self.run.has_ended:  # it may have failed before its first event
-                    self.close("failed")
+                if self.run.has_ended:  # without an event, if it has failed before the first one
+                    self.close("ended" if self.run.progress.status == "ended" else "failed")
         except Exception:  # noqa: BLE001 - the run continues
             _log.warning("the monitor of the run failed; the run continues", exc_info=True)
         if self.is_over:

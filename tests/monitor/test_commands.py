@@ -151,18 +151,20 @@ def test_runs_of_the_command_line_are_found(
     Path("flow.py").write_text(
         "from malflow.sinks import StdOutSink\n"
         "from malflow.testing import PAUSE, ScriptedSource\n"
-        "import subprocess, sys\n"
+        "import os, signal, subprocess, sys\n"
         "def build_dataflow(provider):\n"
         "    provider.new_stream().source('numbers', ScriptedSource([1, PAUSE] * 99_000)).inspect('see', see)\n"
         "seen = []\n"
         "def see(_msg, _context):\n"
         "    if not seen:\n"
+        "        os.kill(os.getpid(), signal.SIGUSR1)\n"
         "        stop = [sys.executable, '-m', 'malflow', 'stop', 'default', '--timeout', '1ms']\n"
         "        seen.append(subprocess.run(stop).returncode)\n"
     )
     done = process("run", "flow.py")
     assert done.code == 0
     assert "has not ended within 0.001 s" in done.err
+    assert "default  single x1  " in done.err, "at the signal"
     [ended] = client.recent_runs()
     assert ended.file.status == "ended"
     assert ended.file.script == str(tmp_path / "flow.py")

@@ -7,7 +7,8 @@ import json
 import logging
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.monitor import JsonFormatter, TextFormatter
+from malflow.events import DiscoveryFailed, SnapshotFailed
+from malflow.monitor import JsonFormatter, RepeatFilter, TextFormatter
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 
@@ -67,3 +68,25 @@ def test_text_lines() -> None:
         "in the traceback, indented"
     )
     assert [line for line in lines if line.startswith("ERROR")] == ["ERROR failed"]
+
+
+def test_a_warning_that_repeats_is_written_once_a_minute() -> None:
+    now = [0.0]
+    repeats = RepeatFilter(clock=lambda: now[0])
+    failed, other = SnapshotFailed(1, OSError(), 1.0), DiscoveryFailed(1, "lines", OSError())
+
+    def written(at: float, text: str, level: int = logging.WARNING, event: object = None) -> str | None:
+        now[0] = at
+        record = logging.LogRecord("malflow.test", level, "", 0, "%s", (text,), None)
+        if event is not None:
+            record.event = event
+        return record.getMessage() if repeats.filter(record) else None
+
+    assert written(0, "failed, retry in 1 s", event=failed) == "failed, retry in 1 s"
+    assert written(1, "failed, retry in 2 s", event=failed) is None
+    assert written(2, "not listed", event=other) == "not listed"
+    assert written(59, "failed, retry in 4 s", event=failed) is None
+    assert written(60, "failed, retry in 8 s", event=failed) == "failed, retry in 8 s (and 2 like it before)"
+    assert written(119, "failed, retry in 9 s", event=failed) is None
+    assert [written(120, "text", level) for level in (logging.INFO, logging.ERROR)] * 2 == ["text"] * 4
+    assert written(180, "failed", event=failed) == "failed (and 1 like it before)"
