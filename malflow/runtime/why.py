@@ -18,7 +18,7 @@ from malflow.errors import GraphError, short_repr
 from malflow.graph import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
 from malflow.operators.stateless import Filter, FilterMap
 from malflow.runtime.progress import SinkProgress
-from malflow.runtime.why_answer import Cause, Fact, Found, Why, many, quoted
+from malflow.runtime.why_answer import Cause, Fact, Found, Why, clipped, many, quoted
 from malflow.runtime.why_epochs import gets_epochs, heeds_epochs, no_epochs
 from malflow.runtime.why_flow import Flow, Reading
 from malflow.runtime.why_late import all_late
@@ -70,7 +70,11 @@ def why(program: Program, before: Reading, after: Reading, operator: str | None 
         answers = [_Search(flow, vertex).found() for vertex in _asked(flow, operator)]
         found = _worst(answers) if operator is None else answers[0]
     failure = after.progress.snapshot_failure
-    note = f" The last snapshot failed: {failure.error}." if failure and failure.error not in found.text else ""
+    note = (
+        f" The last snapshot failed: {clipped(failure.error)}."
+        if failure and clipped(failure.error) not in found.text
+        else ""
+    )
     return Why(operator, found.cause, found.text + note, found.stops_at, found.facts)
 
 
@@ -130,7 +134,7 @@ def _failure_of(flow: Flow) -> str:
     failure = flow.after.progress.snapshot_failure
     if failure is None:
         return "Snapshots are written too slowly: use a faster store, or a longer interval."
-    return f"The last snapshot failed: {failure.error}. The run continues once a snapshot can be written."
+    return f"The last snapshot failed: {clipped(failure.error)}. The run continues once a snapshot can be written."
 
 
 def _sink_facts(flow: Flow, sink: SinkProgress) -> dict[str, Fact]:
@@ -141,7 +145,7 @@ def _sink_facts(flow: Flow, sink: SinkProgress) -> dict[str, Fact]:
         "uncommitted": sink.uncommitted,
         "limit": sink.limit,
         "interval": flow.after.progress.snapshot_interval,
-        "failure": None if failure is None else failure.error,
+        "failure": None if failure is None else clipped(failure.error),
     }
 
 
@@ -304,6 +308,12 @@ class _Search:
         flow, name, node = self._flow, self._flow.name(vertex), self._flow.node(vertex)
         taken, given = flow.taken(vertex), flow.output(vertex)
         facts: dict[str, Fact] = {"taken": taken, "given": given, "recently_taken": flow.recently_taken(vertex)}
+        if isinstance(node, StatefulNode) and node.kind is StateKind.COUNT_WINDOW:
+            text = (
+                f"operator {quoted(name)}{self._callback(vertex)} has received {many(taken, 'record')}, and no window "
+                f"of a key has got full{' of late' if given else ''} ({node.definition}): it waits for more records."
+            )
+            return Found("waits", name, text, facts)
         passed = f"passed {given:,} of {many(taken, 'record')}" if given else f"dropped all {many(taken, 'record')}"
         if _kind_of(node) in (Filter, FilterMap):
             late = f", none of the last {flow.recently_taken(vertex):,}" if given else ""

@@ -9,7 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.diagnostics import short_repr
 
-__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "many", "quoted", "shown"]
+__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "clipped", "many", "quoted", "shown"]
+
+_LONGEST_TEXT = 300
 
 _LONG = 80
 """The longest name of an operator that is shown in full."""
@@ -148,7 +150,17 @@ def quoted(name: str) -> str:
 
 def shown(value: Any) -> str:
     """Return a time or a value of the user as text; never raises."""
-    return str(value) if type(value) in (datetime, timedelta) else short_repr(value)
+    return str(value) if type(value) in (datetime, timedelta) else clipped(short_repr(value))
+
+
+def clipped(text: str) -> str:
+    r"""Return a text of the user or of a system without control characters, cut if it is long.
+
+    >>> print(clipped("red: \x1b[31m"))
+    red: \x1b[31m
+    """
+    short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."
+    return "".join(it if it.isprintable() else ascii(it)[1:-1] for it in short)
 
 
 def many(count: int, noun: str) -> str:

@@ -148,8 +148,9 @@ def _held_back(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Tra
         return _of_join(flow, vertex, generator, silent_source(flow, source))
     if not flow.recently_taken(generator):
         return _of_join(flow, vertex, generator, trace(generator))
-    if row.epoch is not None or not flow.recently_taken(generator):
-        return None
+    found = _dropped_part(flow, vertex, row, generator)
+    if found is not None or row.epoch is not None:
+        return found
     text = (
         f"operator {quoted(row.operator)} has {_open(row)}, but gets no epochs: the generator of operator "
         f"{quoted(str(row.generator))}{at_line(flow, generator)} has returned none for "
@@ -172,11 +173,14 @@ def _silent_part(flow: Flow, row: TimeRow, *, is_silent: bool) -> Found | None:
     silence = "has emitted nothing since the start" if last is None else f"gave its last record {ago(flow, last)} ago"
     time = "no epoch yet" if row.epoch is None else f"its epoch is {shown(row.epoch)}"
     rest = len(heard) - 1
+    cure = f"To continue without it, pass idle_after= to operator {quoted(str(row.generator))}"
+    if row.advances:
+        cure = f"Time continues without it after the idle_after= of operator {quoted(str(row.generator))}"
     text = (
         f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {shown(row.part)} of source "
         f"{quoted(str(row.source))} {silence} ({time}), and holds the stream back; "
         f"{'the other part was' if rest == 1 else f'of the other {rest:,} parts, one was'} read "
-        f"{ago(flow, newest)} ago. To continue without it, pass idle_after= to operator {quoted(str(row.generator))}."
+        f"{ago(flow, newest)} ago. {cure}."
     )
     facts: dict[str, Fact] = {
         "source": row.source,
@@ -188,6 +192,26 @@ def _silent_part(flow: Flow, row: TimeRow, *, is_silent: bool) -> Found | None:
         "until": None if row.until is None else shown(row.until),
     }
     return Found("silent_part", row.source, text, facts)
+
+
+def _dropped_part(flow: Flow, vertex: int, row: TimeRow, generator: int) -> Found | None:
+    """Return the part that is read, but whose records do not reach the generator, since an operator drops them."""
+    earlier = flow.row_before(vertex)
+    stands = earlier is not None and (earlier.part, earlier.epoch) == (row.part, row.epoch)
+    if row.part is None or row.part is NoKey or not stands:
+        return None
+    between = [at for at in flow.upstream(generator) if at != generator and flow.program.vertices[at].inputs]
+    dropping = [flow.name(at) for at in between if flow.recent_output(at) < flow.recently_taken(at)]
+    if not dropping:
+        return None
+    time = "no epoch yet" if row.epoch is None else f"its epoch stays at {shown(row.epoch)}"
+    text = (
+        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {shown(row.part)} of source "
+        f"{quoted(str(row.source))} is read, but holds the stream back ({time}), since its records do not reach "
+        f"operator {quoted(str(row.generator))}: operator {quoted(dropping[0])} drops some. Generate epochs before it."
+    )
+    facts: dict[str, Fact] = {"source": row.source, "part": shown(row.part), "generator": row.generator}
+    return Found("silent_part", dropping[0], text, facts | {"dropped_by": dropping[0]})
 
 
 def _of_join(flow: Flow, vertex: int, generator: int, found: Found) -> Found:

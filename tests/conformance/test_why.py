@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, StatefulLogic, Stream, StreamProvider, agg
+from malflow import GraphError, StatefulLogic, StatelessLogic, Stream, StreamProvider, agg
 from malflow.graph import StatelessNode
 from malflow.operators.contract import Counts, Operator
 from malflow.patterns import step
@@ -23,7 +23,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.layout import DATA
 from malflow.sources import StatefulSource
-from malflow.windows import tumbling
+from malflow.windows import counting, tumbling
 from tests.conformance.dataflow import Started
 from tests.kit.dripping import Drip, Stamps
 from tests.kit.ledger import LedgerSink
@@ -47,6 +47,14 @@ class Closing(StatefulLogic[Any, Any, Any, Any, Any]):
 
     def on_epoch(self, epoch: Any, state: Any, output: Any) -> None:
         del epoch, state, output
+
+
+class NotB(StatelessLogic[Any, Any, Any, Any]):
+    """Drops the records of a part."""
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        if msg.key != "b":
+            output.send(msg)
 
 
 class Failing(Operator):
@@ -110,6 +118,12 @@ def no_epochs(flow: Flow) -> None:
 def none_returned(flow: Flow) -> None:
     on_time, _ = flow.read().generate_epochs("none epochs", lambda *_: None)
     flow.windows(on_time)
+
+
+def filtered_part(flow: Flow) -> None:
+    stream: Any = flow.read({"a": ENDLESS, "b": ENDLESS})
+    kept = stream.stateless_op("not b", NotB())
+    flow.windows(kept.event_time("filtered epochs", lambda msg: msg.timestamp, out_of_orderness=0))
 
 
 def pattern(flow: Flow) -> None:
@@ -206,6 +220,16 @@ PLANTED: dict[str, tuple[Callable[[Flow], object], str, tuple[str, ...]]] = {
         lambda it: it.windows(it.timed(SILENT, lag=0)),
         "unfinished_source",
         ("with no input left (lag 0), but it is not finished",),
+    ),
+    "filtered part": (
+        filtered_part,
+        "silent_part",
+        ("part 'b' of source 'filtered part source' is read", "operator 'not b' drops some"),
+    ),
+    "count window": (
+        lambda it: it.read().key_distribute("k", lambda _: 0).window(counting(10**6)).aggregate(it.name, agg.count()),
+        "waits",
+        ("no window of a key has got full",),
     ),
     "waits": (lambda it: it.windows(it.timed(), 10**6), "waits", ("1 window open and waits for 999999",)),
     "late": (late_sink, "other_output", ("none of them through its output 1 (the late records)",)),

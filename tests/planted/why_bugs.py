@@ -6,7 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["WHY_BUGS"]
 
-_CAUSES = "tests/conformance/test_why.py::test_each_cause_is_named[single_thread-one_worker]"
+_CAUSES = "tests/conformance/test_why.py::test_each_cause_is_named"
 _SINKS = "tests/conformance/test_why.py::test_sinks_that_wait_for_snapshots"
 _RULES = "tests/runtime/test_why.py"
 _HEALTHY = f"{_RULES}::test_a_run_in_which_records_flow_has_no_fault"

@@ -213,10 +213,11 @@ def test_counts_begin_again_after_a_restart() -> None:
 
 
 def test_a_failed_snapshot_is_remarked_where_sinks_do_not_wait_for_it() -> None:
-    failure = SnapshotFailure(3, "StoreError: full", datetime.now(UTC))
+    failure = SnapshotFailure(3, "StoreError: full\x1b[2J" + "x" * 10**6, datetime.now(UTC))
     answer = answer_to(maps, "source", snapshot_failure=failure)
     assert answer.cause == "flows"
-    assert str(answer).endswith("The last snapshot failed: StoreError: full.")
+    assert "The last snapshot failed: StoreError: full\\x1b[2Jxxx" in str(answer)
+    assert len(str(answer)) < 1000
 
 
 @pytest.mark.parametrize(("failed", "cause"), [(20, "letters"), (19, "no_output"), (0, "no_output")])
