@@ -13,6 +13,7 @@ import click
 from malflow.cli import cli
 from malflow.cli.documents import KEYS
 from malflow.cli.exits import Exit
+from malflow.cli.options import NUMBER
 
 PAGE = Path(__file__).parent / "command_line.md"
 COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
@@ -152,9 +153,7 @@ def value_of(option: click.Option) -> str:
     """Return the name of an option's value."""
     if isinstance(option.type, click.Choice):
         return "\\|".join(map(str, option.type.choices))
-    return (option.metavar or ("N" if isinstance(option.type, click.IntRange) else option.type.name)).replace(
-        "|", "\\|"
-    )
+    return (option.metavar or ("N" if option.type is NUMBER else option.type.name)).replace("|", "\\|")
 
 
 def common_options() -> list[click.Option]:

@@ -35,8 +35,8 @@ _COMMANDS = {
 
 _HELP = """Run dataflows, look into them, and look after their state.
 
-A FLOW is a script that builds a dataflow with malflow, as it is: flow.py. So is a module (package.module), or a
-function or runtime in one (flow.py:build).
+FLOW is a script that runs a dataflow, unchanged: flow.py. It may also be a module (package.module), or a function
+or a runtime in one (flow.py:build).
 
 \b
   malflow run flow.py                    run it
@@ -86,12 +86,19 @@ def _invoked(arguments: list[str], output: Output) -> int:
             output.document("error", {"error": _usage(error)}, err=True)
         else:
             error.show()
+            if isinstance(error, click.NoSuchOption) and error.ctx is not None and _has_arguments(error.ctx.command):
+                click.echo('Arguments of the script follow "--".', err=True)
         return error.exit_code
     except click.Abort:
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - told as text, with its exit code
         return _told(error, output)
     return result if isinstance(result, int) else Exit.DONE
+
+
+def _has_arguments(command: click.Command) -> bool:
+    """Whether a command passes arguments on to a script."""
+    return any(it.name == "arguments" for it in command.params)
 
 
 def _usage(error: click.ClickException) -> dict[str, object]:

@@ -12,7 +12,7 @@ from malflow.cli.documents import check_document
 from malflow.cli.exits import Exit
 from malflow.cli.findings import Finding, findings_of
 from malflow.cli.inspection import inspect_flow
-from malflow.cli.options import FLOW, output_options
+from malflow.cli.options import FLOW, NUMBER, output_options
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import counted
@@ -28,7 +28,7 @@ __all__ = ["check"]
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Check it for this kind of runtime.")
-@click.option("--call", type=click.IntRange(1), default=1, metavar="N", help="The script's N-th run.")
+@click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @output_options
 def check(flow: str, arguments: tuple[str, ...], on: On | None, call: int, output: Output) -> None:
     """Build a flow without running it, and say what is wrong with it.

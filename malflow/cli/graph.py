@@ -10,7 +10,7 @@ import click
 
 from malflow.cli.exits import Exit
 from malflow.cli.inspection import inspect_flow
-from malflow.cli.options import FLOW, output_options
+from malflow.cli.options import FLOW, NUMBER, output_options
 from malflow.cli.output import Output
 from malflow.cli.target import parsed
 from malflow.engine.plan import Program
@@ -30,8 +30,8 @@ __all__ = ["graph"]
     help="boxes for a terminal, mermaid for Markdown, dot for Graphviz.",
 )
 @click.option("--stages", is_flag=True, help="Show the stages, between which records change workers.")
-@click.option("--width", type=click.IntRange(1), help="The number of columns; by default those of the terminal.")
-@click.option("--call", type=click.IntRange(1), default=1, metavar="N", help="The script's N-th run.")
+@click.option("--width", type=NUMBER, help="The number of columns; by default those of the terminal.")
+@click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @output_options
 def graph(flow: str, arguments: tuple[str, ...], output: Output, call: int, **options: Any) -> None:
     """Draw a flow without running it.

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from malflow.cli.error_report import report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
@@ -20,7 +21,7 @@ from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
 from malflow.streams.stream import StreamProvider
 
-__all__ = ["Look", "inspect_flow"]
+__all__ = ["Look", "end_process", "inspect_flow"]
 
 Look = Callable[[Runtime, Program], int]
 """Looks at a runtime and its program, writes the result, and returns the exit code."""
@@ -66,7 +67,7 @@ def inspect_flow(target: Target, arguments: Sequence[str], look: Look, output: O
     if inspection.code is None:
         raise CommandError(f"{target.title} called execute() or start() {calls.made} times; there is no call {call}")
     if _is_waited_for():
-        _end_process(inspection.code)
+        end_process(inspection.code)
     raise Leave(inspection.code)
 
 
@@ -89,7 +90,7 @@ class _Inspection:
         if self.code is None:
             self.code = self._looked_at(runtime)
         if threading.current_thread() is not threading.main_thread():
-            _end_process(self.code)
+            end_process(self.code)
         raise _Inspected
 
     def _looked_at(self, runtime: Runtime) -> int:
@@ -110,7 +111,7 @@ def _is_waited_for() -> bool:
     return any(it is not threading.current_thread() and not it.daemon and it.is_alive() for it in threading.enumerate())
 
 
-def _end_process(code: int) -> None:
+def end_process(code: int) -> NoReturn:
     """End the process without waiting for threads, after the functions that are registered for its end."""
     timer = threading.Timer(_PATIENCE, os._exit, (code,))
     timer.daemon = True

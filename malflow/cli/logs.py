@@ -13,9 +13,10 @@ class _Lines(logging.Handler):
     def __init__(self, output: Output) -> None:
         super().__init__()
         self._output = output
+        self._before = [*logging.getLogger().handlers]
 
     def emit(self, record: logging.LogRecord) -> None:
-        if logging.getLogger().handlers:
+        if logging.getLogger().handlers != self._before:
             return  # the script's own handlers write it
         try:
             text = record.getMessage()

@@ -34,6 +34,11 @@ class LiveRuns:
         """Add a run that begins."""
         self._runs = [*(it for it in self._runs if not it.has_ended), run]
 
+    @property
+    def are_alive(self) -> bool:
+        """Whether one of them has not ended."""
+        return any(not it.has_ended for it in self._runs)
+
     def stop(self) -> bool:
         """Stop those that have not been asked to; return whether there were any."""
         asked = [it for it in self._runs if not it.has_ended and not getattr(it, "is_stopping", False)]
@@ -87,6 +92,7 @@ class Narrator:
 
     Attributes:
         hint: what stands after the run has failed; None if it has not.
+        is_apart: whether the run is in a thread of its own, so that its error may reach nobody.
     """
 
     def __init__(self, title: str, kind: str, place: str | None, output: Output, runs: LiveRuns) -> None:
@@ -97,6 +103,7 @@ class Narrator:
         self._runs = runs
         self._run: Run | None = None
         self.hint: str | None = None
+        self.is_apart = False
 
     def on_start(self, run: Run, /) -> None:
         """Take the handle of the run."""
@@ -121,6 +128,8 @@ class Narrator:
                 self._output.say(f"{self._title} has {counted(parallelism, 'worker')} instead of {previous}")
             case RunFinished(error=None):
                 self._output.say(self._end(event))
+            case RunFinished(tick=tick, error=error) if self.is_apart:
+                self._output.say(f"{self._title} failed after tick {tick}: {error}")
             case _:
                 pass
 

@@ -12,10 +12,11 @@ from click.shell_completion import CompletionItem
 
 from malflow.cli.output import Output
 
-__all__ = ["FLOW", "RENAME", "RESTORE", "SNAPSHOT", "SPAN", "output_options"]
+__all__ = ["FLOW", "NUMBER", "RENAME", "RESTORE", "SNAPSHOT", "SPAN", "output_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile("0*[1-9][0-9]{0,17}", re.ASCII)
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -32,6 +33,17 @@ class _Span(click.ParamType):  # type: ignore[type-arg] # not generic before cli
             return timedelta(**{_UNITS[found[2]]: float(found[1])})
         except OverflowError:
             self.fail(f"{value!r} is too long", param, ctx)
+
+
+class _Number(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not _WHOLE.fullmatch(value):
+            self.fail(f"{value!r} is not a whole number of one or more", param, ctx)
+        return int(value)
 
 
 class _Restore(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
@@ -72,6 +84,8 @@ class _Flow(click.ParamType):  # type: ignore[type-arg] # not generic before cli
         return [CompletionItem(incomplete, type="file")]
 
 
+NUMBER = _Number()
+"""A whole number of one or more."""
 SPAN = _Span()
 """A time above zero, such as 10s."""
 

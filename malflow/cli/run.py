@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,19 +15,21 @@ import click
 from malflow.cli.adapt import Changes, On, adapted, kind_of, place_of
 from malflow.cli.error_report import has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
+from malflow.cli.inspection import end_process
 from malflow.cli.logs import write_log
 from malflow.cli.narrator import Limits, LiveRuns, Narrator
-from malflow.cli.options import FLOW, RENAME, RESTORE, SPAN, output_options
+from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
-from malflow.errors import MalflowError
+from malflow.errors import GraphError, MalflowError
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
+from malflow.streams.stream import StreamProvider
 
 __all__ = ["run"]
 
@@ -35,7 +38,7 @@ __all__ = ["run"]
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
-@click.option("--parallelism", type=click.IntRange(1), help="The number of logical workers.")
+@click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")
 @click.option("--snapshots", type=SPAN, help="Take a snapshot this often, such as 10s.")
 @click.option("--job", help="The name of the job, whose state it is.")
@@ -49,9 +52,9 @@ __all__ = ["run"]
     help="What to do if a sink is ahead of the snapshot.",
 )
 @click.option("--debug", is_flag=True, default=None, help="Make checks that are too slow for production.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop when the sources have given N records.")
+@click.option("--count", type=NUMBER, metavar="N", help="Stop when the sources have given N records.")
 @click.option("--timeout", type=SPAN, help="Stop after this time.")
-@click.option("--call", type=click.IntRange(1), default=1, metavar="N", help="Leave out the script's first N-1 runs.")
+@click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
 @output_options
 def run(flow: str, arguments: tuple[str, ...], output: Output, **options: Any) -> None:
     """Run a flow: a script as it is, or a function of it.
@@ -104,16 +107,44 @@ class _Session:
         self._call: int = options["call"]
         self._narrators: list[Narrator] = []
         self.monitors: list[Monitor] = []
+        self._refusal: Exception | None = None
         self.runs = LiveRuns()
         self.code: int | None = None
 
-    def on_call(self, runtime: Runtime, _call: Call) -> Runtime:
+    def on_call(self, runtime: Runtime, call: Call) -> Runtime:
         """Return the runtime that runs in place of a script's."""
+        if self._refusal is not None:  # the script has caught it, and tries again
+            self.tell(self._refusal)
+            end_process(exit_code(self._refusal))
+        with self._noted():
+            return self._adapted(runtime, call)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note an error of the command's own, which a script may catch."""
+        try:
+            yield
+        except (CommandError, GraphError) as error:
+            self._refusal = error
+            raise
+
+    def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
         kind = self._changes.on or kind_of(runtime)
         seconds = None if self._timeout is None else self._timeout.total_seconds()
         listeners: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
         same = adapted(runtime, self._changes, self._output.say)
+        build = same._build
+
+        def noted(provider: StreamProvider) -> object:
+            try:
+                return build(provider)
+            except CommandError as error:
+                self._refusal = error
+                raise
+
+        same._build = noted
         narrator = Narrator(self._target.title, kind, place_of(same._options.persistence), self._output, self.runs)
+        narrator.is_apart = call == "start"
         self._narrators.append(narrator)
         options = same._options
         own = monitored_unless_forbidden((*options.listeners, narrator, *listeners))
@@ -143,6 +174,10 @@ class _Session:
             raise CommandError(
                 f"{target.title} called execute() or start() {calls.made} times; there is no call {self._call}"
             )
+        if self._refusal is not None:
+            raise self._refusal
+        if self.runs.are_alive:
+            self._output.say(f"{target.title} ended before its run; call await_termination() of what start() returns")
         if self.code is not None:
             raise Leave(self.code)
 

@@ -10,7 +10,7 @@ import click
 from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit, Leave
 from malflow.cli.groups import OrderedGroup
-from malflow.cli.options import SNAPSHOT, output_options
+from malflow.cli.options import NUMBER, SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.take_snapshot import take
@@ -220,7 +220,7 @@ def restore(url: str, job: str | None, at: Wish, yes: bool, output: Output) -> N
 
 @snapshots.command("rm", short_help="Delete a snapshot and all older ones.")
 @store_options
-@click.argument("number", type=click.IntRange(1), metavar="ID")
+@click.argument("number", type=NUMBER, metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def remove(url: str, job: str | None, number: int, yes: bool, output: Output) -> None:

@@ -11,7 +11,7 @@ import click
 from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
-from malflow.cli.options import SNAPSHOT, output_options
+from malflow.cli.options import NUMBER, SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.terminal import write_table
@@ -111,7 +111,7 @@ def _shown(value: Any) -> str:
 @state.command("keys", short_help="List the keys of an operator.")
 @click.argument("operator")
 @store_options
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=NUMBER, default=100, show_default=True, help="At most so many.")
 @click.option("--values", is_flag=True, help="Show their states, too.")
 @_at
 @_trust

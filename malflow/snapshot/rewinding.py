@@ -68,7 +68,7 @@ def _deletion(backend: FsspecBackend, snapshot: int) -> tuple[ManifestLog, list[
     following = [it.seq for it in manifests if it.seq > wanted.seq]
     kept = [it.snapshot for it in manifests if it.seq > wanted.seq]
     newest = manifests[-1].seq
-    if not following or following[0] > newest + 1 - FEWEST_MANIFESTS or snapshot == manifests[-1].snapshot:
+    if not following or following[0] > newest + 1 - FEWEST_MANIFESTS:
         raise SnapshotError(
             f"snapshot {snapshot} of job '{manifest_log.name}' can't be deleted: it is one of the newest, from which "
             "a run may be starting"

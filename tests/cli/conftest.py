@@ -76,6 +76,7 @@ def malflow(capfd: pytest.CaptureFixture[str]) -> Iterator[Malflow]:
         code = main([*map(str, given)])
         written = capfd.readouterr()
         log.handlers[:] = loggers
+        log.setLevel(level)
         if "--json" in given:
             check_documents(written.out)
             check_documents(written.err)
@@ -90,7 +91,7 @@ def malflow(capfd: pytest.CaptureFixture[str]) -> Iterator[Malflow]:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = paths
-    log.setLevel(level)
+
     assert threading.excepthook is hook
     assert [signal.getsignal(it) for it in (signal.SIGINT, signal.SIGTERM)] == handlers
 

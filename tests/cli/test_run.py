@@ -6,11 +6,11 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import HEAD, Malflow, Script
-from tests.test_readme import README, programs
+from tests.cli.conftest import HEAD, Malflow, Script, process
 
 COUNTED = ["a1", "b1", "a2"]
 
@@ -208,7 +208,7 @@ def test_other_kinds_of_runtimes(script: Script, malflow: Malflow) -> None:
         (["--rename", "old=cuont"], "the flow has no operator 'cuont'; did you mean 'count'?"),
         (["--rename", "old"], "must be two names of an operator: old=new"),
         (["--snapshots", "soon"], "'soon' is not a time above zero, such as 500ms"),
-        (["--parallelism", "0"], "0 is not in the range"),
+        (["--parallelism", "0"], "'0' is not a whole number of one or more"),
         (["--restore", "yesterday"], "'yesterday' is none of latest, none"),
         (["--paralelism", "2"], "--parallelism"),
         (["--on", "flink"], "'single', 'processes', 'spark'"),
@@ -343,16 +343,70 @@ def test_command_within_a_command(script: Script, malflow: Malflow) -> None:
     assert "run the other one in a process of its own" in done.err
 
 
-def test_first_minutes_of_the_readme(script: Script, malflow: Malflow) -> None:
-    text = README.read_text(encoding="utf-8")
-    flow = script(programs(README)[0].text, head="")
-    commands = re.findall(r"^malflow (.*?)(?: {2,}# (.*))?$", text, re.MULTILINE)
-    assert [command.split()[0] for command, _ in commands[:3]] == ["run", "state", "check"]
-    for command, comment in commands:
-        done = malflow(*command.split())
-        assert done.code == 0, done.err
-        assert command.split()[0] != "state" or done.out == f"{comment}\n"
-    assert flow.exists()
+@pytest.mark.parametrize("options", [["--rename", "old=cuont"], ["--job", "x"], ["--persistence", "nonsense://x"]])
+def test_mistake_that_the_script_catches(options: list[str], script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script(KINDS["that catches everything"]), *options)
+    assert (done.code, done.out) == (3 if "nonsense" in options[1] else 2, "")
+    assert done.err.startswith("error: ")
+
+
+def test_mistake_that_the_script_catches_again_and_again(script: Script) -> None:
+    done = process("run", script("""
+        while True:
+            try:
+                SingleThreadRuntime(build_dataflow).execute()
+            except BaseException:
+                pass
+    """), "--job", "x")  # fmt: skip
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: --job needs a place")
+
+
+def test_run_whose_error_nobody_waits_for(script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script(FAILING + """
+import time
+handle = SingleThreadRuntime(build_dataflow).start()
+while not handle.has_ended:
+    time.sleep(0.01)
+"""))  # fmt: skip
+    assert done.code == 0
+    assert "flow.py failed after tick 0: operator 'up' failed at" in done.err
+
+
+def test_argument_of_the_script_without_the_dashes(script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script(""), "--day", "monday")
+    assert (done.code, 'Arguments of the script follow "--"' in done.err) == (2, True)
+
+
+def test_events_as_documents(script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script(KINDS["with a guard"]), "--json", "--persistence", "kept")
+    assert done.out.split() == COUNTED
+    kinds = [json.loads(line)["kind"] for line in done.err.splitlines()]
+    assert kinds[0] == "run_started"
+    assert kinds[-1] == "run_finished"
+    assert "snapshot_committed" in kinds
+
+
+def test_log(script: Script, malflow: Malflow) -> None:
+    flow = script(KINDS["with a guard"])
+    assert "info: job 'default' starts without state, with 1 worker" in malflow("run", flow, "-v").err
+    assert "info:" not in malflow("run", flow).err
+    own = script("import logging\nlogging.basicConfig(format='OWN %(message)s')\n" + KINDS["without a guard"], "own.py")
+    for command in (
+        lambda: malflow("run", flow, "--persistence", "kept"),
+        lambda: process("run", own, "--persistence", "kept"),
+    ):
+        done = command()
+    assert "OWN source 'words' has no positions" in done.err
+    assert "warning:" not in done.err
+
+
+@pytest.mark.spark
+def test_script_on_spark(script: Script, malflow: Malflow, spark: Any) -> None:
+    flow = script(KINDS["with a guard"])
+    done = malflow("run", flow, "--on", "spark", "--parallelism", 2)
+    assert (done.code, sorted(done.out.split())) == (0, sorted(COUNTED))
+    assert "running flow.py on Spark, 2 workers" in done.err
 
 
 def test_safe_path(script: Script, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:

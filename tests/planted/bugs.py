@@ -6,6 +6,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 from __future__ import annotations
 
 from tests.planted.bad_record_bugs import BAD_RECORD_BUGS
+from tests.planted.command_bugs import COMMAND_BUGS
 from tests.planted.config_bugs import CONFIG_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
@@ -758,6 +759,7 @@ BUGS: list[Bug] = [
     *MONITOR_BUGS,
     *TABLE_BUGS,
     *WHY_BUGS,
+    *COMMAND_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,
