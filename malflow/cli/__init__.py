@@ -82,18 +82,28 @@ def _invoked(arguments: list[str], output: Output) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as error:
-        if output.json:
-            output.document("error", {"error": _usage(error)}, err=True)
-        else:
-            error.show()
-            if isinstance(error, click.NoSuchOption) and error.ctx is not None and _has_arguments(error.ctx.command):
-                click.echo('Arguments of the script follow "--".', err=True)
+        _show(error, output)
         return error.exit_code
     except click.Abort:
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - told as text, with its exit code
         return _told(error, output)
     return result if isinstance(result, int) else Exit.DONE
+
+
+def _show(error: click.ClickException, output: Output) -> None:
+    """Write that a command was not understood."""
+    context = getattr(error, "ctx", None)
+    if output.json:
+        output.document("error", {"error": _usage(error)}, err=True)
+        return
+    if context is None or not error.format_message() or isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    output.warn(f"{context.get_usage()}\n{context.command_path} --help explains it.\n")
+    output.warn(f"error: {error.format_message()}", "red")
+    if isinstance(error, click.NoSuchOption) and _has_arguments(context.command):
+        output.warn('   arguments of the script follow "--"')
 
 
 def _has_arguments(command: click.Command) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import site
 import sys
@@ -16,10 +17,12 @@ from malflow.cli.exits import CommandError
 from malflow.cli.output import Output, as_text
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import GraphError, MalflowError, OperatorError, error_text, short_repr
+from malflow.runtime.transport.error_pickles import TracebackElsewhere
 
 __all__ = ["end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
 
 _MOST_FRAMES = 12
+_ELSEWHERE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)\n +(.*)$', re.MULTILINE)
 _LIBRARIES = tuple(
     f"{folder}{os.sep}"
     for folder in {
@@ -83,10 +86,18 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
         return []
     found: list[traceback.FrameSummary] = []
     for link in _chain(error):
-        found = [it for it in traceback.extract_tb(link.__traceback__) if _is_users(it.filename)] or found
+        found = [it for it in _frames(link) if _is_users(it.filename)] or found
     if isinstance(error, GraphError) and error.location:
         found = found[-1:]
     return found[-_MOST_FRAMES:]
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of an error; those of an error in another process are in its text."""
+    if not isinstance(error, TracebackElsewhere):
+        return list(traceback.extract_tb(error.__traceback__))
+    found = _ELSEWHERE.findall(str(error))
+    return [traceback.FrameSummary(file, int(line), name, line=text) for file, line, name, text in found]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

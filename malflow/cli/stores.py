@@ -74,7 +74,11 @@ def reading_backend(url: str, job: str | None, at: Wish, *, trust: bool) -> Fssp
 
 def _local(folder: Path, job: str | None) -> tuple[str, str | None]:
     """Return the folder of the jobs and the name of the job, if there is only one or the folder is its own."""
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name that is too long, or a folder that is closed
+        raise CommandError(f"there is no folder '{folder}': {error.strerror}", Exit.SNAPSHOT) from error
+    if not is_folder:
         raise CommandError(f"there is no folder '{folder}'", Exit.SNAPSHOT)
     if job is None and (folder / JOB).is_file():
         return str(folder.resolve().parent), folder.resolve().name

@@ -42,20 +42,27 @@ def parsed(text: str) -> Target:
     Raises:
         CommandError: if it names neither a script nor a module, or a file that can't be a script.
     """
-    if _NAME.fullmatch(text) and Path(text, "__main__.py").exists():
+    if _NAME.fullmatch(text) and _exists(Path(text, "__main__.py")):
         return Target(text, None, text, None)
-    if text and Path(text).exists():
+    if text and _exists(Path(text)):
         return Target(text, _script(Path(text)), None, None)
     place, colon, name = text.rpartition(":")
     if not colon:
         place, name = text, ""
     elif not _NAME.fullmatch(name):
         raise CommandError(f"'{text}' is not a flow: after the colon, write the name of a function or a runtime")
-    if place and Path(place).exists():
+    if place and _exists(Path(place)):
         return Target(text, _script(Path(place)), None, name)
     if _NAME.fullmatch(place) and Path(place).suffix not in (".py", ".ipynb"):
         return Target(text, None, place, name or None)
     raise CommandError(f"there is no file '{place}'{near_script(Path(place))}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, a folder that is closed, a null byte
+        return False
 
 
 def _script(path: Path) -> Path:

@@ -75,9 +75,13 @@ class RunHandle(ABC):
             if left <= 0:
                 return False
             self._wait(left)  # in short waits, so that signals are handled
-        if self._error is not None:
+        if self._error is None:
+            return True
+        try:
             raise self._error
-        return True
+        except (GraphError, OperatorError) as error:
+            of_user(error)
+            raise
 
     def stop(self) -> None:
         """End the run after the current tick, with a last snapshot."""
@@ -232,7 +236,7 @@ class DrivenHandle(RunHandle):
         try:
             self._supervise(held)
         except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
-            self._error = of_user(error) if isinstance(error, GraphError | OperatorError) else error
+            self._error = error
 
     def _supervise(self, held: ExitStack) -> None:
         with held, self._requests.own.working():

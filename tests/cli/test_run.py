@@ -277,6 +277,13 @@ def test_error(kind: str, script: Script, malflow: Malflow) -> None:
     assert done.code == code
 
 
+def test_error_in_another_process(script: Script) -> None:
+    text = "def half(number):\n    return 1 / number\n" + FAILING.replace("lambda n: 1 / n", "half")
+    done = process("run", script(text + "MultiProcessRuntime(build_dataflow, processes=2).execute()"), "-q")
+    assert done.code == 5
+    assert done.err.endswith("\n   flow.py:13  return 1 / number\n")
+
+
 def test_error_with_all_frames(script: Script, malflow: Malflow) -> None:
     done = malflow("run", script("raise KeyError('x')"), "--traceback")
     assert done.err.startswith("Traceback (most recent call last):")
@@ -375,7 +382,7 @@ while not handle.has_ended:
 
 def test_argument_of_the_script_without_the_dashes(script: Script, malflow: Malflow) -> None:
     done = malflow("run", script(""), "--day", "monday")
-    assert (done.code, 'Arguments of the script follow "--"' in done.err) == (2, True)
+    assert (done.code, 'arguments of the script follow "--"' in done.err) == (2, True)
 
 
 def test_events_as_documents(script: Script, malflow: Malflow) -> None:
