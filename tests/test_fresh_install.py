@@ -123,6 +123,17 @@ def test_each_block_of_the_readme_runs_alone(number: int, fresh: Path, tmp_path:
     assert block.prints in (None, done.stdout)
 
 
+def test_the_command_is_installed_and_small(fresh: Path, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(BLOCKS[0].text, encoding="utf-8")
+    done = ran([str(fresh.parent / "malflow"), "run", "flow.py"], tmp_path)
+    assert (done.returncode, done.stdout) == (0, BLOCKS[0].prints)
+    assert done.stderr.startswith("running flow.py on one thread")
+    (packages,) = (fresh.parents[1] / "lib").glob("python*/site-packages")
+    own = [it for it in packages.iterdir() if not it.name.startswith(("pip", "setuptools", "_distutils"))]
+    files = [file for it in own for file in (it.rglob("*") if it.is_dir() else [it]) if file.suffix != ".pyc"]
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 20_000_000
+
+
 @pytest.mark.parametrize("name", OF_CORE)
 def test_each_example_runs_by_its_command(name: str, fresh: Path, clone: Path) -> None:
     done = ran([str(fresh), *command_of(name)], clone)

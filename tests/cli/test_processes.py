@@ -55,8 +55,10 @@ def begun(*arguments: str, python: tuple[str, ...] = ("-m", "malflow")) -> Itera
             running.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("kind", [*ENDLESS])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("execute", signal.SIGINT), ("execute", signal.SIGTERM), ("start", signal.SIGTERM), ("a thread", signal.SIGINT)],
+)
 def test_signal_stops_with_a_snapshot(kind: str, number: int, script: Script) -> None:
     flow = script(NUMBERS + ENDLESS[kind])
     with begun("run", str(flow), "--persistence", "kept") as running:

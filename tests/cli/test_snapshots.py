@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
-from tests.cli.conftest import Malflow
+from tests.cli.conftest import Malflow, environment
 
 IDS = [2, 4, 6, 8]
 
@@ -74,6 +76,15 @@ def test_list(place: list[str], malflow: Malflow) -> None:
     ]
     assert all(it.keys() == SNAPSHOT for it in found)
     assert found[0]["at"].endswith("+00:00")
+
+
+def test_table_without_a_terminal_needs_no_rich() -> None:
+    program = (
+        "import sys; from malflow.cli import main; main(['snapshots', 'ls', 'kept']); print('rich' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment())
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_show(malflow: Malflow) -> None:
