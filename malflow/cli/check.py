@@ -7,18 +7,21 @@ from typing import Any
 
 import click
 
-from malflow.cli.adapt import Changes, On, adapted, kind_of
+from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.documents import check_document
 from malflow.cli.exits import Exit
 from malflow.cli.findings import Finding, findings_of
 from malflow.cli.inspection import inspect_flow
+from malflow.cli.logs import write_log
 from malflow.cli.options import FLOW, NUMBER, output_options
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import counted
+from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.graph import StatefulNode
+from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 
 __all__ = ["check"]
@@ -29,8 +32,11 @@ __all__ = ["check"]
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Check it for this kind of runtime.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
+@config_options
 @output_options
-def check(flow: str, arguments: tuple[str, ...], on: On | None, call: int, output: Output) -> None:
+def check(
+    flow: str, arguments: tuple[str, ...], call: int, output: Output, configuration: Configuration, **_options: Any
+) -> None:
     """Build a flow without running it, and say what is wrong with it.
 
     An error ends with exit code 3; warnings, such as a result that nothing reads, with 10; notes with 0. The script
@@ -39,15 +45,16 @@ def check(flow: str, arguments: tuple[str, ...], on: On | None, call: int, outpu
     target = parsed(flow)
 
     def look(runtime: Runtime, program: Program) -> int:
-        return _looked_at(adapted(runtime, Changes(on), output.say), program, target, output)
+        return _looked_at(runtime, program, target, output)
 
-    inspect_flow(target, arguments, look, output, call)
+    write_log(output)
+    inspect_flow(target, arguments, look, output, configuration.settings(target), call)
 
 
 def _looked_at(runtime: Runtime, program: Program, target: Target, output: Output) -> int:
-    options = runtime._options
+    options = declared_by(runtime).options
     check_deliveries(program, keeps=options.persistence.is_enabled)
-    kind = kind_of(runtime)
+    kind = kind_of(options)
     found = [*findings_of(program, options, kind)]
     if output.json:
         click.echo(check_document(target.title, kind, program, found))

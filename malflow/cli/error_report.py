@@ -16,7 +16,7 @@ from typing import Any
 from malflow.cli.exits import CommandError
 from malflow.cli.output import Output, as_text
 from malflow.diagnostics import is_of_malflow
-from malflow.errors import GraphError, MalflowError, OperatorError, error_text, short_repr
+from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError, error_text, short_repr
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
 
 __all__ = ["end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
@@ -54,15 +54,18 @@ def report(error: BaseException, output: Output, hint: str | None = None) -> Non
 
 
 def error_document(error: BaseException) -> dict[str, Any]:
-    """Return an error as JSON values: its kind, message, operator, key and location."""
+    """Return an error as JSON values: its kind, message, operator, key (of a record, or a setting) and location."""
     frames = user_frames(error)
     location = getattr(error, "location", None) or (f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None)
     has_key = isinstance(error, OperatorError) and error.has_record
+    key = short_repr(getattr(error, "key", None)) if has_key else None
+    if isinstance(error, ConfigError):
+        key, location = error.key, error.origin
     return {
         "kind": type(error).__name__,
         "message": as_text(_message(error)),
         "operator": getattr(error, "operator", None),
-        "key": short_repr(getattr(error, "key", None)) if has_key else None,
+        "key": key,
         "location": location,
     }
 
@@ -82,7 +85,7 @@ def _message(error: BaseException) -> str:
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the frames of the user's code, of the innermost error that has such; the last one raised it."""
-    if isinstance(error, CommandError | SyntaxError | KeyboardInterrupt):
+    if isinstance(error, CommandError | ConfigError | SyntaxError | KeyboardInterrupt):
         return []
     found: list[traceback.FrameSummary] = []
     for link in _chain(error):

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 
 from malflow.errors import (
+    ConfigError,
     FencedError,
     GraphError,
     MissingDependency,
@@ -64,6 +65,7 @@ _MEANINGS = {
 }
 
 _CODES: Sequence[tuple[type[BaseException], Exit]] = (
+    (ConfigError, Exit.CONFIGURATION),
     (GraphError, Exit.FLOW),
     (UnsupportedOperator, Exit.FLOW),
     (OperatorError, Exit.OPERATOR),

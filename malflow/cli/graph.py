@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.exits import Exit
 from malflow.cli.inspection import inspect_flow
+from malflow.cli.logs import write_log
 from malflow.cli.options import FLOW, NUMBER, output_options
 from malflow.cli.output import Output
 from malflow.cli.target import parsed
@@ -32,8 +34,11 @@ __all__ = ["graph"]
 @click.option("--stages", is_flag=True, help="Show the stages, between which records change workers.")
 @click.option("--width", type=NUMBER, help="The number of columns; by default those of the terminal.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
+@config_options
 @output_options
-def graph(flow: str, arguments: tuple[str, ...], output: Output, call: int, **options: Any) -> None:
+def graph(
+    flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, call: int, **options: Any
+) -> None:
     """Draw a flow without running it.
 
     The script runs up to its first execute(), with everything that it does before; `flow.py:build` avoids that.
@@ -46,4 +51,6 @@ def graph(flow: str, arguments: tuple[str, ...], output: Output, call: int, **op
         click.echo(draw(program, form, stages=options["stages"], width=width), nl=False)
         return Exit.DONE
 
-    inspect_flow(parsed(flow), arguments, look, output, call)
+    target = parsed(flow)
+    write_log(output)
+    inspect_flow(target, arguments, look, output, configuration.settings(target), call)

@@ -9,22 +9,25 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from malflow.cli.adapt import adapted
 from malflow.cli.error_report import report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.output import Output
 from malflow.cli.script import Calls, run_flow, several_calls
 from malflow.cli.target import Target
+from malflow.config import Settings
 from malflow.engine.plan import Program, compile_graph
 from malflow.errors import MalflowError
 from malflow.graph import Graph
+from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
 from malflow.streams.stream import StreamProvider
 
-__all__ = ["Look", "end_process", "inspect_flow"]
+__all__ = ["Look", "end_process", "inspect_flow", "inspect_script"]
 
-Look = Callable[[Runtime, Program], int]
-"""Looks at a runtime and its program, writes the result, and returns the exit code."""
+Look = Callable[[Runtime], int]
+"""Looks at a runtime of a script, writes the result, and returns the exit code."""
 
 _PATIENCE = 5.0
 """The longest time, in seconds, that functions may take which the script has registered for the end of the process."""
@@ -34,13 +37,32 @@ class _Inspected(BaseException):
     """Unwinds a script once the command has its result, so that ``with`` and ``finally`` do their work."""
 
 
-def inspect_flow(target: Target, arguments: Sequence[str], look: Look, output: Output, call: int = 1) -> None:
-    """Run a script up to a call of `execute` or `start`, and look at the dataflow of it.
+def inspect_flow(
+    target: Target,
+    arguments: Sequence[str],
+    look: Callable[[Runtime, Program], int],
+    output: Output,
+    settings: Settings,
+    call: int,
+) -> None:
+    """Build the dataflow of a script with settings, and look at its program; the rest is as in `inspect_script`."""
+
+    def look_at_program(runtime: Runtime) -> int:
+        made = adapted(runtime, settings)
+        graph = Graph()
+        declared_by(made).build_dataflow(StreamProvider(graph))
+        return look(made, compile_graph(graph))
+
+    inspect_script(target, arguments, look_at_program, output, call)
+
+
+def inspect_script(target: Target, arguments: Sequence[str], look: Look, output: Output, call: int) -> None:
+    """Run a script up to a call of `execute` or `start`, and look at the runtime.
 
     Args:
         target: the flow.
         arguments: the script's own arguments.
-        look: looks at the dataflow, within the script's call.
+        look: looks at the script's own runtime, within its call.
         output: how to write.
         call: the number of the call, from 1.
 
@@ -97,9 +119,7 @@ class _Inspection:
         if self._call == 1 and several_calls(self._target):
             self._output.say("this is call 1 of several: --call 2 for the next")
         try:
-            graph = Graph()
-            runtime._build(StreamProvider(graph))
-            return self._look(runtime, compile_graph(graph))
+            return self._look(runtime)
         except Exception as error:  # noqa: BLE001 - whatever the function raises that builds the dataflow is told
             report(error, self._output)
             is_own = isinstance(error, MalflowError | CommandError)

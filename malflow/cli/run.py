@@ -6,13 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import click
 
-from malflow.cli.adapt import Changes, On, adapted, kind_of, place_of
+from malflow.cli.adapt import adapted, listened, place_of
+from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.error_report import has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
@@ -24,12 +24,14 @@ from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
-from malflow.errors import GraphError, MalflowError
+from malflow.config import Settings
+from malflow.config.code import kind_of
+from malflow.errors import ConfigError, GraphError, MalflowError
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
+from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
-from malflow.streams.stream import StreamProvider
 
 __all__ = ["run"]
 
@@ -55,38 +57,24 @@ __all__ = ["run"]
 @click.option("--count", type=NUMBER, metavar="N", help="Stop when the sources have given N records.")
 @click.option("--timeout", type=SPAN, help="Stop after this time.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
+@config_options
 @output_options
-def run(flow: str, arguments: tuple[str, ...], output: Output, **options: Any) -> None:
+def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, **options: Any) -> None:
     """Run a flow: a script as it is, or a function of it.
 
     FLOW is a script (flow.py), a module (package.module), or a function or runtime in one (flow.py:build). A script
-    runs as under `python flow.py`; its own arguments follow `--`. The options replace what the script says about its
-    runs; those that are not given stay as they are there.
+    runs as under `python flow.py`; its own arguments follow `--`. The options, and the configuration beside the script,
+    replace what it says about its runs; what neither says stays as it is there.
 
     Ctrl-C stops the run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
     """
     target = parsed(flow)
     write_log(output)
-    session = _Session(target, output, _changes(options), options)
+    session = _Session(target, output, configuration.settings(target), options)
     calls = Calls(session.on_call, options["call"], output.say)
     shows_progress = signal_shows_progress(session.monitors, output)
     with _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
         session.run(target, arguments, calls)
-
-
-def _changes(options: dict[str, Any]) -> Changes:
-    """Return the changes that the options of the command make."""
-    names = {"parallelism", "snapshots", "recovery", "sinks", "debug"}
-    changed = {name: options[name] for name in names if options[name] is not None}
-    source = click.get_current_context().get_parameter_source("restore")
-    if source is not None and source.name != "DEFAULT":
-        changed["restore"] = options["restore"]
-    if options["rename"]:
-        changed["renamed"] = dict(options["rename"])
-    if options["drop"]:
-        changed["allow_dropped_state"] = options["drop"]
-    on: On | None = options["on"]
-    return Changes(on, options["persistence"], options["job"], changed)
 
 
 class _Session:
@@ -98,10 +86,10 @@ class _Session:
         code: the exit code of the first error of a thread; None if there was none.
     """
 
-    def __init__(self, target: Target, output: Output, changes: Changes, options: dict[str, Any]) -> None:
+    def __init__(self, target: Target, output: Output, settings: Settings, options: dict[str, Any]) -> None:
         self._target = target
         self._output = output
-        self._changes = changes
+        self._settings = settings
         self._count: int | None = options["count"]
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
@@ -124,33 +112,25 @@ class _Session:
         """Note an error of the command's own, which a script may catch."""
         try:
             yield
-        except (CommandError, GraphError) as error:
+        except (CommandError, GraphError, ConfigError) as error:
             self._refusal = error
             raise
 
     def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
-        kind = self._changes.on or kind_of(runtime)
         seconds = None if self._timeout is None else self._timeout.total_seconds()
-        listeners: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
-        same = adapted(runtime, self._changes, self._output.say)
-        build = same._build
-
-        def noted(provider: StreamProvider) -> object:
-            try:
-                return build(provider)
-            except CommandError as error:
-                self._refusal = error
-                raise
-
-        same._build = noted
-        narrator = Narrator(self._target.title, kind, place_of(same._options.persistence), self._output, self.runs)
+        limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
+        same = adapted(runtime, self._settings, self._note)
+        options = declared_by(same).options
+        place = place_of(options.persistence)
+        narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
-        options = same._options
-        own = monitored_unless_forbidden((*options.listeners, narrator, *listeners))
+        own = monitored_unless_forbidden((*options.listeners, narrator, *limits))
         self.monitors += [it for it in own if isinstance(it, Monitor)]
-        same._options = replace(options, listeners=own)
-        return same
+        return listened(same, own)
+
+    def _note(self, error: Exception) -> None:
+        self._refusal = error
 
     def run(self, target: Target, arguments: tuple[str, ...], calls: Calls) -> None:
         """Run the script.

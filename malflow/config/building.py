@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
@@ -117,6 +117,8 @@ def _changes(settings: Settings, kind: On, persistence: Persistence) -> dict[str
             changes[it.name] = _restart_policy(value) if it.name == "restart" else value
     if stored := _of_store(settings, stacks):
         changes["persistence"] = _persistence(settings, persistence, stored)
+    if changes.get("snapshots") is not None and changes.get("persistence", persistence) is NOTHING:
+        raise _without_store(stacks, [("run", "snapshots")], "there is none")
     return changes
 
 
@@ -155,18 +157,27 @@ def _persistence(settings: Settings, persistence: Persistence, stored: dict[str,
         return persistence.replaced(**stored)
     if "url" in stored:
         return FsspecBackend(**stored)
-    names = [path for path in settings.stacks if path[0] == "persistence" or path == ("run", "job")]
-    if persistence is NOTHING and all(path == ("run", "job") for path in names):
-        return persistence  # a job without state still has a name
+    stacks = settings.stacks
+    names = [path for path in stacks if path[0] == "persistence"]
+    job = stacks.get(("run", "job"))
+    if job is not None and (persistence is not NOTHING or job[-1].origin.layer == "override"):
+        names.append(("run", "job"))  # a file may name the job of programs that keep state, and of others
+    if not names:
+        return persistence
     has = "there is none" if persistence is NOTHING else f"the code has a {type(persistence).__name__}"
-    raise ConfigError(
+    raise _without_store(stacks, names, has)
+
+
+def _without_store(stacks: Stacks, paths: Sequence[Path], has: str) -> ConfigError:
+    """Return the error of settings outside the code that need a store of snapshots."""
+    return ConfigError(
         ConfigFault(
             dotted(path),
-            str(settings.stacks[path][-1].origin),
-            f"{dotted(path)} is an option of a store of snapshots, but {has}; set run.persistence to its URL",
+            str(stacks[path][-1].origin),
+            f"{dotted(path)} needs a store of snapshots, but {has}; set run.persistence to its URL",
         )
-        for path in names
-        if settings.stacks[path][-1].origin.layer != "code"
+        for path in paths
+        if stacks[path][-1].origin.layer != "code"
     )
 
 

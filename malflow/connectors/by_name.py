@@ -107,15 +107,13 @@ class Connection:
     Args:
         address: the URL.
         options: the options passed as arguments.
-        origin: the place where the URL was written if not in the code.
 
     Raises:
         GraphError: if no connector has the scheme.
     """
 
-    def __init__(self, address: Address, options: Mapping[str, Any], origin: str | None = None) -> None:
+    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         self._address = address
-        self._origin = origin
         self._options = dict(options)
         self._texts = dict(address.query)
         self._name = self._named()
@@ -124,8 +122,7 @@ class Connection:
             raise self._unknown()
 
     def __repr__(self) -> str:
-        place = f" of {self._origin}" if self._origin else ""
-        return f"connect({str(self._address)!r}){place}"
+        return f"connect({str(self._address)!r})"
 
     def replaced(self, replacement: Replacement) -> Connection:
         """Return the connection that a configuration asks for in place of this one.
@@ -139,7 +136,7 @@ class Connection:
         texts = {name: value for name, value in replacement.options.items() if isinstance(value, str)}
         objects = {name: value for name, value in replacement.options.items() if name not in texts}
         query = {name: text for name, text in address.query.items() if name.partition(".")[0] not in objects} | texts
-        made = Connection(dataclasses.replace(address, query=query), objects, replacement.origin)
+        made = Connection(dataclasses.replace(address, query=query), objects)
         if made._name == self._name:
             named = {name.partition(".")[0] for name in (*made._texts, *made._options)}
             kept = {name: value for name, value in self._options.items() if name not in named}

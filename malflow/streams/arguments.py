@@ -8,13 +8,13 @@ from decimal import Decimal
 from functools import partial
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location, short_repr
-from malflow.errors import GraphError, offers, require_methods
+from malflow.errors import ConfigError, ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import check_name
 from malflow.returns import returns_nothing
@@ -97,9 +97,7 @@ def checked_source(
 ) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
     """Return the source, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
-    source = _configured(name, source, replacements, "source")
-    if isinstance(source, Connection):
-        source = source.source()
+    source = _connected(name, source, replacements, "source")
     if isinstance(source, StatelessSourceImpl):
         return StatelessSource(source)
     if isinstance(source, StatefulSourceImpl):
@@ -111,21 +109,32 @@ def checked_source(
     )
 
 
-def _configured(name: str, made: Any, replacements: Mapping[str, Replacement], role: str) -> Any:
+def _connected(name: str, made: Any, replacements: Mapping[str, Replacement], role: Literal["source", "sink"]) -> Any:
     """Return the source or sink of the code, or the one that the configuration of the operator names.
 
     Raises:
-        GraphError: if the code does not make it by `connect`, or the URL has no connector.
+        ConfigError: if it is configured, but the code does not make it by `connect`, or no connector can make it.
+        GraphError: if no connector can make that of the code.
     """
-    if name not in replacements:
-        return made
-    if isinstance(made, Connection):
-        return made.replaced(replacements[name])
-    raise malformed(
-        name,
-        f"has a URL or options in {replacements[name].origin}, but the code does not make it by connect(); write "
-        f".{role}({name!r}, connect(...)), or remove them there",
-    )
+    replacement = replacements.get(name)
+    if replacement is None:
+        return getattr(made, role)() if isinstance(made, Connection) else made
+    if not isinstance(made, Connection):
+        place = location()
+        raise _misconfigured(
+            name,
+            replacement,
+            f"operators.{name}: the code{f' at {place}' if place else ''} does not make '{name}' by connect(); write "
+            f".{role}({name!r}, connect(...)) there, or remove the URL and the options here",
+        )
+    try:
+        return getattr(made.replaced(replacement), role)()
+    except GraphError as error:
+        raise _misconfigured(name, replacement, f"operators.{name}: {error.reason}") from error
+
+
+def _misconfigured(name: str, replacement: Replacement, reason: str) -> ConfigError:
+    return ConfigError([ConfigFault(f"operators.{name}", replacement.origin, reason)])
 
 
 def checked_sink(
@@ -133,9 +142,7 @@ def checked_sink(
 ) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
     """Return the sink, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
-    sink = _configured(name, sink, replacements, "sink")
-    if isinstance(sink, Connection):
-        sink = sink.sink()
+    sink = _connected(name, sink, replacements, "sink")
     if isinstance(sink, StatelessSinkImpl):
         return StatelessSink(sink)
     if isinstance(sink, StatefulSinkImpl):

@@ -35,7 +35,8 @@ class ConfiguredBuild:
         """Build the dataflow.
 
         Raises:
-            GraphError: if it is malformed, or a URL is configured for an operator that does not come from `connect`.
+            GraphError: if it is malformed.
+            ConfigError: if an operator is configured that it lacks, or that does not come from `connect`.
         """
         graph = provider._graph
         graph.replacements = self._replacements | dict(graph.replacements)

@@ -193,18 +193,19 @@ def test_options_reach_the_run(script: Script, malflow: Malflow) -> None:
 
 
 def test_other_kinds_of_runtimes(script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script("MultiProcessRuntime(build_dataflow, parallelism=3).execute()"), "--on", "single")
+    assert done.out.split() == COUNTED
+    assert "running flow.py on one thread, 3 workers" in done.err
     flow = script("MultiProcessRuntime(build_dataflow, processes=2, start_method='forkserver').execute()")
     done = malflow("run", flow, "--on", "single")
-    assert done.out.split() == COUNTED
-    assert "--on single leaves out options that it does not have: processes, start_method" in done.err
-    assert "running flow.py on one thread," in done.err
+    assert (done.code, done.out) == (4, "")
+    assert "2 faults:\n" in done.err
+    assert "processes= is an option of MultiProcessRuntime, which SingleThreadRuntime does not have" in done.err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--snapshots", "10s"], "--snapshots needs a place for them: --persistence PATH-OR-URL"),
-        (["--job", "x"], "--job needs a place for the job's state"),
         (["--rename", "old=cuont"], "the flow has no operator 'cuont'; did you mean 'count'?"),
         (["--rename", "old"], "must be two names of an operator: old=new"),
         (["--snapshots", "soon"], "'soon' is not a time above zero, such as 500ms"),
