@@ -10,7 +10,7 @@ from typing import Any, ClassVar, assert_never
 
 from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
-from malflow.errors import GraphError
+from malflow.errors import ConfigFault, GraphError
 from malflow.failures import OnError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
@@ -308,6 +308,7 @@ class Graph:
         closed: whether the dataflow is complete, so that nothing can be added.
         replacements: the configured URLs of sources and sinks that the code makes by `connect`, by operator.
         last: functions that add operators once all others are there, such as those on dead letters.
+        misconfigured: the faults of these, found so far.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
@@ -315,6 +316,7 @@ class Graph:
     closed: bool = False
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
     last: list[Callable[[], object]] = field(default_factory=list)
+    misconfigured: list[ConfigFault] = field(default_factory=list)
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)

@@ -230,7 +230,7 @@ def configured(settings: Settings, build_dataflow: Build) -> Build:
         for name, it in settings.operators.items()
         if it.url is not None or it.options
     }
-    return ConfiguredBuild(build_dataflow, replacements, partial(_check_operators, stacks))
+    return ConfiguredBuild(build_dataflow, replacements, partial(_operator_faults, stacks))
 
 
 def _place(stacks: Stacks, name: str) -> str:
@@ -239,12 +239,8 @@ def _place(stacks: Stacks, name: str) -> str:
     return str(places.get("url", places.get("options")))
 
 
-def _check_operators(stacks: Stacks, names: Collection[str], connected: Collection[str]) -> None:
-    """Refuse settings of operators that the program lacks, and URLs of those that connect to nothing.
-
-    Raises:
-        ConfigError: with all of them.
-    """
+def _operator_faults(stacks: Stacks, names: Collection[str], connected: Collection[str]) -> list[ConfigFault]:
+    """Return the faults of settings of operators that the program lacks, and URLs of those that connect to nothing."""
     faults = Faults()
     for path, entries in _below(stacks, ("operators",)):
         name, origin = path[1], entries[-1].origin
@@ -254,4 +250,4 @@ def _check_operators(stacks: Stacks, names: Collection[str], connected: Collecti
             faults.add(path, origin, f"{dotted(path)}: the program has no operator '{name}'; {instead}")
         elif path[2] in ("url", "options") and name not in connected:
             faults.add(path, origin, f"{dotted(path)}: operator '{name}' is neither a source nor a sink")
-    faults.raise_if_any()
+    return faults.found

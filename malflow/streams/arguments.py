@@ -14,9 +14,9 @@ from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location, short_repr
-from malflow.errors import ConfigError, ConfigFault, GraphError, offers, require_methods
+from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
-from malflow.graph import check_name
+from malflow.graph import Graph, check_name
 from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
@@ -93,11 +93,11 @@ _FORGOTTEN = {
 
 
 def checked_source(
-    name: str, source: Any, replacements: Mapping[str, Replacement]
+    name: str, source: Any, graph: Graph
 ) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
     """Return the source, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
-    source = _connected(name, source, replacements, "source")
+    source = _connected(name, source, graph, "source")
     if isinstance(source, StatelessSourceImpl):
         return StatelessSource(source)
     if isinstance(source, StatefulSourceImpl):
@@ -109,40 +109,45 @@ def checked_source(
     )
 
 
-def _connected(name: str, made: Any, replacements: Mapping[str, Replacement], role: Literal["source", "sink"]) -> Any:
+def _connected(name: str, made: Any, graph: Graph, role: Literal["source", "sink"]) -> Any:
     """Return the source or sink of the code, or the one that the configuration of the operator names.
 
+    If that is impossible, the graph gets the fault, for all to be told at once, and it is the one of the code.
+
     Raises:
-        ConfigError: if it is configured, but the code does not make it by `connect`, or no connector can make it.
         GraphError: if no connector can make that of the code.
     """
-    replacement = replacements.get(name)
-    if replacement is None:
-        return getattr(made, role)() if isinstance(made, Connection) else made
-    if not isinstance(made, Connection):
-        place = location()
-        raise _misconfigured(
-            name,
-            replacement,
-            f"operators.{name}: the code{f' at {place}' if place else ''} does not make '{name}' by connect(); write "
-            f".{role}({name!r}, connect(...)) there, or remove the URL and the options here",
-        )
-    try:
+    replacement = graph.replacements.get(name)
+    if replacement is not None:
+        try:
+            return _replaced(name, made, replacement, role)
+        except GraphError as error:
+            reason = f"operators.{name}: {error.reason}"
+            graph.misconfigured.append(ConfigFault(f"operators.{name}", replacement.origin, reason))
+    return getattr(made, role)() if isinstance(made, Connection) else made
+
+
+def _replaced(name: str, made: Any, replacement: Replacement, role: Literal["source", "sink"]) -> Any:
+    """Return the source or sink that a configuration names.
+
+    Raises:
+        GraphError: if the code does not make it by `connect`, or no connector can make it.
+    """
+    if isinstance(made, Connection):
         return getattr(made.replaced(replacement), role)()
-    except GraphError as error:
-        raise _misconfigured(name, replacement, f"operators.{name}: {error.reason}") from error
-
-
-def _misconfigured(name: str, replacement: Replacement, reason: str) -> ConfigError:
-    return ConfigError([ConfigFault(f"operators.{name}", replacement.origin, reason)])
+    place = f" at {found}" if (found := location()) else ""
+    raise GraphError(
+        f"the code{place} does not make '{name}' by connect(); write .{role}({name!r}, connect(...)) there, or remove "
+        "the URL and the options here"
+    )
 
 
 def checked_sink(
-    name: str, sink: Any, replacements: Mapping[str, Replacement]
+    name: str, sink: Any, graph: Graph
 ) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
     """Return the sink, or the one that its configuration names; wrapped if it is an implementation."""
     check_name(name, location())
-    sink = _connected(name, sink, replacements, "sink")
+    sink = _connected(name, sink, graph, "sink")
     if isinstance(sink, StatelessSinkImpl):
         return StatelessSink(sink)
     if isinstance(sink, StatefulSinkImpl):

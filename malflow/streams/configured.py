@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from malflow.connectors.by_name import Replacement
+from malflow.errors import ConfigError, ConfigFault, GraphError
 from malflow.graph import SinkNode, SourceNode
 from malflow.streams.stream import StreamProvider
 
@@ -18,14 +19,15 @@ class ConfiguredBuild:
         build_dataflow: builds the dataflow.
         replacements: the URLs and options of the sources and sinks that it makes by `connect`, by operator. Those of an
             outer build function win.
-        check: called with the names of all operators once they are built, and the names of sources and sinks.
+        check: returns the faults of the configuration; called with the names of all operators once they are built, and
+            the names of sources and sinks.
     """
 
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
         replacements: Mapping[str, Replacement],
-        check: Callable[[Collection[str], Collection[str]], None],
+        check: Callable[[Collection[str], Collection[str]], Iterable[ConfigFault]],
     ) -> None:
         self.build_dataflow = build_dataflow
         self._replacements = dict(replacements)
@@ -40,8 +42,15 @@ class ConfiguredBuild:
         """
         graph = provider._graph
         graph.replacements = self._replacements | dict(graph.replacements)
-        made = self.build_dataflow(provider)
+        try:
+            made = self.build_dataflow(provider)
+        except GraphError as error:
+            if graph.misconfigured:
+                raise ConfigError(graph.misconfigured) from error
+            raise
         nodes = [vertex.node for vertex in graph.vertices]
         outside = {node.name for node in nodes if isinstance(node, SourceNode | SinkNode)}
-        self._check(dict.fromkeys(node.name for node in nodes), outside)
+        faults = [*self._check(dict.fromkeys(node.name for node in nodes), outside), *graph.misconfigured]
+        if faults:
+            raise ConfigError(faults)
         return made

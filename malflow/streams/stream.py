@@ -138,7 +138,7 @@ class Stream(
             source: a `StatelessSource` or `StatefulSource`, an instance of a subclass of their ``Impl`` classes, or
                 what `malflow.connect` returns for a URL.
         """
-        source = checked_source(name, source, self._graph.replacements)
+        source = checked_source(name, source, self._graph)
         if self._port is not None:
             raise malformed(name, "is a source on a stream that already has one; start with provider.new_stream()")
         keyed = bool(getattr(source.impl, "keyed", True))
@@ -161,7 +161,7 @@ class Stream(
             sink: a `StatelessSink` or `StatefulSink`, an instance of a subclass of their ``Impl`` classes, or what
                 `malflow.connect` returns for a URL.
         """
-        sink = checked_sink(name, sink, self._graph.replacements)
+        sink = checked_sink(name, sink, self._graph)
         if isinstance(sink, StatelessSink):
             self._append(SinkNode(name, sink))
             return

@@ -166,10 +166,11 @@ def test_source_of_the_code_that_has_no_url(script: Script, malflow: Malflow) ->
 def test_all_faults_of_a_flow_at_once(script: Script, malflow: Malflow) -> None:
     flow = script("SingleThreadRuntime(build_dataflow, pinned=['at_end']).execute()")
     settings = ["run.at_end=keep", "spark.trigger=1s", "operators.x.url=a.csv", "operators.count.url=a.csv"]
+    settings += ["operators.words.url=a.csv", "operators.out.url=a.csv"]
     done = malflow("config", "check", flow, "--json", *(it for pair in settings for it in ("--set", pair)))
     document = json.loads(done.out)
     assert (done.code, done.err, document["kind"]) == (4, "", "config-check")
-    assert [it["key"] for it in document["faults"]] == [it.partition("=")[0] for it in settings]
+    assert [it["origin"] for it in document["faults"]] == [f"--set {it.partition('=')[0]}" for it in settings]
 
 
 def test_shown_forms(project: Path, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:
