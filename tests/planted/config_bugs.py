@@ -11,6 +11,7 @@ _MODEL = f"{_LAYERS}::test_values_and_places_are_those_of_the_model"
 _SECRETS = "tests/config/test_secrets.py"
 _FILES = "tests/config/test_files.py"
 _RUNTIMES = "tests/config/test_runtimes.py"
+_COMMANDS = "tests/cli/test_config.py"
 _BAD = "tests/config/test_bad_input.py"
 
 CONFIG_BUGS = [
@@ -131,8 +132,72 @@ CONFIG_BUGS = [
         "a URL for an operator that the program lacks does nothing",
         "it is looked up by name",
         "streams/configured.py",
-        "        self._check(dict.fromkeys(node.name for node in nodes), outside)\n",
-        "        del nodes, outside\n",
+        "        faults = [*self._check(dict.fromkeys(node.name for node in nodes), outside), *graph.misconfigured]\n",
+        "        faults = [*graph.misconfigured]\n",
         (f"{_RUNTIMES}::test_operators_that_can_not_be_configured_so",),
+    ),
+    Bug(
+        "a URL for a source that the code makes itself does nothing",
+        "its fault waits for the others",
+        "streams/configured.py",
+        "outside), *graph.misconfigured]",
+        "outside)]",
+        (f"{_COMMANDS}::test_all_faults_of_a_flow_at_once",),
+    ),
+    Bug(
+        "a job that is named on the command line, without a store, has no effect",
+        "a file may name one",
+        "config/building.py",
+        ' or job[-1].origin.layer == "override"',
+        "",
+        (f"{_COMMANDS}::test_fault_that_only_the_flow_shows",),
+    ),
+    Bug(
+        "a command reads the configuration of this folder",
+        "scripts are often here",
+        "cli/configuration.py",
+        "target.file.resolve().parent",
+        "Path()",
+        (f"{_COMMANDS}::test_run_has_what_config_shows",),
+    ),
+    Bug(
+        "an option that nobody typed hides the file",
+        "it has a value: its default",
+        "cli/configuration.py",
+        " or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE",
+        "",
+        (f"{_COMMANDS}::test_run_has_what_config_shows",),
+    ),
+    Bug(
+        "a setting that is given twice has one of the values",
+        "the last one wins",
+        "cli/configuration.py",
+        "        if key in found:\n",
+        "        if False:\n",
+        (f"{_COMMANDS}::test_option_of_a_command_hides_all_others",),
+    ),
+    Bug(
+        "a wrong configuration is an error without a code of its own",
+        "it is a ValueError",
+        "cli/exits.py",
+        "    (ConfigError, Exit.CONFIGURATION),\n",
+        "",
+        (f"{_COMMANDS}::test_fault_ends_each_command_before_the_script_runs",),
+    ),
+    Bug(
+        "the settings that are shown lack those of the code",
+        "a file was read",
+        "cli/config.py",
+        "shown(settings.over(runtime))",
+        "shown(settings)",
+        (f"{_COMMANDS}::test_code_is_shown_with_its_place",),
+    ),
+    Bug(
+        "a check ends at the options, and never looks for the operators",
+        "the first error is raised",
+        "cli/config.py",
+        "            found += error.faults\n",
+        "            return [*error.faults]\n",
+        (f"{_COMMANDS}::test_all_faults_of_a_flow_at_once",),
     ),
 ]
