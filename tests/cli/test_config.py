@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from malflow.config import schema
-from tests.cli.conftest import HEAD, Done, Malflow, Script
+from tests.cli.conftest import HEAD, ROOT, Done, Malflow, Script
 
 RUN = "SingleThreadRuntime(build_dataflow).execute()"
 
@@ -252,3 +254,18 @@ def test_variable_that_is_not_known(script: Script, malflow: Malflow, monkeypatc
         assert done.code == 0
         hint = "did you mean MALFLOW_PROFILE?"
         assert f"warning: MALFLOW_PROFIL: is not a variable of malflow; {hint}" in done.err
+
+
+def test_project_of_the_page(script: Script, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOWNS_KEY", "hush-hush-hush-hush")
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    section = page.partition("\n## On the command line\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    for language, text in blocks[:2]:
+        assert language in ("python", "toml")
+        script("", text.partition("\n")[0].removeprefix("# "), text)
+    for (_, commands), (_, written) in zip(blocks[2::2], blocks[3::2], strict=True):
+        done = [malflow(*shlex.split(line)[1:]) for line in commands.splitlines()]
+        assert "".join(it.out + it.err for it in done) == written
+    Path("all_towns.csv").write_text("town\nKiel\n")
+    assert malflow("run", "towns.py", "--profile", "prod").out == "Kiel\n"
