@@ -20,7 +20,15 @@ from tests.test_readme import README, programs
 pytestmark = pytest.mark.slow
 
 EXAMPLES = ROOT / "examples"
-NEED_SERVERS = {"enriched_orders", "hourly_delays", "kafka_totals", "on_spark", "postgres_totals", "redis_totals"}
+NEED_SERVERS = {
+    "billed_orders",
+    "enriched_orders",
+    "hourly_delays",
+    "kafka_totals",
+    "on_spark",
+    "postgres_totals",
+    "redis_totals",
+}
 VARYING = {"flight_delays_crash", "rescaling", "snapshots_failing"}
 """Examples whose numbers depend on time."""
 
