@@ -47,7 +47,7 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
-from malflow.failures import DeadLetter, Failure, OnError
+from malflow.failures import DeadLetter, Failure, OnError, Replayed
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
@@ -96,6 +96,7 @@ __all__ = [
     "Output",
     "Progress",
     "QueryError",
+    "Replayed",
     "RestartPolicy",
     "RunFailed",
     "RunHandle",

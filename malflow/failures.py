@@ -6,12 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["FAIL", "FATES", "DeadLetter", "ErrorPolicy", "Failure", "Fate", "OnError", "policy_of"]
+__all__ = [
+    "FAIL",
+    "FATES",
+    "DeadLetter",
+    "ErrorPolicy",
+    "Failure",
+    "Fate",
+    "OnError",
+    "Replay",
+    "Replayed",
+    "policy_of",
+]
 
 Fate = Literal["fail", "skip", "dead_letter"]
 """The fate of a record at which a function failed: it ends the run, it is skipped, or it becomes a dead letter."""
@@ -75,6 +86,36 @@ class DeadLetter:
     worker: int
     at: datetime
     is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A request about the dead letters of an operator, for one tick.
+
+    Attributes:
+        operator: the operator's name.
+        ids: the ids of the letters; None for all.
+        discards: whether they are removed without a further attempt.
+    """
+
+    operator: str
+    ids: tuple[str, ...] | None = None
+    discards: bool = False
+
+
+class Replayed(NamedTuple):
+    """The outcome of a request to replay or to discard dead letters.
+
+    Attributes:
+        done: how many were replayed or discarded.
+        late: how many stay since their timestamps are at or before the last epoch (watermark) of the operator's
+            input: downstream, they would break what windows are promised. Guard an operator before the epochs.
+        texts: how many stay since their records could not be serialised, so that only texts are known.
+    """
+
+    done: int = 0
+    late: int = 0
+    texts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

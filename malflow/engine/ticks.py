@@ -21,6 +21,7 @@ from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.reports import Report
 from malflow.event_time.tick import Tick
+from malflow.failures import Replay
 from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.hot_keys import HotSample
@@ -111,7 +112,13 @@ class Ticks:
         self._note_live(self._live.union(new))
 
     def begin(
-        self, *, polls: bool = True, explains: bool = False, asks_held: bool = False, final: bool = False
+        self,
+        *,
+        polls: bool = True,
+        explains: bool = False,
+        asks_held: bool = False,
+        final: bool = False,
+        replays: tuple[Replay, ...] = (),
     ) -> Tick:
         """Return the next tick.
 
@@ -120,6 +127,7 @@ class Ticks:
             explains: whether reports include the progress of operators in event time.
             asks_held: whether reports include the open results of operators.
             final: whether it is the last tick, which emits the epoch (watermark) `MAX`.
+            replays: the requests about dead letters.
         """
         now, started = self.clock.read()
         quiet = self._quiet
@@ -139,6 +147,7 @@ class Ticks:
             limit=self._pacing.limit,
             explains=explains,
             asks_held=asks_held,
+            replays=replays,
         )
 
     def end(self, tick: Tick, reports: Sequence[Report], seconds: float = 0.0) -> None:

@@ -10,11 +10,13 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, Step, key_of_count, keys_of_given
+from malflow.engine.replays import reached_by, replay, total
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
 from malflow.event_time.tick import Tick
+from malflow.failures import Replay, Replayed
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -99,7 +101,7 @@ class Worker:
         pickle_reader: Callable[[Any], bytes] | None = None,
     ) -> None:
         self.stage = program.stages[stage]
-        self._policy = program.policy
+        self._program = program
         self.worker_id = worker_id
         self._workers = range(parallelism)
         self._parts = parts
@@ -133,6 +135,8 @@ class Worker:
         self.counts: dict[str, int] = {}
         self.gauges: dict[str, int] = {}
         self.lateness: dict[str, Any] = {}
+        self._replayed_in = 0
+        self._replayed: dict[str, Replayed] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
@@ -226,8 +230,12 @@ class Worker:
         self._receive(inputs)
         largest = 1
         self.counts, self.lateness = {}, {}
-        for active in self._active.values():
+        replays = tick.replays if tick.number != self._replayed_in else ()  # once a tick, however many runs share it
+        self._replayed_in = tick.number
+        for vertex, active in self._active.items():
             taken = sum(len(batch) for batches in active.edges for batch in batches)
+            if replays and vertex in self._letters:
+                taken += self._act(active.operator, self._replay, vertex, active, replays)
             largest = max(largest, self._act(active.operator, self._carry, active))
             if active.letter_targets:
                 self._post_letters(active, final=tick.final)
@@ -271,6 +279,8 @@ class Worker:
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has processed, after the operators were flushed."""
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
+        if self._replayed:
+            report.replayed, self._replayed = self._replayed, {}
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
         if self._routers:
@@ -306,6 +316,25 @@ class Worker:
                     for target in targets:
                         target.append(batch)
         return largest
+
+    def _replay(self, vertex: int, active: _Active, replays: Sequence[Replay]) -> int:
+        """Serve the requests about the dead letters of an operator; return the number of records that it processed."""
+        name, records = active.operator.context.operator_name, 0
+        for request in replays:
+            if request.operator == name:
+                operators = {at: it.operator for at, it in self._active.items()}
+                reached = reached_by(self._program, operators, vertex)
+                emit = partial(self._emit, active)
+                found = replay(request, active.operator, self._letters[vertex], reached, emit)
+                self._replayed[name] = total([self._replayed.get(name, Replayed()), found])
+                records += 0 if request.discards else found.done
+        return records
+
+    @staticmethod
+    def _emit(active: _Active, batches: Sequence[Batch]) -> None:
+        for batch, targets in zip(batches, active.targets, strict=True):
+            for target in targets if batch else ():
+                target.append(batch)
 
     @staticmethod
     def _post_letters(active: _Active, *, final: bool) -> None:
@@ -470,7 +499,7 @@ class Worker:
                 if node.on_error is None:
                     return node.logic(context)
                 self._letters[step.vertex] = letters = Letters(context, node.placed_by)
-                policy = self._policy(node)
+                policy = self._program.policy(node)
                 return node.logic(context) if policy is None else guarded(node.logic, context, policy, letters)
             case EpochsNode():
                 self._generators[step.vertex] = generator = node.logic(context)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from malflow.failures import Replay
 from malflow.records.batch import BATCH_SIZE
 
 __all__ = ["Tick"]
@@ -35,6 +36,7 @@ class Tick:
         limit: the maximum number of records that a source polls on a worker; see `malflow.engine.poll_pacing`.
         explains: whether reports include the progress of operators in event time before the tick.
         asks_held: whether the input has ended and reports include the open results of operators.
+        replays: the requests about dead letters that operators serve before their input.
     """
 
     number: int = 0
@@ -51,3 +53,4 @@ class Tick:
     limit: int = BATCH_SIZE
     explains: bool = False
     asks_held: bool = False
+    replays: tuple[Replay, ...] = ()

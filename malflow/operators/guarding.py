@@ -36,6 +36,7 @@ class Guard:
 
     Attributes:
         taken: the dead letters of this run of the operator, which other operators take; None if they are kept.
+        attempts: how often the current record was tried before.
     """
 
     def __init__(self, operator: Operator, policy: OnError, letters: Letters) -> None:
@@ -43,6 +44,7 @@ class Guard:
         self._policy = policy
         self._letters = letters
         self.taken: list[DeadLetter] | None = None
+        self.attempts = 0
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
 
     def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
@@ -91,9 +93,9 @@ class Guard:
         letters, policy = self._letters, self._policy
         place = place_of(error, self._operator.callback)
         if self.taken is not None:
-            self.taken.append(letters.make(record, error, place))
+            self.taken.append(letters.make(record, error, place, self.attempts + 1))
             return
-        letters.add(record, error, place)
+        letters.add(record, error, place, self.attempts + 1)
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from traceback import extract_tb, format_list
 from typing import Any, NamedTuple
@@ -131,11 +131,20 @@ class Letters:
         )
         return (f"{tick.number}-{worker}-{self._number}", record[0] if self._is_placed else None), fields
 
-    def drop_oldest(self) -> None:
-        """Drop the oldest letter."""
-        entry = next(iter(self._letters))
+    def chosen(self, ids: Collection[str] | None) -> list[tuple[tuple[str, Any], DeadLetter]]:
+        """Return the letters with these ids, or all, oldest first; each with its entry's key."""
+        name = self._context.operator_name
+        entries = [(entry, it) for entry, it in self._letters.items() if ids is None or entry[0] in ids]
+        return [(entry, letter_of(name, entry, it)) for entry, it in entries]
+
+    def drop(self, entry: tuple[str, Any]) -> None:
+        """Drop a letter by its entry's key."""
         self.size -= _Fields(*self._letters.pop(entry)).size
         self._letters.touch((entry,))
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest letter."""
+        self.drop(next(iter(self._letters)))
 
     def sync_state(self) -> None:
         """Do nothing: the state is always up to date."""

@@ -25,6 +25,7 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.pauses import Pauses
 from malflow.runtime.progress import Progress, Status, progress_of
 from malflow.runtime.query_service import QueryService
+from malflow.runtime.replay_service import ReplayService
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.starting import RestartGuard, started, warn_of_letters
@@ -101,6 +102,7 @@ class Coordinator:
         self._explainer = TimeExplainer(program, host, self.ticks, requests, self._taken)
         self._hot = HotKeyWatch(program, host)
         self._queries = QueryService(host, self.ticks, requests)
+        self._replays = ReplayService(requests.replays)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
         self._tick = Tick()
 
@@ -170,6 +172,7 @@ class Coordinator:
         tick = self._tick
         self._note(tick, reports, seconds)
         self._queries.read()
+        self._replays.answer(reports)
         if tick.final:
             self.snapshots.finish_sinks()
             return None
@@ -201,6 +204,7 @@ class Coordinator:
         finally:
             self._taken.close(error)
             self._queries.close(error)
+            self._replays.close(error)
 
     def give_back(self) -> list[Request]:
         """Return requests that were not begun, or not answered, so that a restart can serve them.
@@ -208,6 +212,7 @@ class Coordinator:
         Questions to states return to their queue.
         """
         self._queries.give_back()
+        self._replays.give_back()
         return self._taken.give_back()
 
     # After a tick
@@ -369,7 +374,8 @@ class Coordinator:
     def _next(self, *, polls: bool = True, asks_held: bool = False, final: bool = False) -> Tick:
         self._queries.serve()
         explains = self._explainer.needs_tick
-        self._tick = self.ticks.begin(polls=polls, explains=explains, asks_held=asks_held, final=final)
+        replays = self._replays.take() if polls and not final else ()
+        self._tick = self.ticks.begin(polls=polls, explains=explains, asks_held=asks_held, final=final, replays=replays)
         return self._tick
 
     def _pause(self) -> None:

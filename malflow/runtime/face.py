@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from malflow.diagnostics import location
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
+from malflow.failures import Replayed
 from malflow.graph import Graph
 from malflow.runtime.hooks import Call, chosen_by_hook, of_all_runs
 from malflow.runtime.listeners import Listeners
@@ -139,6 +140,42 @@ class Runtime(ABC):
             SnapshotError: if the run has ended.
         """
         return self._slot.current.ask_rescale(parallelism)
+
+    def replay(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
+        """Process dead letters of an operator again, in the next tick, before its input; oldest first.
+
+        A letter leaves the state with the effect of its record, so that a snapshot has both or neither. If it fails
+        again, it is a new letter with one more attempt. A crash before the next snapshot brings it back.
+
+        Args:
+            operator: the operator.
+            ids: the ids of the letters; None for all. Unknown ones are ignored.
+
+        Returns:
+            A future of a `Replayed`, which counts them, and those that can't be replayed. It holds a `QueryError` if
+            the run ends before. User code of the dataflow can't wait for it.
+
+        Raises:
+            GraphError: if no such operator can have dead letters.
+            QueryError: if the run has not begun, or has ended.
+        """
+        return self._slot.current.ask_replay(operator, ids, discards=False)
+
+    def discard(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
+        """Remove dead letters of an operator without a further attempt, in the next tick.
+
+        Args:
+            operator: the operator.
+            ids: the ids of the letters; None for all. Unknown ones are ignored.
+
+        Returns:
+            A future of a `Replayed`, which counts them; see `replay`.
+
+        Raises:
+            GraphError: if no such operator can have dead letters.
+            QueryError: if the run has not begun, or has ended.
+        """
+        return self._slot.current.ask_replay(operator, ids, discards=True)
 
     def state(self, name: str) -> StateView[Any, Any]:
         """Return the states of an operator, to ask for them while it runs; callable from another thread.

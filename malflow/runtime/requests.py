@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, QueryError, SnapshotError
+from malflow.failures import Replayed
 from malflow.runtime.answers import (
     Answer,
     ExplainRequest,
@@ -25,6 +26,7 @@ from malflow.runtime.options import check_parallelism
 from malflow.runtime.pauses import Wake
 from malflow.runtime.progress import Progress, Status
 from malflow.runtime.queries import Query, StateAnswer
+from malflow.runtime.replay_service import ReplayRequest, checked_replay
 from malflow.runtime.time_table import TimeTable
 
 __all__ = ["RunRequests"]
@@ -49,6 +51,7 @@ class RunRequests:
         explained: the last explanation, without late records.
         own: the threads that the run works on.
         queries: questions to the states of the run.
+        replays: requests about dead letters.
         program: the program of the run; None before it is built.
         wake: ends a pause of the run.
         phase: what the run does, over all attempts; None within one, which knows better.
@@ -64,6 +67,7 @@ class RunRequests:
         self.explained = TimeTable()
         self.own = OwnThreads()
         self.queries: deque[Query] = deque()
+        self.replays: list[ReplayRequest] = []
         self.program: Program | None = None
         self.wake = Wake()
         self.phase: Status | None = "starting"
@@ -89,7 +93,7 @@ class RunRequests:
     @property
     def has_new(self) -> bool:
         """Whether the run is asked to stop, or for something that it has not taken up."""
-        return self.stopping or bool(self.pending) or bool(self.queries)
+        return self.stopping or bool(self.pending) or bool(self.queries or self.replays)
 
     def stop(self) -> None:
         """End the run after the current tick."""
@@ -145,6 +149,21 @@ class RunRequests:
             raise QueryError("the run has ended; read_state() reads its last snapshot")
         return query.answer
 
+    def ask_replay(self, operator: str, ids: Sequence[str] | None, *, discards: bool) -> Future[Replayed]:
+        """Queue a request about dead letters, served in the next tick that polls.
+
+        Raises:
+            GraphError: if no such operator can have any.
+            QueryError: if the run has not begun, or has ended.
+        """
+        request = ReplayRequest(checked_replay(self.running, operator, ids, discards=discards), Answer(self.own))
+        self.replays.append(request)
+        self.wake.set()
+        if self.is_over:  # checked after the append
+            request.fail(None)
+            raise QueryError("the run has ended, and its dead letters stay; start it again to replay them")
+        return request.answer
+
     def ask_explanation(self, timeout: float) -> None:
         """Wait for an explanation of the run's time after the current tick, unless the run has ended.
 
@@ -174,3 +193,5 @@ class RunRequests:
             abandon([self.pending.popleft()], error)
         while self.queries:
             self.queries.popleft().fail(_OVER, error)
+        while self.replays:
+            self.replays.pop(0).fail(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 
 from malflow.drawing.notebook import picture_bundle
 from malflow.errors import GraphError, OperatorError
+from malflow.failures import Replayed
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.state_views import StateView, WindowsView
@@ -113,6 +115,42 @@ class RunHandle(ABC):
             SnapshotError: if the run has ended.
         """
         return self._requests.ask_rescale(parallelism)
+
+    def replay(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
+        """Process dead letters of an operator again, in the next tick, before its input; oldest first.
+
+        A letter leaves the state with the effect of its record, so that a snapshot has both or neither. If it fails
+        again, it is a new letter with one more attempt. A crash before the next snapshot brings it back.
+
+        Args:
+            operator: the operator.
+            ids: the ids of the letters; None for all. Unknown ones are ignored.
+
+        Returns:
+            A future of a `Replayed`, which counts them, and those that can't be replayed. It holds a `QueryError` if
+            the run ends before. User code of the dataflow can't wait for it.
+
+        Raises:
+            GraphError: if no such operator can have dead letters.
+            QueryError: if the run has not begun, or has ended.
+        """
+        return self._requests.ask_replay(operator, ids, discards=False)
+
+    def discard(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
+        """Remove dead letters of an operator without a further attempt, in the next tick.
+
+        Args:
+            operator: the operator.
+            ids: the ids of the letters; None for all. Unknown ones are ignored.
+
+        Returns:
+            A future of a `Replayed`, which counts them; see `replay`.
+
+        Raises:
+            GraphError: if no such operator can have dead letters.
+            QueryError: if the run has not begun, or has ended.
+        """
+        return self._requests.ask_replay(operator, ids, discards=True)
 
     def state(self, name: str) -> StateView[Any, Any]:
         """Return the states of an operator, to ask for them while the run runs.

@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, NoKey, OnError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider, agg
+from malflow.failures import Replayed
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, dead_letters, read_state, snapshots
-from malflow.testing import ScriptedSource, assert_exactly_once
+from malflow.testing import PAUSE, ScriptedSource, Timed, assert_exactly_once
 from malflow.windows import tumbling
 from tests.bad_records.operators import Rude
 from tests.kit.memory_store import MemoryStore
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -316,3 +318,29 @@ def test_mistakes_about_taking_letters(operators: Any, post: Any, message: str) 
     with pytest.raises(GraphError, match=message) as caught:
         SingleThreadRuntime(taken([], None, VecSink(), operators, post or (lambda it: it))).execute()
     assert __file__ in str(caught.value)
+
+
+def sealed_or_late(value: Any) -> Any:
+    """Fail at every value."""
+    raise ValueError("bad")
+
+
+@pytest.mark.fault("N9")
+def test_letters_behind_the_epoch_and_texts_stay(store: FsspecBackend) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        items = [Timed("a", 1), Timed(lambda: 1, 2), Timed("b", 3), *[PAUSE] * 10_000]
+        stream = provider.new_stream().source("items", ScriptedSource(items))
+        before = stream.map("before", lambda it: 1 // (it != "a") and it, on_error="dead_letter")
+        timed = before.event_time("time", lambda msg: msg.timestamp, out_of_orderness=0)
+        timed.map("after", sealed_or_late, on_error="dead_letter").sink("out", VecSink())
+
+    handle = SingleThreadRuntime(build_dataflow, store).start()
+    try:
+        wait_until(lambda: handle.progress.counts.get("after", {}).get("letters") == 2, 60)
+        assert handle.replay("after").result(60) == Replayed(done=0, late=1, texts=1)
+        assert handle.replay("before").result(60) == Replayed(done=1)
+        assert handle.discard("after").result(60) == Replayed(done=2)
+    finally:
+        handle.stop()
+        handle.await_termination(60)
+    assert [(it.value, it.attempts) for it in dead_letters(store)] == [("a", 2)]

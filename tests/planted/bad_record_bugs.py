@@ -10,6 +10,8 @@ _STATES = "operators/guarded_states.py"
 _STATELESS = "operators/guarded.py"
 _LAWS = "tests/bad_records/test_laws.py"
 _LETTERS = "operators/letters.py"
+_REPLAYS = "engine/replays.py"
+_REPLAYED = "tests/conformance/test_replays.py"
 _KEPT = "tests/bad_records/test_letters.py"
 _POLICIES = "tests/bad_records/test_policies.py"
 
@@ -67,8 +69,8 @@ BAD_RECORD_BUGS = [
         "a state belongs to what uses it",
         "engine/worker.py",
         "                self._letters[step.vertex] = letters = Letters(context, node.placed_by)\n"
-        "                policy = self._policy(node)\n",
-        "                policy = self._policy(node)\n"
+        "                policy = self._program.policy(node)\n",
+        "                policy = self._program.policy(node)\n"
         "                letters = Letters(context, node.placed_by)\n"
         "                if policy is not None:\n"
         "                    self._letters[step.vertex] = letters\n",
@@ -106,6 +108,30 @@ BAD_RECORD_BUGS = [
         "        self.size -= _Fields(*self._letters.pop(entry)).size\n",
         "        self._letters.pop(entry)\n",
         (f"{_KEPT}::test_letters_are_bounded_by_their_bytes",),
+    ),
+    Bug(
+        "a replayed letter stays",
+        "a request is served at least once",
+        _REPLAYS,
+        "            letters.drop(entry)\n            done += 1\n",
+        "            done += 1\n            if request.discards:\n                letters.drop(entry)\n",
+        (f"{_REPLAYED}::test_a_replay_and_its_effect_are_in_one_snapshot",),
+    ),
+    Bug(
+        "a replayed record counts as tried once",
+        "a letter is a new record",
+        _REPLAYS,
+        "    operator.guard.attempts = letter.attempts\n",
+        "    operator.guard.attempts = 0\n",
+        (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
+    ),
+    Bug(
+        "a replayed record may be behind the epoch",
+        "late records are separated before",
+        _REPLAYS,
+        "        return reached is not None and not letter.timestamp > reached\n",
+        "        return False\n",
+        (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
     ),
     Bug(
         "a lack of memory is skipped",

@@ -17,6 +17,7 @@ from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
+from malflow.failures import Replay
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.transport.error_pickles import loaded_error
@@ -94,6 +95,7 @@ class TickCommand:
             there are none.
         explains: whether tasks report the progress of operators in event time.
         asks_held: whether the input has ended and tasks report the open results of operators.
+        replays: the fields of the requests about dead letters.
         polls: whether sources are polled.
         final: whether this is the last tick, which emits the epoch (watermark) `MAX`.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -119,6 +121,7 @@ class TickCommand:
     queries: str = ""
     explains: bool = False
     asks_held: bool = False
+    replays: Sequence[tuple[str, Sequence[str] | None, bool]] = ()
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -159,6 +162,10 @@ class TickCommand:
             polls=self.polls,
             explains=self.explains,
             asks_held=self.asks_held,
+            replays=tuple(
+                Replay(operator, None if ids is None else tuple(ids), discards)
+                for operator, ids, discards in self.replays
+            ),
         )
 
     @classmethod
@@ -183,6 +190,7 @@ class TickCommand:
             quiet_time=tick.quiet_time // _MICROSECOND,
             explains=tick.explains,
             asks_held=tick.asks_held,
+            replays=[(it.operator, it.ids, it.discards) for it in tick.replays],
             polls=tick.polls,
             final=tick.final,
             **how,

@@ -1,0 +1,101 @@
+"""Serves the requests of other threads about dead letters, each in one tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from malflow.engine.plan import Program
+from malflow.engine.replays import total
+from malflow.engine.reports import Report
+from malflow.errors import GraphError, QueryError
+from malflow.failures import Replay
+from malflow.runtime.answers import Answer
+
+__all__ = ["ReplayRequest", "ReplayService", "checked_replay"]
+
+_OVER = "the dead letters of operator '{}' were not touched: the run ended before"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """A request about the dead letters of an operator, and its answer: a `Replayed`."""
+
+    replay: Replay
+    answer: Answer
+
+    def fail(self, cause: BaseException | None) -> None:
+        """Set the error of a request that was not served.
+
+        Args:
+            cause: the error that ended the run, if any.
+        """
+        error = QueryError(_OVER.format(self.replay.operator), operator=self.replay.operator)
+        error.__cause__ = cause
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
+
+
+class ReplayService:
+    """Puts the requests into ticks, one for each operator and tick, and answers them.
+
+    Args:
+        queue: the requests.
+    """
+
+    def __init__(self, queue: list[ReplayRequest]) -> None:
+        self._queue = queue
+        self._asked: list[ReplayRequest] = []
+
+    def take(self) -> tuple[Replay, ...]:
+        """Return the requests for the next tick."""
+        for request in self._queue.copy():
+            if request.answer.done():  # cancelled
+                self._queue.remove(request)
+            elif all(it.replay.operator != request.replay.operator for it in self._asked):
+                self._asked.append(request)
+                self._queue.remove(request)
+        return tuple(it.replay for it in self._asked)
+
+    def answer(self, reports: Sequence[Report]) -> None:
+        """Answer the requests of a tick that was made."""
+        asked, self._asked = self._asked, []
+        for request in asked:
+            name = request.replay.operator
+            done = total([it.replayed[name] for it in reports if name in it.replayed])
+            with suppress(InvalidStateError):
+                request.answer.set_result(done)
+
+    def give_back(self) -> None:
+        """Return the requests of a tick that failed to the queue, so that a restart can serve them."""
+        self._queue[:0] = self._asked
+        self._asked = []
+
+    def close(self, error: BaseException | None) -> None:
+        """Fail the requests of a tick that was not made.
+
+        Args:
+            error: the error that ended the run, if any.
+        """
+        asked, self._asked = self._asked, []
+        for request in asked:
+            request.fail(error)
+
+
+def checked_replay(program: Program, operator: str, ids: Sequence[str] | None, *, discards: bool) -> Replay:
+    """Return a request about the dead letters of an operator.
+
+    Raises:
+        GraphError: if no such operator can have any, or `ids` is not a list of texts.
+    """
+    names = [vertex.node.name for vertex in program.vertices if vertex.node.on_error is not None]
+    if operator not in names:
+        near = get_close_matches(str(operator), names, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"those that can are {', '.join(map(repr, names)) or 'none'}"
+        raise GraphError(f"no operator {operator!r} can have dead letters; {hint}", operator=f"{operator}")
+    if ids is not None and (isinstance(ids, str) or not all(isinstance(it, str) for it in ids)):
+        raise GraphError(f"ids takes a list of the ids of dead letters, or None for all; got {ids!r:.200}")
+    return Replay(operator, None if ids is None else tuple(ids), discards)
