@@ -41,7 +41,7 @@ class BadRecord(MalflowError, ValueError):
         self.reason = reason
 
 
-OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
+OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadRecord], object]
 """The handling of a bad record: end the run, skip it, or pass it to the function and skip it."""
 
 

@@ -51,7 +51,7 @@ class CsvSource(FileSource[Any]):
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
         encoding: the text encoding, which must be a superset of ASCII.
-        on_error: how to handle a row that cannot be read or has too few or too many fields: ``"raise"`` a
+        on_error: how to handle a row that cannot be read or has too few or too many fields: ``"fail"`` with a
             `BadRecord`, ``"skip"`` and count it, or call a function with the `BadRecord` and count it. An invalid
             header always raises.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
@@ -83,7 +83,7 @@ class CsvSource(FileSource[Any]):
         delimiter: str = ",",
         quotechar: str | None = '"',
         encoding: str = "utf-8",
-        on_error: OnError = "raise",
+        on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,

@@ -35,7 +35,7 @@ class JsonLinesSource(FileSource[Any]):
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
             is bad.
         encoding: the text encoding, which must be a superset of ASCII.
-        on_error: how to handle a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count it, or call
+        on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it, or call
             a function with the `BadRecord` and count it.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
@@ -59,7 +59,7 @@ class JsonLinesSource(FileSource[Any]):
         *,
         types: Types | None = None,
         encoding: str = "utf-8",
-        on_error: OnError = "raise",
+        on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,

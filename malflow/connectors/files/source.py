@@ -111,7 +111,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         """Return the next records and their indices.
 
         Raises:
-            BadRecord: if the next record cannot be read and `on_error` is ``"raise"``.
+            BadRecord: if the next record cannot be read and `on_error` is ``"fail"``.
             InputFileError: if the file is missing, damaged, or replaced since it was read.
         """
         try:
@@ -237,7 +237,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             parsed = self._parser.parse_one(lines, at)
             bad = self._find_fault(lines, at, parsed)
             if bad is not None:
-                if values and self._options.on_error == "raise":
+                if values and self._options.on_error == "fail":
                     break
                 self._reject(bad)
                 rejected.append(bad)
@@ -279,7 +279,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._count([bad])
 
     def _reject(self, bad: BadRecord) -> None:
-        if self._options.on_error == "raise":
+        if self._options.on_error == "fail":
             raise bad
         if callable(self._options.on_error):
             self._options.on_error(bad)
@@ -310,14 +310,14 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         path: Path | Iterable[Path],
         *,
         encoding: str = "utf-8",
-        on_error: OnError = "raise",
+        on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
     ) -> None:
         me = type(self).__name__
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
-        require_choice_or_function(me, "on_error", on_error, ("raise", "skip"), needs_result=False)
+        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         require_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)

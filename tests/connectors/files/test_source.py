@@ -457,7 +457,7 @@ def test_error_of_a_dead_letter_function_is_not_swallowed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("on_error", ["ignore", None, True])
 def test_another_way_with_bad_records_is_refused(on_error: Any) -> None:
-    with pytest.raises(GraphError, match="on_error must be 'raise', 'skip' or a plain function; got"):
+    with pytest.raises(GraphError, match="on_error must be 'fail', 'skip' or a plain function; got"):
         TextFileSource("x", on_error=on_error)
 
 
