@@ -25,7 +25,7 @@ class ReplayRequest:
     """A request about the dead letters of an operator, and its answer: a `Replayed`."""
 
     replay: Replay
-    answer: Answer
+    answer: Answer[Replayed]
 
     def fail(self, cause: BaseException | None) -> None:
         """Set the error of a request that was not served.
