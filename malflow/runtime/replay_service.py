@@ -12,7 +12,7 @@ from malflow.engine.plan import Program
 from malflow.engine.replays import total
 from malflow.engine.reports import Report
 from malflow.errors import GraphError, QueryError
-from malflow.failures import Replay
+from malflow.failures import Replay, Replayed
 from malflow.runtime.answers import Answer
 
 __all__ = ["ReplayRequest", "ReplayService", "checked_replay"]
