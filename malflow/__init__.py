@@ -47,7 +47,7 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
-from malflow.failures import DeadLetter, Failure, OnError, Replayed
+from malflow.failures import Budget, DeadLetter, Failure, OnError, Replayed
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX",
     "MIN",
+    "Budget",
     "CommitUnknown",
     "ConfigError",
     "DataMessage",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,9 +14,11 @@ from malflow.errors import GraphError, short_repr
 __all__ = [
     "FAIL",
     "FATES",
+    "Budget",
     "DeadLetter",
     "ErrorPolicy",
     "Failure",
+    "Failures",
     "Fate",
     "OnError",
     "Replay",
@@ -89,6 +91,44 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """The share of an operator's records that may fail; more than that is a broken program, and ends the run.
+
+    Args:
+        share: the share, from 0 to 1.
+        window: the time, by the start of ticks, over which the share is taken. A restart begins a new one.
+        least: the number of records in the window below which nothing is decided.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    share: float
+    window: timedelta = timedelta(minutes=1)
+    least: int = 100
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share <= 1:
+            raise GraphError(f"share= of Budget takes a number from 0 to 1; got {short_repr(self.share)}")
+        if not isinstance(self.window, timedelta) or self.window <= timedelta(0):
+            raise GraphError(f"window= of Budget takes a positive timedelta; got {short_repr(self.window)}")
+        if isinstance(self.least, bool) or not isinstance(self.least, int) or self.least < 1:
+            raise GraphError(f"least= of Budget takes a positive integer; got {short_repr(self.least)}")
+
+
+class Failures(NamedTuple):
+    """Failures of an operator in a tick, for the error of a run whose budget is spent.
+
+    Attributes:
+        errors: the number of failures by the exception's class.
+        examples: some of them.
+    """
+
+    errors: Mapping[str, int]
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """A request about the dead letters of an operator, for one tick.
 
@@ -127,6 +167,7 @@ class OnError:
         keep: how many dead letters each worker keeps.
         keep_bytes: how many bytes they may have, serialised.
         full: whether one more letter ends the run, or the oldest ones are dropped and counted.
+        budget: the share of records that may fail before the run ends; None for any share.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -136,11 +177,14 @@ class OnError:
     keep: int = 10_000
     keep_bytes: int = 64 << 20
     full: Literal["fail", "drop_oldest"] = "fail"
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         for name, limit in (("keep", self.keep), ("keep_bytes", self.keep_bytes)):
             if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
                 raise GraphError(f"{name}= of OnError takes a positive integer; got {short_repr(limit)}")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise GraphError(f"budget= of OnError takes a Budget; got {short_repr(self.budget)}")
         if self.full not in ("fail", "drop_oldest"):
             raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
         if isinstance(self.fate, str):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from malflow.failures import Replayed
+from malflow.failures import Failures, Replayed
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.hot_keys import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
@@ -38,6 +38,7 @@ class Report:
         times: the progress of each operator in event time, by vertex, before the tick, if requested.
         held: the open results of operators, if requested.
         hot: the busiest worker and key of each exchange for which records were sampled.
+        failures: the failures of operators that have a budget.
         replayed: the outcome of the requests about the dead letters of each operator.
     """
 
@@ -57,6 +58,7 @@ class Report:
     held: Mapping[str, Waiting] = field(default_factory=dict)
     hot: Mapping[str, HotSample] = field(default_factory=dict)
     replayed: Mapping[str, Replayed] = field(default_factory=dict)
+    failures: Mapping[str, Failures] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Report], tuple[Any, ...]]:
         """Pickle the values without their names: with many workers, thousands of reports are pickled in a tick."""

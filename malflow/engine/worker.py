@@ -139,6 +139,7 @@ class Worker:
         self._replayed: dict[str, Replayed] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
+        self._guarded = [operator for operator in self.operators if isinstance(operator, Guarded)]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
         counting = [(it.operator, program.counts(it.node)) for it in self._active.values()]
@@ -279,6 +280,8 @@ class Worker:
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has processed, after the operators were flushed."""
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
+        failures = {it.context.operator_name: it.guard.take_failures() for it in self._guarded}
+        report.failures = {name: it for name, it in failures.items() if it is not None}
         if self._replayed:
             report.replayed, self._replayed = self._replayed, {}
         if tick.finished or self._lifts_silent:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.diagnostics import operator_error, place_of
 from malflow.errors import MalflowError, error_text, short_repr
 from malflow.event_time.tick import Tick
-from malflow.failures import FATES, DeadLetter, Failure, OnError
+from malflow.failures import FATES, DeadLetter, Failure, Failures, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
-from malflow.operators.letters import Letters, Record
+from malflow.operators.letters import Letters, Record, masked
 from malflow.records.batch import Batch
 
 __all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "without"]
@@ -24,6 +25,9 @@ GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED, LETTERS, DROPPED), gauges=(KEPT
 The counters: the records at which its function failed, and of them those that it skipped and those that became dead
 letters; and the letters that it dropped, since there was no room for more. The gauge: the letters that it keeps.
 """
+
+_EXAMPLES = 3
+_LONGEST = 200
 
 
 class Guard:
@@ -45,6 +49,8 @@ class Guard:
         self._letters = letters
         self.taken: list[DeadLetter] | None = None
         self.attempts = 0
+        self._errors: Counter[str] = Counter()
+        self._examples: list[str] = []
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
 
     def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
@@ -65,6 +71,8 @@ class Guard:
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
+        if self._policy.budget is not None:
+            self._note(error, record)
         if fate == "skip":
             self._counts[SKIPPED] += 1
             return
@@ -79,6 +87,21 @@ class Guard:
         """Return the counters since the last call."""
         counts, self._counts = self._counts, dict.fromkeys(GUARD_COUNTS.counters, 0)
         return counts
+
+    def take_failures(self) -> Failures | None:
+        """Return the failures since the last call, if they have a budget and there were any."""
+        if not self._errors:
+            return None
+        failures = Failures(dict(self._errors.most_common(_EXAMPLES)), tuple(self._examples))
+        self._errors, self._examples = Counter(), []
+        return failures
+
+    def _note(self, error: Exception, record: Record) -> None:
+        self._errors[type(error).__qualname__] += 1
+        if len(self._examples) < _EXAMPLES:
+            key, value, timestamp = map(short_repr, record)
+            what = f"{type(error).__qualname__}: {error_text(error)[:_LONGEST]}"
+            self._examples.append(masked(f"{what} at key {key}, value {value}, timestamp {timestamp}"))
 
     def gauges(self) -> Mapping[str, int]:
         """Return the gauges."""

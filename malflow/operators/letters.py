@@ -21,7 +21,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["LETTERS", "Letters", "as_text", "letter_of", "place_letter"]
+__all__ = ["LETTERS", "Letters", "as_text", "letter_of", "masked", "place_letter"]
 
 LETTERS = "letters"
 """The role of the hidden state with dead letters."""
@@ -113,7 +113,7 @@ class Letters:
         self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
-        message, trace = _masked(error_text(error))[:_LONGEST], _trace(error)
+        message, trace = masked(error_text(error))[:_LONGEST], _trace(error)
         fields = _Fields(
             key,
             value,
@@ -198,20 +198,20 @@ def _serialisable(record: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any, Any], i
 
 
 def _text(thing: Any) -> str:
-    return _masked(short_repr(thing))
+    return masked(short_repr(thing))
 
 
 def _trace(error: BaseException) -> str:
     """Return the user's part of a traceback."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not is_of_malflow(frame.filename)]
     text = "".join([*format_list(frames), f"{type(error).__qualname__}: {error_text(error)[:_LONGEST]}"])
-    return _masked(text)[-_LONGEST:]
+    return masked(text)[-_LONGEST:]
 
 
-def _masked(text: str) -> str:
+def masked(text: str) -> str:
     """Return a text without the addresses of objects, which differ when a tick is repeated.
 
-    >>> _masked("no room for <object object at 0x7f3c2b1a4d50>")
+    >>> masked("no room for <object object at 0x7f3c2b1a4d50>")
     'no room for <object object at 0x...>'
     """
     return _ADDRESS.sub("0x...", text)

@@ -19,6 +19,7 @@ from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
 from malflow.runtime.answers import Request, abandon, fail
+from malflow.runtime.budgets import Budgets
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.hot_keys import HotKeyWatch
 from malflow.runtime.options import RunOptions
@@ -103,6 +104,7 @@ class Coordinator:
         self._hot = HotKeyWatch(program, host)
         self._queries = QueryService(host, self.ticks, requests)
         self._replays = ReplayService(requests.replays)
+        self._budgets = Budgets(program)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
         self._tick = Tick()
 
@@ -173,6 +175,7 @@ class Coordinator:
         self._note(tick, reports, seconds)
         self._queries.read()
         self._replays.answer(reports)
+        self._budgets.note(tick.now, reports)
         if tick.final:
             self.snapshots.finish_sinks()
             return None

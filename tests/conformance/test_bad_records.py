@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import Budget, OnError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.testing import ScriptedSource
@@ -93,3 +93,14 @@ def test_dead_letters_are_a_stream(any_parallelism: Any) -> None:
         ("total", 5, "ValueError", "bad 5"),
         ("total", 10, "ValueError", "bad 10"),
     ]
+
+
+def test_a_run_ends_if_too_many_records_fail(any_parallelism: Any) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", sis([*map(str, range(90)), *["x"] * 30]))
+        keyed = texts.key_distribute("key", lambda msg: str(msg.value)[-1:])
+        policy = OnError("skip", budget=Budget(0.2))
+        keyed.map("number", int, on_error=policy).sink("out", StatelessSink(VecSink()))
+
+    with pytest.raises(OperatorError, match=r"'number' failed at .*budget: ValueError .*; such as .*value 'x'"):
+        any_parallelism(build_dataflow).execute()

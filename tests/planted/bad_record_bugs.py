@@ -134,6 +134,14 @@ BAD_RECORD_BUGS = [
         (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
     ),
     Bug(
+        "failures of long ago count against a budget",
+        "a share is of all records",
+        "runtime/budgets.py",
+        "            while ticks and now - ticks[0].at >= budget.window:\n",
+        "            while False:\n",
+        ("tests/bad_records/test_budgets.py::test_failures_before_the_window_do_not_count",),
+    ),
+    Bug(
         "a lack of memory is skipped",
         "MemoryError is an Exception",
         "operators/guarding.py",

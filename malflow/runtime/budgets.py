@@ -1,0 +1,75 @@
+"""The budgets of operators for failed records: a run whose share of failures is too large ends."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
+
+from malflow.engine.plan import Program, key_of_count
+from malflow.engine.reports import Report
+from malflow.errors import OperatorError
+from malflow.failures import Budget, Failures
+from malflow.operators.guarding import FAILED
+
+__all__ = ["Budgets"]
+
+
+class _Tick(NamedTuple):
+    at: datetime
+    taken: int
+    failed: int
+    failures: Sequence[Failures]
+
+
+class Budgets:
+    """Adds up the failures of each operator with a budget over its window.
+
+    Args:
+        program: the program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        policies = {vertex.node.name: program.policy(vertex.node) for vertex in program.vertices}
+        self._budgets: Mapping[str, Budget] = {
+            name: it.budget for name, it in policies.items() if it is not None and it.budget is not None
+        }
+        self._ticks: Mapping[str, deque[_Tick]] = {name: deque() for name in self._budgets}
+
+    def note(self, now: datetime, reports: Sequence[Report]) -> None:
+        """Add the reports of a tick.
+
+        Args:
+            now: the start of the tick.
+            reports: the reports of all workers.
+
+        Raises:
+            OperatorError: if more records of an operator have failed than its budget allows.
+        """
+        for name, budget in self._budgets.items():
+            taken = sum(it.counts.get(name, 0) for it in reports)
+            failed = sum(it.counts.get(key_of_count(name, FAILED), 0) for it in reports)
+            ticks = self._ticks[name]
+            if taken or failed:
+                ticks.append(_Tick(now, taken, failed, [it.failures[name] for it in reports if name in it.failures]))
+            while ticks and now - ticks[0].at >= budget.window:
+                ticks.popleft()
+            whole, bad = sum(it.taken for it in ticks), sum(it.failed for it in ticks)
+            if whole >= budget.least and bad > budget.share * whole:
+                raise _spent(name, budget, whole, bad, [*chain.from_iterable(it.failures for it in ticks)])
+
+
+def _spent(name: str, budget: Budget, taken: int, failed: int, failures: Sequence[Failures]) -> OperatorError:
+    errors: Counter[str] = Counter()
+    for it in failures:
+        errors.update(it.errors)
+    commonest = ", ".join(f"{error} {count:,} times" for error, count in errors.most_common(1))
+    examples = [*dict.fromkeys(chain.from_iterable(it.examples for it in failures))][:3]
+    return OperatorError(
+        f"operator '{name}' failed at {failed:,} of the last {taken:,} records, more than the {budget.share:.1%} of "
+        f"its budget: {commonest}; such as {'; '.join(examples)}; mend the function or the input and start again, from "
+        "the last snapshot",
+        operator=name,
+    )
