@@ -142,6 +142,14 @@ BAD_RECORD_BUGS = [
         ("tests/bad_records/test_budgets.py::test_failures_before_the_window_do_not_count",),
     ),
     Bug(
+        "letters of two runs of a tick are one",
+        "a tick is one run of a worker",
+        _LETTERS,
+        "        if tick.number != self._tick.number:\n            self._number = 0\n",
+        "        self._number = 0\n",
+        ("tests/spark/test_repeated_tasks.py::test_repeated_tasks_make_each_dead_letter_once",),
+    ),
+    Bug(
         "a lack of memory is skipped",
         "MemoryError is an Exception",
         "operators/guarding.py",

@@ -24,6 +24,7 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
 from malflow.runtime.spark import stage_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
+from malflow.snapshot import dead_letters
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl
 from tests.kit.backends import in_memory, kept_states
@@ -198,6 +199,49 @@ def test_repeated_tasks_send_only_what_their_state_holds(
 
 def values_of(states: dict[Any, list[Any]]) -> list[Any]:
     return [value for held in states.values() for value in held]
+
+
+def bad_fifth(value: int) -> int:
+    """Fail at each fifth number, with a text that differs each time but for an address."""
+    if value % 5 == 0:
+        raise ValueError(f"{value} at {object()} in {hex(id(object()) + next(COUNTER))}")
+    return value
+
+
+def add(_key: Any, value: int, held: list[int]) -> Any:
+    """Fail at each seventh number, after the state has changed."""
+    held.append(value)
+    return value // (value % 7) * 0 + value, held
+
+
+def letters_of(sink: Any) -> Program:
+    """Take the letters of an operator before the exchange, and keep those of one after it."""
+    graph = Graph()
+    provider = StreamProvider(graph)
+    numbers = provider.new_stream().source("numbers", StatefulSource(Rising()))
+    keyed = numbers.map("early", bad_fifth, on_error="dead_letter").key_distribute("key", lambda msg: msg.value % KEYS)
+    keyed.stateful_map("add", add, list, on_error="dead_letter").sink("out", StatelessSink(VecSink()))
+    provider.on_dead_letters(lambda letters: letters.sink("letters", StatelessSink(sink)), ["early"])
+    return compile_graph(graph)
+
+
+@pytest.mark.fault("M7")
+@settings(max_examples=max(8, settings().max_examples // 6))
+@given(plans=plans)
+@pytest.mark.slow
+def test_repeated_tasks_make_each_dead_letter_once(plans: list[Plan]) -> None:
+    sink: VecSink[Any, Any, Any] = VecSink()
+    backend = in_memory()
+    with tempfile.TemporaryDirectory() as scratch, simulated():
+        cluster = Cluster(plans, lambda _job, _coordinator: None, tries=10)
+        cluster.run(letters_of(sink), settings_at(scratch, backend), 2)
+    taken, kept = sink.values, [*dead_letters(backend, "add")]
+    good = [value for value in range(RECORDS) if value % 5]
+    assert Counter(it.value for it in taken) == dict.fromkeys(range(0, RECORDS, 5), 2)
+    assert Counter(it.value for it in kept) == {value: 2 for value in good if value % 7 == 0}
+    assert all(len({it.id for it in them}) == len(them) for them in (taken, kept))
+    added = Counter(values_of(kept_states(backend, "add")))
+    assert added == {value: 2 for value in good if value % 7}
 
 
 @pytest.mark.fault("I3")
