@@ -195,12 +195,12 @@ PLANTED: dict[str, tuple[Callable[[Flow], object], str, tuple[str, ...]]] = {
     "join": (join, "silent_input", ("operator 'join' waits for its input 2", "source 'join right' is silent")),
     "union": (union, "silent_input", ("operator 'both' waits for its input 2", "source 'union right' is silent")),
     "units": (
-        lambda it: it.windows(it.timed(Stamps([EPOCH], 10), bound=5000)),
+        lambda it: it.windows(it.timed(Stamps([EPOCH, EPOCH + 100]), bound=5000)),
         "units",
         ("The timestamps fit seconds; if the bound does not, write 5.",),
     ),
     "small units": (
-        lambda it: it.windows(it.timed(Stamps([EPOCH * 1000, EPOCH * 1000 - 4000], -1), bound=5)),
+        lambda it: it.windows(it.timed(Stamps([EPOCH * 1000, EPOCH * 1000 - 4000], 0), bound=5)),
         "units",
         ("fit milliseconds, but the bound of 5", "write 5000"),
     ),

@@ -314,7 +314,7 @@ def test_a_snapshot_that_works_again_clears_the_failure(tmp_path: Path) -> None:
         write(store, key, data)
 
     def build_dataflow(provider: StreamProvider) -> None:
-        stream = provider.new_stream().source("s", ScriptedSource([it for at in range(40) for it in (at, PAUSE)]))
+        stream = provider.new_stream().source("s", ScriptedSource([it for at in range(6) for it in (at, PAUSE)]))
         stream.sink("out", VecSink())
 
     class Watch:
@@ -327,6 +327,7 @@ def test_a_snapshot_that_works_again_clears_the_failure(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalStore, "put_new", put_new)
         patch.setattr("malflow.snapshot.writer._FIRST_RETRY", 0.001)
+        patch.setattr("malflow.snapshot.writer._LONGEST_RETRY", 0.002)
         runtime.execute()
     assert failures[0] is not None
     assert failures[0].error == "StoreError: the disk is full"
