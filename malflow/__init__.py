@@ -47,7 +47,8 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
-from malflow.failures import Budget, DeadLetter, Failure, OnError, Replayed
+from malflow.failures import Budget, DeadLetter, Failure, OnError, Replayed, Retry
+from malflow.limits import Breaker, BreakerOpen, Rate
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX",
     "MIN",
+    "Breaker",
+    "BreakerOpen",
     "Budget",
     "CommitUnknown",
     "ConfigError",
@@ -97,8 +100,10 @@ __all__ = [
     "Output",
     "Progress",
     "QueryError",
+    "Rate",
     "Replayed",
     "RestartPolicy",
+    "Retry",
     "RunFailed",
     "RunHandle",
     "SingleThreadRuntime",

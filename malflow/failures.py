@@ -1,11 +1,12 @@
-"""The policy of an operator for records at which its function fails, as plain data."""
+"""Policies for calls of a user's function that fail, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
@@ -23,6 +24,7 @@ __all__ = [
     "OnError",
     "Replay",
     "Replayed",
+    "Retry",
     "policy_of",
 ]
 
@@ -232,3 +234,53 @@ def _near(word: str) -> str:
 
 
 _WORDS = f"{', '.join(repr(word) for word in FATES)} or a function of the failure that returns one of these words"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a call that failed is repeated, and after which pauses.
+
+    Args:
+        attempts: the maximum number of attempts, with the first one.
+        first: the pause before the second attempt, in seconds.
+        factor: by how much each further pause is longer.
+        longest: the longest pause, in seconds.
+        on: the exceptions after which a call is repeated; any other fails at once.
+
+    Raises:
+        GraphError: if an argument is invalid.
+
+    >>> list(Retry(attempts=5, first=1, longest=3).pauses())
+    [1, 2, 3, 3]
+    """
+
+    attempts: int = 3
+    first: float = 0.1
+    factor: float = 2
+    longest: float = 5
+    on: tuple[type[Exception], ...] = (TimeoutError,)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise GraphError(f"attempts= of Retry takes a positive integer; got {short_repr(self.attempts)}")
+        for name, number, least in (("first", self.first, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
+            if not _is_number(number) or number < least:
+                raise GraphError(f"{name}= of Retry takes a number from {least}; got {short_repr(number)}")
+        kinds: Any = self.on
+        if not isinstance(kinds, tuple) or not kinds or not all(map(_is_exception, kinds)):
+            raise GraphError(f"on= of Retry takes a tuple of classes of exceptions; got {short_repr(kinds)}")
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the pause before each attempt but the first, in seconds."""
+        pause = min(self.first, self.longest)
+        for _ in range(self.attempts - 1):
+            yield pause
+            pause = min(self.longest, pause * self.factor)
+
+
+def _is_number(number: Any) -> bool:
+    return not isinstance(number, bool) and isinstance(number, (int, float)) and isfinite(number)
+
+
+def _is_exception(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Exception)

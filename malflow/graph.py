@@ -87,7 +87,12 @@ class SourceNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class StatelessNode(NodeFacts):
-    """An operator without state; `keeps_keys` is whether its output keeps the keys of its input."""
+    """An operator without state.
+
+    Attributes:
+        keeps_keys: whether its output keeps the keys of its input.
+        least_batch: the number of records that sources should poll at least, since it calls out for many at a time.
+    """
 
     outputs: ClassVar[int] = 1
     name: str
@@ -96,6 +101,7 @@ class StatelessNode(NodeFacts):
     counts: Counts = NO_COUNTS
     on_error: OnError | None = None
     placed_by: Partitioner | None = None
+    least_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from malflow.graph import (
     SinkNode,
     SourceNode,
     StatefulNode,
+    StatelessNode,
     TimestampsNode,
     Vertex,
     stages_of,
@@ -148,6 +149,12 @@ class Program:
     def gauges(self) -> list[str]:
         """The keys of the gauges in reports."""
         return [key_of_count(name, it) for name, counts in self.counting.items() for it in counts.gauges]
+
+    @property
+    def least_batch(self) -> int:
+        """The number of records that sources should poll at least in a tick."""
+        nodes = (vertex.node for vertex in self.vertices)
+        return max((node.least_batch for node in nodes if isinstance(node, StatelessNode)), default=1)
 
     @property
     def patterns(self) -> list[str]:

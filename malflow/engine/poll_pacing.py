@@ -8,6 +8,9 @@ __all__ = ["PollPacing", "first_limit"]
 
 _SHORT_TICK_SECONDS = 0.05
 _TARGET_SECONDS = 0.1
+_CALLING_SECONDS = 0.4
+"""The target with operators that call out: at the end of each tick, fewer and fewer calls are under way."""
+
 _TRY_MORE_AFTER = 16
 _FASTEST_GROWTH = 64
 
@@ -25,18 +28,21 @@ class PollPacing:
 
     Args:
         limit: the poll limit of the first tick.
+        least: the least limit, for operators that process many records in the time of one.
 
     Attributes:
         limit: the maximum number of records that a source polls on a worker in a tick.
     """
 
-    def __init__(self, limit: int = 1) -> None:
-        self.limit = limit
+    def __init__(self, limit: int = 1, least: int = 1) -> None:
+        self.limit = max(limit, least)
+        self._least = least
+        self._target = _TARGET_SECONDS if least == 1 else _CALLING_SECONDS
         self._last_tick = (0, 0.0)
         self._same_ticks = 0
 
     def note(self, polled: int, largest: int, seconds: float) -> None:
-        """Adjust the limit so that a tick's per-record time approaches `_TARGET_SECONDS`; fixed overhead is ignored.
+        """Adjust the limit so that a tick's per-record time approaches the target; fixed overhead is ignored.
 
         A tick takes a fixed time plus a time per record, which follows from two ticks with different numbers of
         records. If the number stays the same, a double one is tried now and then. If operators emit many records for
@@ -47,20 +53,19 @@ class PollPacing:
             largest: the size of the tick's largest batch.
             seconds: the duration of the tick.
         """
-        if not polled:
-            return
+        if polled:
+            self.limit = max(self._least, self._adjusted(polled, largest, seconds))
+
+    def _adjusted(self, polled: int, largest: int, seconds: float) -> int:
         most = max(1, min(BATCH_SIZE, BATCH_SIZE * polled // max(largest, 1)))
         records, before = self._last_tick
         self._last_tick = (polled, seconds)
         if seconds < _SHORT_TICK_SECONDS:
             growth = min(_FASTEST_GROWTH, _SHORT_TICK_SECONDS / max(seconds, 1e-6))
-            self.limit = min(int(growth * self.limit), most)
-            return
+            return min(int(growth * self.limit), most)
         if polled == records:
             self._same_ticks += 1
-            if self._same_ticks % _TRY_MORE_AFTER == 1:
-                self.limit = min(2 * self.limit, most)
-            return
+            return min(2 * self.limit, most) if self._same_ticks % _TRY_MORE_AFTER == 1 else self.limit
         per_record = (seconds - before) / (polled - records)
-        wanted = _TARGET_SECONDS / per_record if per_record > 0 else most
-        self.limit = int(max(1, self.limit // 2, min(wanted, 2 * self.limit, most)))
+        wanted = self._target / per_record if per_record > 0 else most
+        return int(max(1, self.limit // 2, min(wanted, 2 * self.limit, most)))

@@ -63,7 +63,7 @@ class Ticks:
         self.lags: Mapping[str, Lags] = {}
         self.hot: dict[str, dict[int, HotSample]] = {}
         self.unfinished: tuple[str, ...] = ()
-        self._pacing = PollPacing(first_limit)
+        self._pacing = PollPacing(first_limit, program.least_batch)
         self._program = program
         self._sources = frozenset(program.sources)
         self._discovering = frozenset(discovering(program))

@@ -345,9 +345,13 @@ class Operator:
 
     def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
         """Raise the error for the record at which user code failed, the last one that the iterator `rest` returned."""
-        at = max(0, len(batch) - length_hint(rest) - 1)
+        return self.fail_at(error, batch, max(0, len(batch) - length_hint(rest) - 1), self.callback)
+
+    def fail_at(self, error: Exception | str, batch: Batch, at: int, callback: Any) -> Exception:
+        """Return the error for the record at a position of a batch, at which a function of the user failed."""
         key = NoKey if batch.keys is None else batch.keys[at]
-        return self.error(error, (key, batch.values[at], batch.timestamps[at]))
+        record = key, batch.values[at], batch.timestamps[at]
+        return operator_error(self.context.operator_name, error, record, callback)
 
     def error(
         self, error: BaseException | str, record: tuple[Any, Any, Any] | None = None, *, about: str = ""

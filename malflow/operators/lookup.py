@@ -8,10 +8,8 @@ from itertools import compress
 from operator import length_hint
 from typing import Any
 
-from malflow.diagnostics import operator_error
-from malflow.errors import MissingDependency, OperatorError, error_text, short_repr
+from malflow.errors import MissingDependency, error_text, short_repr
 from malflow.event_time.tick import Tick
-from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 
@@ -87,7 +85,7 @@ class Lookup(Operator):
             return keys, dict.fromkeys(keys)
         except Exception as error:
             at = len(batch) - length_hint(rest) - 1 if len(keys) < len(batch) else _first_unhashable(keys)
-            raise self._failed(error, batch, at, self._by) from error
+            raise self.fail_at(error, batch, at, self._by) from error
 
     def _rows(self, wanted: Iterable[Any], keys: Sequence[Any], batch: Batch) -> Mapping[Any, Any]:
         """Return the rows by key; None, or no item, for keys without one."""
@@ -124,15 +122,7 @@ class Lookup(Operator):
                 return checked
         others = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
         told = f"the look-up of {short_repr(asked[0])}{others} in {short_repr(self._table)}: {problem}"
-        raise self._failed(told, batch, keys.index(asked[0]), None) from cause
-
-    def _failed(
-        self, error: Exception | str, batch: Batch, at: int, callback: Callable[..., Any] | None
-    ) -> OperatorError:
-        """Return the error for a record, of another function than the joiner."""
-        key = NoKey if batch.keys is None else batch.keys[at]
-        record = key, batch.values[at], batch.timestamps[at]
-        return operator_error(self.context.operator_name, error, record, callback)
+        raise self.fail_at(told, batch, keys.index(asked[0]), None) from cause
 
     def take_counts(self) -> Mapping[str, int]:
         """Return and reset the counters."""

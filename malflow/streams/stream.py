@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
-from malflow.failures import DeadLetter, ErrorPolicy
+from malflow.failures import DeadLetter, ErrorPolicy, Retry
 from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
+from malflow.limits import Breaker, Rate
 from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
@@ -23,6 +24,7 @@ from malflow.sources.contract import StatefulSource, StatefulSourceImpl, Statele
 from malflow.sources.single_iterator import SingleIteratorSource
 from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_function, checked_sink, checked_source, location, malformed
+from malflow.streams.calling_out import CallingOperators
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
 from malflow.streams.letters import add_letters
@@ -94,6 +96,7 @@ class StreamProvider:
 class Stream(
     StatelessOperators[K, V_co, T],
     LookupOperators[K, V_co, T],
+    CallingOperators[K, V_co, T],
     RoutingOperators[K, V_co, T],
     EventTimeOperators[K, V_co, T],
 ):
@@ -274,6 +277,59 @@ class KeyedStream(
             most: int = 100_000,
         ) -> KeyedStream[K, VO, T]: ...
         def lookup(self, name: str, by: Any, table: Any, joiner: Any, **options: Any) -> Any: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[[V_co], Awaitable[VO]],
+            *,
+            capacity: int = ...,
+            timeout: timedelta | None = ...,
+            batch: None = ...,
+            retry: Retry | None = ...,
+            rate: Rate | None = ...,
+            breaker: Breaker | None = ...,
+            threads: None = ...,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
+            *,
+            capacity: int = ...,
+            timeout: timedelta | None = ...,
+            batch: int,
+            retry: Retry | None = ...,
+            rate: Rate | None = ...,
+            breaker: Breaker | None = ...,
+            threads: None = ...,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[[V_co], VO],
+            *,
+            batch: None = ...,
+            retry: Retry | None = ...,
+            rate: Rate | None = ...,
+            breaker: Breaker | None = ...,
+            threads: int,
+        ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def map_async(
+            self,
+            name: str,
+            function: Callable[[list[V_co]], Sequence[VO]],
+            *,
+            batch: int,
+            retry: Retry | None = ...,
+            rate: Rate | None = ...,
+            breaker: Breaker | None = ...,
+            threads: int,
+        ) -> KeyedStream[K, VO, T]: ...
+        def map_async(self, name: str, function: Any, **options: Any) -> Any: ...
         def flatten(
             self: KeyedStream[K, Iterable[VO], T], name: str, *, on_error: ErrorPolicy = ...
         ) -> KeyedStream[K, VO, T]: ...

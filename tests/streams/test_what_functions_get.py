@@ -147,6 +147,7 @@ USES: dict[tuple[str, str], Make] = {
     ("inspect_frontier", "inspector"): lambda stream, keyed, given: stream.inspect_frontier("op", given),
     ("lookup", "by"): lambda stream, keyed, given: stream.lookup("op", given, Rows(), lambda value, row: row),
     ("lookup", "joiner"): lambda stream, keyed, given: stream.lookup("op", "n", Rows(), given),
+    ("map_async", "function"): lambda stream, keyed, given: stream.map_async("op", given, threads=1),
     ("split", "partitioner"): lambda stream, keyed, given: stream.split("op", given, 1)[0],
     ("stateless_op", "logic"): lambda stream, keyed, given: stream.stateless_op("op", given),
     ("stateless_op", "on_data"): stateless("on_data"),

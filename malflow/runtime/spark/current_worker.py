@@ -48,7 +48,7 @@ class CurrentWorker:
         if held is not None and (missed := self._missed_entries(held)):
             self._catch_up(held, missed)
         else:
-            pacing = PollPacing(first_limit(debug=self._spec.debug))
+            pacing = PollPacing(first_limit(debug=self._spec.debug), self._loaded.program.least_batch)
             held = LiveWorker(self._made(), NEVER, NEVER, pacing=pacing)
             self._catch_up(held, self._loaded.changelog.since(self._stage, self._number, self._last, NEVER))
         if self._spec.debug:

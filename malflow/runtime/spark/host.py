@@ -113,7 +113,7 @@ class SparkHost:
         self._spec: RunSpec | None = None
         self._changelog = Changelog(settings.scratch, 0)
         self._discovered: Mapping[str, set[Any]] = {}
-        self._pace = Pace(settings.options.pace, parallelism)
+        self._pace = Pace(settings.options.pace, parallelism, program.least_batch)
         self._names, self._gauges = names_of_counts(program), program.gauges
         self._command = TickCommand(0, ())
         self._began = 0.0
@@ -363,7 +363,7 @@ class SparkHost:
             Changelog(settings.scratch, previous).clear()
         program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
         self._discovered = workers.discovered
-        self._pace = Pace(options.pace, self.parallelism)
+        self._pace = Pace(options.pace, self.parallelism, self._program.least_batch)
         self.places = WorkerPlaces()
         self._is_cut_short = False
         most = options.max_records_per_tick

@@ -55,17 +55,19 @@ class Pace:
     Args:
         options: how long ticks may take.
         workers: the number of workers.
+        least: the least limit, for operators that process many records in the time of one.
 
     Attributes:
         limit: the most records that a worker may poll.
         pause: the minimum number of seconds from the start of one tick to the next.
     """
 
-    def __init__(self, options: PaceOptions, workers: int) -> None:
+    def __init__(self, options: PaceOptions, workers: int, least: int = 1) -> None:
         self.pause = options.pause
         self._latency = options.latency
         self._seconds = seconds = _SECONDS * max(1.0, options.pause) if options.latency is None else options.latency
-        self.limit = max(1, int(_FIRST * seconds) // workers)
+        self._least = least
+        self.limit = max(least, int(_FIRST * seconds) // workers)
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._fixed = 0.0
         self._has_begun = False
@@ -103,7 +105,8 @@ class Pace:
             return is_bound and 2 * seconds < self._seconds
         share = self._share(seconds)
         was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._allowed
-        fewer = max(1, int(polled * share))  # each part may yield one record, so a lower limit may have no effect
+        # each part may yield one record, so a lower limit may have no effect
+        fewer = max(self._least, int(polled * share))
         is_too_long = self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds)
         if is_too_long and fewer < self.limit:
             self.limit = fewer

@@ -1,0 +1,81 @@
+"""Limits for calls of a system outside of the dataflow, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from math import isfinite
+from typing import Any, Literal
+
+from malflow.errors import GraphError, short_repr
+
+__all__ = ["Breaker", "BreakerOpen", "Rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many calls begin in a second: a token bucket for all workers of a process.
+
+    Each process has the share of its workers: one of two processes with as many workers each begins half of the calls.
+
+    Args:
+        per_second: the number of calls.
+        burst: how many of them may begin at once after a pause.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    per_second: float
+    burst: int = 1
+
+    def __post_init__(self) -> None:
+        number: Any = self.per_second
+        is_number = not isinstance(number, bool) and isinstance(number, (int, float)) and isfinite(number)
+        if not is_number or number <= 0:
+            raise GraphError(f"Rate takes a number of calls a second above zero; got {short_repr(number)}")
+        _check_count("burst= of Rate", self.burst)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """When calls are held back, since too many of the last attempts have failed.
+
+    A breaker opens if `failures` of the last `of` attempts have failed. After `open_for` one call is tried: if it
+    succeeds, the breaker closes; if it fails, the breaker stays open for as long again.
+
+    Args:
+        failures: the number of failures that opens it.
+        of: the number of attempts that it looks back on.
+        open_for: how long it stays open.
+        then: whether calls wait inside the tick while it is open, or fail at once, which ends the run. If they wait,
+            the failure of a call that was tried does not count as one of its attempts: an outage of any length is
+            waited for.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    failures: int = 20
+    of: int = 100
+    open_for: timedelta = timedelta(seconds=30)
+    then: Literal["wait", "fail"] = "wait"
+
+    def __post_init__(self) -> None:
+        _check_count("failures= of Breaker", self.failures)
+        _check_count("of= of Breaker", self.of)
+        if self.failures > self.of:
+            raise GraphError(f"Breaker looks back on of={self.of} attempts, fewer than failures={self.failures}")
+        if not isinstance(self.open_for, timedelta) or self.open_for <= timedelta(0):
+            raise GraphError(f"open_for= of Breaker takes timedelta(...) above zero; got {short_repr(self.open_for)}")
+        if self.then not in ("wait", "fail"):
+            raise GraphError(f"then= of Breaker takes 'wait' or 'fail'; got {short_repr(self.then)}")
+
+
+class BreakerOpen(ConnectionError):
+    """A call was not made, since too many of the last attempts have failed."""
+
+
+def _check_count(what: str, count: Any) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise GraphError(f"{what} takes a positive integer; got {short_repr(count)}")

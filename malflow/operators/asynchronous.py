@@ -1,0 +1,279 @@
+"""The operator that calls a function for several records at a time, on the event loop of its process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from inspect import isawaitable
+from itertools import chain
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from malflow.errors import short_repr
+from malflow.operators.attempts import Bucket, Call, Circuit, guarded, paced, repeated, timed
+from malflow.operators.call_options import COUNTS, CallOptions
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.event_loop import run_on_loop
+from malflow.records.batch import Batch
+
+if TYPE_CHECKING:
+    from malflow.operators.calling_out import CallingOut
+
+__all__ = ["MapAsync", "Outside"]
+
+
+class MapAsync(Operator):
+    """Replace each value with the result of a call; several calls are under way at a time.
+
+    All calls for the batches of a tick have ended when they are emitted, in their order, so that nothing is under way
+    between ticks. With checks on, records arrive one by one, and so there is one call at a time.
+
+    Args:
+        context: the operator's context.
+        how: makes the operators of the process, and has what they share.
+    """
+
+    is_repeatable = False
+
+    def __init__(self, context: OperatorContext, how: CallingOut) -> None:
+        super().__init__(context, how.options.function)
+        self._how = how
+        self._outside: Outside | None = None
+        self._counts = dict.fromkeys(COUNTS.counters, 0)
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Call the function for all batches together, so that the calls of one need not wait for those of another."""
+        return super().run(edges) if self.context.debug else self._mapped(edges[0])
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the function for one batch."""
+        return self._mapped((batch,))[0]
+
+    def _mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+        values = list(chain.from_iterable(batch.values for batch in batches))
+        if not values:
+            return [(batch,) for batch in batches]
+        answers, start = self._answers(values, batches), 0
+        mapped: list[Sequence[Batch]] = []
+        for batch in batches:
+            end = start + len(batch)
+            mapped.append((batch.with_values(answers[start:end]),))
+            start = end
+        return mapped
+
+    def _answers(self, values: list[Any], batches: Sequence[Batch]) -> list[Any]:
+        if self._outside is None:
+            try:
+                self._outside = self._how.join(self.context)
+            except Exception as error:
+                raise self.error(error, about="open()") from error
+        size = self._how.options.batch
+        arguments = values if size is None else [values[at : at + size] for at in range(0, len(values), size)]
+        calls = _Calls(self._outside.call(self._counts), arguments)
+        run_on_loop(calls.end(self._how.options.capacity))
+        self._counts["calls"] += calls.begun
+        failure = calls.failure
+        if isinstance(failure, (Exception, asyncio.CancelledError)):
+            told = failure if isinstance(failure, Exception) else "CancelledError, though nobody cancelled the call"
+            raise self._failed(told, calls.failed * (size or 1), batches) from failure
+        if failure is not None:
+            raise failure
+        return calls.answers if size is None else list(chain.from_iterable(calls.answers))
+
+    def _failed(self, error: Exception | str, at: int, batches: Sequence[Batch]) -> Exception:
+        """Return the error for a record, by its position among those of all batches."""
+        for batch in batches:
+            if at < len(batch):
+                return self.fail_at(error, batch, at, self.callback)
+            at -= len(batch)
+        raise AssertionError("there is no such record")
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return and reset the counters."""
+        counts = self._counts.copy()
+        for name in counts:
+            self._counts[name] = 0
+        return counts
+
+    def park(self) -> None:
+        """Keep the client open."""
+
+    def close(self) -> None:
+        """Release the client; the last worker of a process closes it."""
+        if self._outside is None:
+            return
+        self._outside = None
+        try:
+            self._how.leave()
+        except Exception as error:
+            raise self.error(error, about="close()") from error
+
+
+class Outside:
+    """The resources that the workers of a process share for the calls of one operator.
+
+    Args:
+        options: how the function is called.
+        context: the context of one of the operators.
+
+    Attributes:
+        workers: the number of workers that use it.
+    """
+
+    def __init__(self, options: CallOptions, context: OperatorContext) -> None:
+        self._options, self._all = options, len(context.workers)
+        self._bucket = None if options.rate is None else Bucket(options.rate)
+        self._circuit = None if options.breaker is None else Circuit(options.breaker, context.operator_name)
+        self._pool: ThreadPoolExecutor | None = None
+        self._attempt: Call = options.function
+        self.workers = 0
+
+    def open(self) -> None:
+        """Start the threads, and open the client."""
+        options = self._options
+        self._do("open")
+        if options.threads is not None:
+            self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="malflow call")
+            self._attempt = _in_threads(options.function, self._pool)
+
+    def call(self, counts: dict[str, int]) -> Call:
+        """Return the function that makes a call with all its attempts.
+
+        Args:
+            counts: the operator's counters.
+        """
+        options, call = self._options, self._attempt
+        if options.timeout is not None:
+            call = timed(call, options.timeout.total_seconds(), counts)
+        if self._bucket is not None:
+            self._bucket.share = self.workers / self._all
+            call = paced(call, self._bucket)
+        if self._circuit is not None and options.retry is not None:
+            call = guarded(call, self._circuit, options.retry.on, counts)
+        if options.retry is not None:
+            call = repeated(call, options.retry, counts)
+        return call if options.batch is None else _listed(call)
+
+    def close(self) -> None:
+        """Close the client, and end the threads."""
+        try:
+            self._do("close")
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+
+    def _do(self, name: str) -> None:
+        method = getattr(self._options.function, name, None)
+        if method is not None:
+            run_on_loop(_awaited(method))
+
+
+class _Calls:
+    """The calls for some arguments. The first failure, by position, counts; no call after it begins or continues.
+
+    As many coroutines as there may be calls at a time share one iterator.
+
+    Attributes:
+        answers: the result for each argument.
+        begun: the number of calls.
+        failed: the position of the failure; the number of arguments if there is none.
+        failure: the failure, None if there is none.
+    """
+
+    def __init__(self, call: Call, arguments: Sequence[Any]) -> None:
+        self._call = call
+        self._rest = iter(enumerate(arguments))
+        self._at: dict[Any, int] = {}
+        self.answers: list[Any] = [None] * len(arguments)
+        self.begun = 0
+        self.failed = len(arguments)
+        self.failure: BaseException | None = None
+
+    async def end(self, capacity: int) -> None:
+        """Begin all calls, and return when all have ended, also if the waiting is cancelled."""
+        tasks = [asyncio.create_task(self._take()) for _ in range(min(capacity, len(self.answers)))]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            self.failed = -1
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+
+    async def _take(self) -> None:
+        """Make one call after the other."""
+        call, answers, at_of, me = self._call, self.answers, self._at, asyncio.current_task()
+        for at, argument in self._rest:
+            if at > self.failed:
+                return
+            at_of[me] = at
+            self.begun += 1
+            try:
+                answers[at] = answer = await call(argument)
+                if type(answer) is CoroutineType:
+                    _refuse(answer)
+            except BaseException as error:  # noqa: BLE001 - it is raised by the operator, in its own thread
+                self._note(at, error)
+                return
+            finally:
+                at_of.pop(me, None)
+
+    def _note(self, at: int, error: BaseException) -> None:
+        if at >= self.failed:
+            return
+        self.failed, self.failure = at, error
+        for task in [task for task, other in self._at.items() if other > at]:
+            del self._at[task]  # a second cancellation would disturb the function while it ends
+            task.cancel()
+
+
+def _refuse(answer: Coroutine[Any, Any, Any]) -> NoReturn:
+    answer.close()
+    raise TypeError("it returned a coroutine, which nobody awaits; write 'await' before the call that makes it")
+
+
+def _in_threads(function: Callable[[Any], Any], pool: ThreadPoolExecutor) -> Call:
+    """Return a call of a plain function in a thread. A thread can't be stopped, so a cancelled call waits for it."""
+
+    def outcome(argument: Any) -> tuple[Any, BaseException | None]:
+        try:
+            return function(argument), None
+        except BaseException as error:  # noqa: BLE001 - a future can't hold every exception
+            return None, error
+
+    async def call(argument: Any) -> Any:
+        begun = pool.submit(outcome, argument)
+        waiting = asyncio.wrap_future(begun)
+        try:
+            answer, error = await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if not begun.cancel():
+                await asyncio.wait((waiting,))
+            raise
+        if error is not None:
+            raise error
+        return answer
+
+    return call
+
+
+def _listed(call: Call) -> Call:
+    """Return a call with a list that checks that it returns a result for each value."""
+
+    async def checked(values: list[Any]) -> Any:
+        answer = await call(values)
+        if not isinstance(answer, (list, tuple)):
+            raise TypeError(f"it must return a list of a result for each value of its list; got {short_repr(answer)}")
+        if len(answer) != len(values):
+            raise TypeError(f"it must return a result for each of {len(values)} values; got {len(answer)}")
+        return answer
+
+    return checked
+
+
+async def _awaited(method: Callable[[], Any]) -> None:
+    answer = method()
+    if isawaitable(answer):
+        await answer

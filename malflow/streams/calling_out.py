@@ -1,0 +1,174 @@
+"""The stream method that calls a function for several records at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from malflow.callables import deferred, takes
+from malflow.diagnostics import describe
+from malflow.errors import short_repr
+from malflow.failures import Retry
+from malflow.graph import StatelessNode, check_name
+from malflow.limits import Breaker, Rate
+from malflow.operators.call_options import COUNTS, CallOptions
+from malflow.operators.calling_out import CallingOut
+from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.handle import StreamHandle
+from malflow.type_parameters import K, T, V_co
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import Stream
+
+__all__ = ["CallingOperators"]
+
+VO = TypeVar("VO")
+
+
+class CallingOperators(StreamHandle[K, V_co, T]):
+    """The method for calls of systems outside."""
+
+    __slots__ = ()
+
+    @overload
+    def map_async(
+        self,
+        name: str,
+        function: Callable[[V_co], Awaitable[VO]],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        batch: None = None,
+        retry: Retry | None = None,
+        rate: Rate | None = None,
+        breaker: Breaker | None = None,
+        threads: None = None,
+    ) -> Stream[K, VO, T]: ...
+    @overload
+    def map_async(
+        self,
+        name: str,
+        function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        batch: int,
+        retry: Retry | None = None,
+        rate: Rate | None = None,
+        breaker: Breaker | None = None,
+        threads: None = None,
+    ) -> Stream[K, VO, T]: ...
+    @overload
+    def map_async(
+        self,
+        name: str,
+        function: Callable[[V_co], VO],
+        *,
+        batch: None = None,
+        retry: Retry | None = None,
+        rate: Rate | None = None,
+        breaker: Breaker | None = None,
+        threads: int,
+    ) -> Stream[K, VO, T]: ...
+    @overload
+    def map_async(
+        self,
+        name: str,
+        function: Callable[[list[V_co]], Sequence[VO]],
+        *,
+        batch: int,
+        retry: Retry | None = None,
+        rate: Rate | None = None,
+        breaker: Breaker | None = None,
+        threads: int,
+    ) -> Stream[K, VO, T]: ...
+    def map_async(
+        self,
+        name: str,
+        function: Callable[[Any], Any],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        batch: int | None = None,
+        retry: Retry | None = None,
+        rate: Rate | None = None,
+        breaker: Breaker | None = None,
+        threads: int | None = None,
+    ) -> Any:
+        """Replace each value with the result of ``await function(value)``; many calls are under way at a time.
+
+        Results keep the order, keys and timestamps of the records. All calls for the records of a tick end within it,
+        so a snapshot has nothing under way. A run that resumes from a snapshot calls again for the records after it:
+        calls are made at least once, while states and exactly-once sinks have each result once.
+
+        If a call fails, after its retries, the run ends with an error for the first such record; calls for later
+        records are cancelled. The function runs on an event loop in a thread of its own, which all operators of a
+        process share: it must not block, and other functions run in another thread.
+
+        Args:
+            name: the operator's name.
+            function: an asynchronous function, or an object with ``async def __call__``. If the object has methods
+                ``open()`` and ``close()``, plain or asynchronous, they are called on that loop once in each process:
+                before the first call, and at the end.
+            capacity: the maximum number of calls at a time, in each process.
+            timeout: how long an attempt may take; then it is cancelled, and fails with a `TimeoutError`.
+            batch: calls the function with lists of up to so many values; it returns a list of as many results.
+            retry: how often a call is repeated, and after which exceptions.
+            rate: how many attempts begin in a second.
+            breaker: when attempts are held back, since too many have failed. Needs `retry`, without which the first
+                failure ends the run.
+            threads: calls a plain function instead, in so many threads; they are the capacity.
+
+        >>> async def double(value):
+        ...     return 2 * value
+        >>> run([1, 2, 3], lambda stream: stream.map_async("double", double))
+        [2, 4, 6]
+        >>> run(["1", "2"], lambda stream: stream.map_async("numbers", int, threads=2))
+        [1, 2]
+        """
+        _check_function(name, function, threads)
+        checked_count(name, capacity, "capacity")
+        for what, count in (("batch", batch), ("threads", threads)):
+            if count is not None:
+                checked_count(name, count, what)
+        if timeout is not None and (not isinstance(timeout, timedelta) or timeout <= timedelta(0)):
+            raise malformed(name, f"needs timeout=timedelta(...) above zero, or None; got {short_repr(timeout)}")
+        if timeout is not None and threads is not None:
+            raise malformed(
+                name, "can't stop a thread after a timeout; give the client that the function uses a timeout instead"
+            )
+        kinds: tuple[tuple[str, Any, type], ...] = (("retry", retry, Retry), ("rate", rate, Rate))
+        for what, it, kind in (*kinds, ("breaker", breaker, Breaker)):
+            if it is not None and not isinstance(it, kind):
+                raise malformed(name, f"needs {what}={kind.__name__}(...), or None; got {short_repr(it)}")
+        if breaker is not None and retry is None:
+            raise malformed(name, "needs retry=Retry(...) for its breaker: without it, the first failure ends the run")
+        capacity = capacity if threads is None else threads
+        options = CallOptions(function, capacity, timeout, batch, retry, rate, breaker, threads)
+        node = StatelessNode(name, CallingOut(options), counts=COUNTS, least_batch=options.least_batch)
+        return self._at(self._append(node))
+
+
+def _check_function(name: str, function: Any, threads: int | None) -> None:
+    """Check that a function is asynchronous or, with threads, that it is not; and the methods of a client."""
+    check_name(name, location())
+    if threads is not None:
+        checked_function(name, "function", function, "value")
+    elif isinstance(function, type):
+        raise malformed(name, f"needs an object; got the class {function.__name__}; write {function.__name__}(...)")
+    elif not callable(function):
+        raise malformed(name, f"needs an asynchronous function; got {short_repr(function)}")
+    elif deferred(function) != "a coroutine function":
+        kind = deferred(function) or "a plain function"
+        raise malformed(
+            name,
+            f"needs an asynchronous function; {describe(function)} is {kind}; write it with 'async def' and 'await', "
+            "or add threads=8 to call a plain function in 8 threads",
+        )
+    elif not takes(function, 1):
+        raise malformed(name, f"calls its function as function(value), but {describe(function)} takes other arguments")
+    for method in ("open", "close"):
+        found = getattr(function, method, None)
+        if found is not None and not (callable(found) and takes(found, 0)):
+            raise malformed(name, f"calls {method}() of its function without arguments; got {short_repr(found)}")
