@@ -33,6 +33,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("assign_timestamps_and_watermarks", "with_timestamps"), "event_time"),
     **dict.fromkeys(("merge", "connect", "concat", "union_all"), "union"),
     **dict.fromkeys(("branch", "partition", "side_output"), "split"),
+    **dict.fromkeys(("async_map", "map_concurrent", "ordered_wait", "unordered_wait", "async_wait"), "map_async"),
     **dict.fromkeys(("map_values", "select", "apply", "starmap", "with_column"), "map"),
     **dict.fromkeys(
         ("map_with_keys", "map_key_value", "map_values_with_key", "map_pairs", "map_items"), "map_with_key"

@@ -65,7 +65,9 @@ class PollPacing:
             return min(int(growth * self.limit), most)
         if polled == records:
             self._same_ticks += 1
-            return min(2 * self.limit, most) if self._same_ticks % _TRY_MORE_AFTER == 1 else self.limit
+            are_calls_slow = self._least > 1 and seconds > 2 * self._target
+            tries = self._same_ticks % _TRY_MORE_AFTER == 1 and not are_calls_slow
+            return min(2 * self.limit, most) if tries else self.limit
         per_record = (seconds - before) / (polled - records)
         wanted = self._target / per_record if per_record > 0 else most
         return int(max(1, self.limit // 2, min(wanted, 2 * self.limit, most)))

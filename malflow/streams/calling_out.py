@@ -153,6 +153,10 @@ class CallingOperators(StreamHandle[K, V_co, T]):
 def _check_function(name: str, function: Any, threads: int | None) -> None:
     """Check that a function is asynchronous or, with threads, that it is not; and the methods of a client."""
     check_name(name, location())
+    if threads is not None and deferred(function) == "a coroutine function":
+        raise malformed(
+            name, f"calls a plain function in threads; {describe(function)} is asynchronous; leave threads= out"
+        )
     if threads is not None:
         checked_function(name, "function", function, "value")
     elif isinstance(function, type):

@@ -142,6 +142,7 @@ def test_a_list_of_other_length_is_refused(answer: Any, problem: str) -> None:
         called(range(5), wrong, batch=2)
 
 
+@pytest.mark.fault("O1")
 @pytest.mark.parametrize("order", ["earlier_first", "later_first"])
 def test_the_first_failure_counts_and_later_calls_are_cancelled(order: str) -> None:
     begun, cancelled, ended = set[int](), set[int](), set[int]()
@@ -177,6 +178,7 @@ def test_the_first_failure_counts_and_later_calls_are_cancelled(order: str) -> N
     assert max(begun) < 15, "no call begins after the failure"
 
 
+@pytest.mark.fault("O2")
 def test_a_call_without_an_answer_in_time_is_cancelled() -> None:
     ended: list[str] = []
 
@@ -291,6 +293,7 @@ def test_a_client_is_closed_and_opened_anew_when_a_call_fails() -> None:
     assert client.events == ["open", "call", "close"] * 2
 
 
+@pytest.mark.fault("O4")
 @pytest.mark.parametrize("method", ["open", "close"])
 def test_a_client_that_fails_to_open_or_close_is_named(method: str) -> None:
     class Broken(Client):
@@ -331,6 +334,7 @@ class NothingToAwait:
         return await value  # type: ignore[misc, no-any-return] # the mistake
 
 
+@pytest.mark.fault("O3")
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
@@ -356,6 +360,7 @@ def test_functions_that_return_generators_or_block_are_called_as_others() -> Non
     assert [next(it) for it in found] == [*range(5)]
 
 
+@pytest.mark.fault("O3")
 @pytest.mark.parametrize("exit_code", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_an_exit_in_a_function_ends_the_run_as_in_map(exit_code: BaseException) -> None:
     async def leaves(value: int) -> int:
@@ -368,6 +373,7 @@ def test_an_exit_in_a_function_ends_the_run_as_in_map(exit_code: BaseException) 
     assert called([0], leaves) == [0], "the loop goes on"
 
 
+@pytest.mark.fault("O3")
 def test_an_exit_in_a_task_of_a_function_leaves_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     async def leaves() -> None:
         raise SystemExit(3)
@@ -380,6 +386,7 @@ def test_an_exit_in_a_task_of_a_function_leaves_the_loop(caplog: pytest.LogCaptu
     assert "tried to end the process" in caplog.text
 
 
+@pytest.mark.fault("O2")
 def test_a_second_interrupt_cancels_the_calls() -> None:
     ended: list[str] = []
 

@@ -95,6 +95,22 @@ def test_the_time_of_long_ticks_gets_near_to_a_tenth_of_a_second() -> None:
     assert 0.05 <= pacing.limit * per_record <= 0.2
 
 
+def test_slow_calls_do_not_make_ticks_smaller_than_the_least() -> None:
+    pacing = PollPacing(least=400)
+    limits = set()
+    for _ in range(TICKS):
+        limits.add(pacing.limit)
+        pacing.note(pacing.limit, pacing.limit, 5.0 * pacing.limit / 100)
+    assert limits == {400}
+
+
+def test_fast_calls_get_ticks_long_enough_to_use_their_capacity() -> None:
+    pacing = PollPacing(least=400)
+    for _ in range(TICKS):
+        pacing.note(pacing.limit, pacing.limit, 0.03 + pacing.limit * 0.000_1)
+    assert 0.2 <= pacing.limit * 0.000_1 <= 0.8
+
+
 def test_ticks_without_records_leave_the_limit_as_it_is() -> None:
     pacing = PollPacing(LIMIT)
     pacing.note(0, 1, LONG)

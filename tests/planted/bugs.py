@@ -6,6 +6,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 from __future__ import annotations
 
 from tests.planted.bad_record_bugs import BAD_RECORD_BUGS
+from tests.planted.calling_bugs import CALLING_BUGS
 from tests.planted.command_bugs import COMMAND_BUGS
 from tests.planted.config_bugs import CONFIG_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
@@ -751,6 +752,7 @@ BUGS: list[Bug] = [
     *PROCESS_BUGS,
     *DRAWING_BUGS,
     *BAD_RECORD_BUGS,
+    *CALLING_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,

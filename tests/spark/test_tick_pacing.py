@@ -72,6 +72,15 @@ def test_many_workers_do_not_stay_at_one_record_each(parts: int) -> None:
     assert pace.limit > 100_000
 
 
+@pytest.mark.parametrize("latency", [None, 0.2])
+def test_slow_calls_do_not_make_ticks_smaller_than_the_least(latency: float | None) -> None:
+    pace = Pace(PaceOptions(latency=latency), 8, least=400)
+    for _ in range(TICKS):
+        assert pace.limit >= 400
+        pace.note(pace.limit, 0.1 + 5.0 * pace.limit / 100)
+    assert pace.limit == 400
+
+
 @given(costs, st.floats(10.0, 1e6))
 def test_a_function_that_becomes_slow_has_fewer_records_soon(each: float, times: float) -> None:
     pace = Pace(PaceOptions(), 1)
