@@ -285,6 +285,9 @@ class Run(Protocol):
     def explain_time(self, timeout: float = 30.0) -> Any:
         """Return which operators wait for an epoch (watermark), and for which source."""
 
+    def why(self, operator: str | None = None, timeout: float = 30.0) -> Any:
+        """Return why nothing comes out of an operator, or of the whole run."""
+
     def state(self, name: str, /) -> Any:
         """Return the states of an operator, to ask for them."""
 

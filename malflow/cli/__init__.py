@@ -23,7 +23,7 @@ _COMMANDS = {
     "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
     "ps": ("malflow.cli.ps:ps", "List the runs on this machine."),
     "top": ("malflow.cli.top:top", "Watch a run."),
-    "why": ("malflow.cli.why:why", "Say why a run gives no results."),
+    "why": ("malflow.cli.why:why", "Say why nothing comes out of a run."),
     "stop": ("malflow.cli.stop:stop", "Stop a run."),
     "rescale": ("malflow.cli.rescale:rescale", "Change the number of workers of a run."),
     "snapshots": ("malflow.cli.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),

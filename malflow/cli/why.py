@@ -1,4 +1,4 @@
-"""``malflow why``: say for which source, and which part of it, the operators of a run wait."""
+"""``malflow why``: say why nothing comes out of an operator of a run, or of all of it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WATCHED = 2.0
 """The seconds between two looks."""
 
 
-@click.command(short_help="Say why a run gives no results.")
+@click.command(short_help="Say why nothing comes out of a run.")
 @job_argument()
 @click.argument("operator", required=False, metavar="[OPERATOR]")
 @click.option("--watch", is_flag=True, help="Ask again every two seconds, until Ctrl-C.")
 @click.option("--timeout", type=SPAN, default="30s", show_default=True, help="Wait so long for the end of its tick.")
 @output_options
 def why(job: str, operator: str | None, watch: bool, timeout: timedelta, output: Output) -> None:
-    """Say which operators of a run wait for an epoch (watermark), and for which source and part.
+    """Find out why nothing comes out of an operator of a run, or of all its sinks, and what to change.
 
     JOB is a job's name, a pid, or the beginning of a run's id.
     """

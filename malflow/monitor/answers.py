@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from typing import Any
 
-from malflow.errors import MalflowError
+from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, Run, SnapshotCommitted
 from malflow.monitor.asks import Ask
 from malflow.monitor.documents import (
@@ -22,6 +22,7 @@ from malflow.monitor.documents import (
     progress_document,
     refusal,
     time_document,
+    why_document,
 )
 from malflow.monitor.history import History
 
@@ -29,6 +30,8 @@ __all__ = ["Answers", "Events"]
 
 _MOST = 500
 """Events that are kept, of snapshots and of all others each."""
+_LETTERS = "a run does not show its dead letters, which may be pickled; dead_letters() reads those of its last snapshot"
+_REPLAY = "a run does not replay dead letters"
 
 
 class Events:
@@ -70,11 +73,12 @@ class Answers:
             "history": lambda _: history_document(facts, history),
             "events": self._show_events,
             "why": self._why,
-            "letters": _without_letters,
+            "time": self._time,
+            "letters": lambda _: refusal("Unsupported", _LETTERS),
             "snapshot": self._snapshot,
             "rescale": self._rescale,
             "stop": self._stop,
-            "replay": _without_letters,
+            "replay": lambda _: refusal("Unsupported", _REPLAY),
         }
 
     def answer(self, ask: Ask) -> Document:
@@ -93,13 +97,16 @@ class Answers:
 
     def _why(self, ask: Ask) -> Document:
         operator = ask.given.get("operator")
-        if operator is not None and operator not in self._run.progress.operators:
-            return refusal("UnknownOperator", f"job '{self._facts.job}' has no operator '{operator}'")
         try:
-            table = self._run.explain_time(ask.timeout)
+            return why_document(self._facts, self._run.why(operator, ask.timeout))
+        except GraphError as error:
+            return refusal("UnknownOperator", str(error))
+
+    def _time(self, ask: Ask) -> Document:
+        try:
+            return time_document(self._facts, self._run.explain_time(ask.timeout))
         except TimeoutError:
             return refusal("Timeout", f"the tick has not ended within {ask.timeout:g} s; progress shows its number")
-        return time_document(self._facts, table, operator)
 
     def _snapshot(self, ask: Ask) -> Document:
         return self._served(ask, self._run.snapshot(), lambda taken: {"snapshot": taken})
@@ -115,7 +122,8 @@ class Answers:
     def _served(self, ask: Ask, answer: Future[Any], content: Callable[[Any], Mapping[str, Any]]) -> Document:
         """Return the result of a request to the run; ``accepted`` if it is not served within the timeout."""
         try:
-            return self._document("done", {"do": ask.do, **content(answer.result(ask.timeout))})
+            done = content(answer.result(ask.timeout))
+            return self._document("done", {"do": ask.do, "snapshot": None, "parallelism": None, **done})
         except CancelledError:
             return refusal("RunEnded", f"the run ended before {ask.do} was served")
         except Exception as error:  # noqa: BLE001 - any error of the run
@@ -125,7 +133,3 @@ class Answers:
 
     def _document(self, kind: str, content: Mapping[str, Any]) -> Document:
         return document(kind, {"run": self._facts.run, "job": self._facts.job, **content})
-
-
-def _without_letters(_ask: Ask) -> Document:
-    return refusal("Unsupported", "this run keeps no dead letters: a record that fails ends it")

@@ -15,7 +15,7 @@ __all__ = ["LONGEST_WAIT", "WAITING", "Ask", "BadRequest", "parsed"]
 LONGEST_WAIT: Final = 600.0
 """The longest timeout of a request, in seconds."""
 
-WAITING: Final = frozenset({"why", "snapshot", "rescale"})
+WAITING: Final = frozenset({"why", "time", "snapshot", "rescale"})
 """The requests that wait for the run: they are answered after its tick."""
 
 _LONGEST_NAME = 100
@@ -68,6 +68,7 @@ _WORDS: Mapping[str, Mapping[str, tuple[_Check, str]]] = {
     "history": {},
     "events": {"after": (_is_count, "the number of an event")},
     "why": {"operator": (_is_text, "the name of an operator"), **_TIMEOUT},
+    "time": _TIMEOUT,
     "letters": {},
     "snapshot": _TIMEOUT,
     "rescale": {"parallelism": (_is_positive, "a number of workers"), **_TIMEOUT},

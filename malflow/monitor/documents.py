@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from malflow.errors import MalflowError, OperatorError, error_text, short_repr
 from malflow.events import Event
 from malflow.monitor.history import History, Rates
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotInfo
+from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo
 from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "refusal",
     "shown",
     "time_document",
+    "why_document",
 ]
 
 Document: TypeAlias = dict[str, Any]
@@ -137,9 +139,12 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
             "at": iso(progress.at),
             "polled_per_second": rates.polled,
             "snapshot": _snapshot(progress.last_snapshot),
+            "snapshot_failure": _failure(progress.snapshot_failure),
+            "snapshot_interval": progress.snapshot_interval,
             "unfinished": [*progress.unfinished],
             "parts": _parts(progress),
             "operators": [_operator(name, it, progress, rates) for name, it in progress.operators.items()],
+            "sinks": [{"name": name, **asdict(it)} for name, it in progress.sinks.items()],
             "hot": [
                 {
                     "operator": name,
@@ -186,21 +191,28 @@ def history_document(facts: RunFacts, history: History) -> Document:
     return document("history", content)
 
 
-def time_document(facts: RunFacts, table: TimeTable, operator: str | None = None) -> Document:
-    """Return the document that explains which operators wait for an epoch, and for which source.
+def why_document(facts: RunFacts, why: Why) -> Document:
+    """Return the document that says why nothing comes out of an operator, or of the run."""
+    content = {
+        "run": facts.run,
+        "job": facts.job,
+        "operator": why.operator,
+        "cause": why.cause,
+        "text": _lines(why.text),
+        "stops_at": why.stops_at,
+        "is_fault": why.is_fault,
+        "facts": {name: _plain(fact) for name, fact in why.facts.items()},
+    }
+    return document("why", content)
 
-    Args:
-        facts: which run it is.
-        table: the explanation.
-        operator: the operator that is asked about; None for all.
-    """
-    if operator is not None:
-        table = replace(table, rows=tuple(row for row in table.rows if row.operator == operator))
+
+def time_document(facts: RunFacts, table: TimeTable) -> Document:
+    """Return the document of the operators that wait for an epoch, each with the source that holds it back."""
     content = {
         "run": facts.run,
         "job": facts.job,
         "at": iso(table.now),
-        "text": "\n".join(redacted(line) for line in str(table).split("\n")),
+        "text": _lines(str(table)),
         "rows": [_time_row(row) for row in table.rows],
         "late": [
             {
@@ -211,7 +223,7 @@ def time_document(facts: RunFacts, table: TimeTable, operator: str | None = None
             for name, late in table.late.items()
         ],
     }
-    return document("why", content)
+    return document("time", content)
 
 
 def _time_row(row: TimeRow) -> Document:
@@ -257,6 +269,12 @@ def _snapshot(info: SnapshotInfo | None) -> Document | None:
     return {**facts, "at": iso(info.at)}
 
 
+def _failure(failure: SnapshotFailure | None) -> Document | None:
+    if failure is None:
+        return None
+    return {"tick": failure.tick, "error": _cut(failure.error), "at": iso(failure.at)}
+
+
 def _parts(progress: Progress) -> list[Document]:
     """Return the lag of the unfinished parts, the greatest first; unknown ones last."""
     rows = [(name, part, lag) for name, parts in progress.lag_by_part.items() for part, lag in parts.items()]
@@ -289,6 +307,10 @@ def _first(values: Sequence[Any]) -> Iterable[Any]:
 
 def _name(key: object) -> str:
     return key if isinstance(key, str) else shown(key)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(_cut, text.split("\n")))
 
 
 def _optional(value: object) -> str | None:

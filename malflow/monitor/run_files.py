@@ -161,7 +161,7 @@ def write(folder: Path, content: RunFile) -> None:
     new = folder / f".{content.run}.new"
     try:
         with _created(new) as file:
-            _write_all(file, as_json(document("run", asdict(content))))
+            _write_all(file, as_json(document("run_file", asdict(content))))
         new.replace(folder / f"{content.run}.json")
     except BaseException:
         with suppress(OSError):
@@ -259,7 +259,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _checked(content: Any, run: str) -> RunFile:
-    if not isinstance(content, dict) or content.get("malflow") != 1 or content.get("kind") != "run":
+    if not isinstance(content, dict) or content.get("malflow") != 1 or content.get("kind") != "run_file":
         raise NoPlace("it has another form")
     facts: dict[str, Any] = {name: content.get(name) for name in RunFile.__dataclass_fields__}
     needed = ("run", "job", "runtime", "owner", "started")

@@ -22,10 +22,12 @@ from malflow.monitor.documents import (
     progress_document,
     shown,
     time_document,
+    why_document,
 )
 from malflow.monitor.history import History, Rates
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotInfo
+from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, SnapshotFailure, SnapshotInfo
 from malflow.runtime.time_table import TimeRow, TimeTable
+from malflow.runtime.why_answer import Why
 from malflow.sinks import VecSink
 from malflow.testing import ScriptedSource, Timed
 from malflow.windows import tumbling
@@ -61,6 +63,9 @@ def test_keys_of_progress() -> None:
         seconds=0.25,
         operators={"lines": OperatorProgress(5, (5,), kind="source"), "epochs": OperatorProgress(5, (3, 2), keys=9)},
         last_snapshot=SnapshotInfo(3, 6, NOON, 9, 100, 0.1, 0.2),
+        snapshot_failure=SnapshotFailure(6, "OSError: at s3://me:hush@bucket", NOON),
+        snapshot_interval=10.0,
+        sinks={"out": SinkProgress(5, 2, 1, 4)},
     )
     rates = Rates(2.5, {"lines": (2.5, [2.5])})
     found = json.loads(as_json(progress_document(FACTS, progress, rates)))
@@ -89,6 +94,8 @@ def test_keys_of_progress() -> None:
             "capture_seconds": 0.1,
             "write_seconds": 0.2,
         },
+        "snapshot_failure": {"tick": 6, "error": "OSError: at s3://***@bucket", "at": "2026-03-28T12:00:00.000000Z"},
+        "snapshot_interval": 10.0,
         "unfinished": ["lines"],
         "parts": [
             {"source": "lines", "part": "'postgres://***@host'", "lag": 8},
@@ -125,6 +132,7 @@ def test_keys_of_progress() -> None:
                 "counts": {},
             },
         ],
+        "sinks": [{"name": "out", "kept": 5, "waiting": 2, "uncommitted": 1, "limit": 4}],
         "hot": [],
     }
 
@@ -144,12 +152,11 @@ def test_keys_of_history_and_why() -> None:
         "operators": [{"name": "lines", "taken": [0, 5], "given": [[0, 5]]}],
     }
     row = TimeRow("hours", 1, "windows", 2, NOON, None, "epochs", "lines", "a.txt", None, timedelta(seconds=90))
-    table = TimeTable(NOON, (row, TimeRow("days", 0, "windows", 1)), {"epochs": 2}, {"epochs": 3})
-    found = time_document(FACTS, table, "hours")
+    found = time_document(FACTS, TimeTable(NOON, (row,), {"epochs": 2}, {"epochs": 3}))
     assert "hours" in found.pop("text")
     assert found == {
         "malflow": 1,
-        "kind": "why",
+        "kind": "time",
         "run": "0123abcd",
         "job": "orders",
         "at": "2026-03-28T12:00:00.000000Z",
@@ -170,6 +177,19 @@ def test_keys_of_history_and_why() -> None:
             }
         ],
         "late": [{"operator": "epochs", "late": 2, "lateness": "3"}],
+    }
+    why = Why("hours", "silent_part", "part 'a\x1b'\nis silent", "lines", {"part": "'a\x1b'", "silence": 90.0})
+    assert why_document(FACTS, why) == {
+        "malflow": 1,
+        "kind": "why",
+        "run": "0123abcd",
+        "job": "orders",
+        "operator": "hours",
+        "cause": "silent_part",
+        "text": "part 'a\\x1b'\nis silent",
+        "stops_at": "lines",
+        "is_fault": True,
+        "facts": {"part": "'a\\x1b'", "silence": 90.0},
     }
 
 

@@ -58,7 +58,7 @@ def test_files_are_private_and_complete(place: Path) -> None:
     content = json.loads(path.read_bytes())
     assert content == {
         "malflow": 1,
-        "kind": "run",
+        "kind": "run_file",
         "run": "0123abcd",
         "job": "orders",
         "runtime": "single",

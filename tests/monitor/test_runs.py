@@ -59,8 +59,8 @@ def steered(kind: Any, tmp_path: Path) -> None:
         if kind is not on_spark:  # where it takes seconds
             assert client.ask(run, "rescale", parallelism=3)["kind"] == "done"
             assert handle.progress.parallelism == 3
-        assert client.ask(run, "why")["rows"] == []
-        assert client.ask(run, "why", operator="count")["kind"] == "why"
+        assert client.ask(run, "time")["rows"] == []
+        assert client.ask(run, "why", operator="count")["cause"] in ("flows", "silent_source")
         events = client.ask(run, "events")["events"]
         assert [it["event"] for it in events if it["event"] not in ("snapshot_committed", "rescaled")] == [
             "run_started"
@@ -105,7 +105,8 @@ def test_progress_and_requests_during_a_long_tick(place: Path) -> None:
     run = client.find(None)
     assert client.ask(run, "progress")["tick"] == 0
     assert client.ask(run, "rescale", parallelism=2, timeout=0)["kind"] == "accepted"
-    assert refused(run, "why", timeout=0.05)["kind"] == "Timeout"
+    assert refused(run, "time", timeout=0.05)["kind"] == "Timeout"
+    assert client.ask(run, "why", timeout=0.05)["cause"] == "long_tick"
     assert client.ask(run, "stop")["kind"] == "accepted"
     assert client.ask(run, "progress")["status"] == "stopping"
     assert not free.is_set(), "all of these were answered within one tick"
