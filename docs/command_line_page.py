@@ -52,7 +52,7 @@ own `execute()` or `start()`, while its `with` blocks, servers and temporary fol
   `build_dataflow`.
 
 With `--on`, a script's dataflow runs on another runtime, with the options that both have; options that the
-other one lacks are named and left out. `stop()`, `snapshot()`, `rescale()` and `progress` of the script's own
+other one lacks are an error. `stop()`, `snapshot()`, `rescale()` and `progress` of the script's own
 runtime are those of the run.
 
 The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one

@@ -54,6 +54,8 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "log": ("level", "message"),
     "error": ("error",),
     "check": ("flow", "runtime", "operators", "stages", "findings"),
+    "config": ("file", "profile", "settings", "warnings"),
+    "config_check": ("faults",),
     "graph": ("nodes", "edges", "stages", "width", "height"),
     "plugin": ("name", "type", "package", "version", "loads", "error"),
     "snapshot": _SNAPSHOT,

@@ -129,7 +129,7 @@ def settings_document(settings: Settings) -> dict[str, Any]:
 def faults_document(faults: Iterable[ConfigFault]) -> dict[str, Any]:
     """Return the faults of a configuration as a JSON document."""
     found = [{"key": it.key, "origin": it.origin, "message": it.reason} for it in faults]
-    return {"malflow": 1, "kind": "config-check", "faults": found}
+    return {"malflow": 1, "kind": "config_check", "faults": found}
 
 
 def _json(path: Path, value: Any) -> Any:

@@ -171,7 +171,7 @@ def test_all_faults_of_a_flow_at_once(script: Script, malflow: Malflow) -> None:
     settings += ["operators.words.url=a.csv", "operators.out.url=a.csv"]
     done = malflow("config", "check", flow, "--json", *(it for pair in settings for it in ("--set", pair)))
     document = json.loads(done.out)
-    assert (done.code, done.err, document["kind"]) == (4, "", "config-check")
+    assert (done.code, done.err, document["kind"]) == (4, "", "config_check")
     assert [it["origin"] for it in document["faults"]] == [f"--set {it.partition('=')[0]}" for it in settings]
 
 
@@ -211,7 +211,7 @@ def test_this_folder(script: Script, malflow: Malflow) -> None:
     Path("malflow.toml").write_text("[run]\nparallelism = 2\n")
     assert malflow("config", "show").out == "run.parallelism  2  malflow.toml:2\n"
     done = malflow("config", "check", "--json")
-    assert (done.code, json.loads(done.out)) == (0, {"malflow": 1, "kind": "config-check", "faults": []})
+    assert (done.code, json.loads(done.out)) == (0, {"malflow": 1, "kind": "config_check", "faults": []})
     assert json.loads(malflow("config", "schema").out) == json.loads(json.dumps(schema()))
     flow = script("import sys\nassert sys.argv[1:] == ['--day', 'monday']\n" + RUN)
     assert malflow("config", "show", flow, "--", "--day", "monday").code == 0

@@ -11,6 +11,8 @@ run_finished: flow at tick parallelism records late snapshot restarts stopped fa
 log: level message
 error: error
 check: flow runtime operators stages findings
+config: file profile settings warnings
+config_check: faults
 graph: nodes edges stages width height
 plugin: name type package version loads error
 snapshot: job id latest at tick increment keys bytes files parallelism codec writer

@@ -57,7 +57,7 @@ def started(runtime: Any, store: Any, mended: Path, sink: Any) -> RunHandle:
     return handle
 
 
-@pytest.mark.fault("M8")
+@pytest.mark.fault("N8")
 def test_letters_are_replayed_once_and_fail_again_or_not(
     any_parallelism: Any, store: FsspecBackend, tmp_path: Path
 ) -> None:
@@ -86,7 +86,7 @@ def test_letters_are_replayed_once_and_fail_again_or_not(
         handle.replay("add")
 
 
-@pytest.mark.fault("M8")
+@pytest.mark.fault("N8")
 def test_a_replay_and_its_effect_are_in_one_snapshot(runtime: Any, store: FsspecBackend, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     handle = started(runtime, store, mended, VecSink())

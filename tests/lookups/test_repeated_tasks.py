@@ -44,7 +44,7 @@ def called(stream: Any) -> Any:
     return stream.map_async("draw", draw, capacity=2).filter("every other", lambda it: sum(it) % 2)
 
 
-@pytest.mark.fault("F18", "N6")
+@pytest.mark.fault("F18", "O6")
 @pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.parametrize("asking", [looked_up, called])
 def test_a_repeated_task_does_not_ask_again(asking: Callable[[Any], Any], stage: int, tmp_path: Any) -> None:

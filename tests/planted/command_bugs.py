@@ -62,22 +62,6 @@ COMMAND_BUGS = [
         seconds=120,
     ),
     Bug(
-        "a job of another name shares the place of the script's backend",
-        "the backend of the script itself is changed",
-        "cli/adapt.py",
-        "    other = copy.copy(own)  # with its codec and keys\n",
-        "    other = FsspecBackend(changes.persistence or own._url)\n",
-        (f"{_RUN}::test_store_of_the_script_with_another_job",),
-    ),
-    Bug(
-        "options of another runtime go in silence",
-        "they are dropped without a word",
-        "cli/adapt.py",
-        "    if left_out:\n",
-        "    if not left_out:\n",
-        (f"{_RUN}::test_other_kinds_of_runtimes",),
-    ),
-    Bug(
         "a run that is starting loses its snapshot",
         "the newest manifests are those that a start may be reading",
         "snapshot/rewinding.py",
