@@ -29,14 +29,6 @@ CALLING_BUGS = [
         (f"{_TESTS}::test_the_first_failure_counts_and_later_calls_are_cancelled",),
     ),
     Bug(
-        "calls begin after a failure",
-        "the iterator is not stopped",
-        _OPERATOR,
-        "            if at > self.failed:\n",
-        "            if at > self.failed and False:\n",
-        (f"{_TESTS}::test_the_first_failure_counts_and_later_calls_are_cancelled",),
-    ),
-    Bug(
         "a call is cancelled again while it ends",
         "each failure cancels all later calls",
         _OPERATOR,
@@ -61,28 +53,12 @@ CALLING_BUGS = [
         (f"{_TESTS}::test_a_client_is_opened_and_closed_once_for_all_workers_of_a_process",),
     ),
     Bug(
-        "a call in a thread is left when it is cancelled",
-        "a cancelled future is over",
-        _OPERATOR,
-        "            if not begun.cancel():\n                await asyncio.wait((waiting,))\n",
-        "",
-        (f"{_TESTS}::test_calls_in_threads_have_ended_when_one_has_failed",),
-    ),
-    Bug(
         "a child that was forked uses the loop of its parent",
         "a module has one loop",
         "operators/event_loop.py",
         "    loop = _LOOPS.get(os.getpid())\n    if loop is None:\n        with",
         "    loop = next(iter(_LOOPS.values()), None)\n    if loop is None:\n        with",
         ("tests/calling_out/test_processes.py::test_a_forked_process_has_a_loop_of_its_own",),
-    ),
-    Bug(
-        "a repeated task calls anew",
-        "without output there is nothing to store",
-        _OPERATOR,
-        "    is_repeatable = False\n",
-        "    is_repeatable = True\n",
-        ("tests/lookups/test_repeated_tasks.py",),
     ),
     Bug(
         "a rate counts from when a call began, not from its turn",
