@@ -25,7 +25,7 @@ from malflow.runtime.spark import tick_polling
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder, StoredOutput
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.host import SparkHost
-from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
+from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.record_counts import RecordCounts, summed
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
 from malflow.runtime.spark.spark_session import require_spark
@@ -64,7 +64,7 @@ def place(folder: Path) -> ScratchFolder:
 def told(stage: int, worker: int, counts: RecordCounts) -> Row:
     taken, sent = summed(counts.received_by(worker)), summed(counts.sent_by(worker))
     report = StageReport(1, stage, Report(worker, live=["numbers"]), taken=taken, sent=sent)
-    return Row(worker, RowKind.REPORT, 0, worker, pickle.dumps(report), [0] * len(program().vertices))
+    return Row(worker, RowKind.REPORT, 0, worker, pickle.dumps(report), [0] * len(names_of_counts(program())))
 
 
 @pytest.mark.fault("I2")
