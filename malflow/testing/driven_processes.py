@@ -97,7 +97,9 @@ class DrivenProcesses:
         self.ticks.end(tick, self._host.run(tick))
 
     def rescale(self, parallelism: int) -> None:
-        """Continue with another number of workers."""
+        """Continue with another number of workers; with the same one, nothing moves, as in a run."""
+        if parallelism == self.parallelism:
+            return
         self._host.rescale(parallelism)
         self.ticks.place(self.parts)
         self.ticks.start(self._host.live())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, Step, description, schedules
+from malflow.testing.shared_count import SharedCount
 from malflow.testing.trial import Outcome, built, try_out
 
 pytestmark = pytest.mark.slow
@@ -177,3 +179,24 @@ def test_a_feed_gives_what_is_allowed_and_no_more() -> None:
 
     assert polled == [([], []), (["a"], [0]), (["b"], [1])]
     assert part.is_finished()
+
+
+def sums(provider: StreamProvider) -> None:
+    numbers = provider.new_stream().source("numbers", SingleIteratorSource(()))
+    keyed = numbers.key_distribute("key", lambda msg: msg.value % 3)
+    keyed.stateful_map("sum", lambda _, value, total: (total + value, total + value), default=int).sink(
+        "out", VecSink()
+    )
+
+
+@pytest.mark.slow
+def test_rescale_to_as_many_processes_between_two_snapshots() -> None:
+    feed = feed_of([1, 2, 3], built(sums).sources)
+    steps = (Step(0, Event.STOP, 1), Step(1, Event.RESCALE, 1), Step(0, Event.STOP, 1))
+    with closing(SharedCount()) as feed.count:
+        undisturbed, disturbed = (
+            try_out(sums, feed, schedule, tick_times(feed, 1), by_worker=False, runtime="processes")
+            for schedule in (Schedule(1), Schedule(1, steps))
+        )
+    assert disturbed.states == undisturbed.states
+    assert disturbed.kept == undisturbed.kept
