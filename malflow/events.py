@@ -282,6 +282,12 @@ class Run(Protocol):
     def rescale(self, parallelism: int, /) -> Future[None]:
         """Request another number of workers."""
 
+    def replay(self, operator: str, ids: Sequence[str] | None = None, /) -> Future[Any]:
+        """Request that dead letters of an operator are processed again."""
+
+    def discard(self, operator: str, ids: Sequence[str] | None = None, /) -> Future[Any]:
+        """Request that dead letters of an operator are removed."""
+
     def explain_time(self, timeout: float = 30.0) -> Any:
         """Return which operators wait for an epoch (watermark), and for which source."""
 

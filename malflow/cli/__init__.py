@@ -28,6 +28,7 @@ _COMMANDS = {
     "rescale": ("malflow.cli.rescale:rescale", "Change the number of workers of a run."),
     "snapshots": ("malflow.cli.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),
     "state": ("malflow.cli.state:state", "Read the stored state of a job."),
+    "errors": ("malflow.cli.errors:errors", "List, replay and remove dead letters."),
     "config": ("malflow.cli.config:config", "Show and check the configuration of a flow."),
     "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
     "completion": ("malflow.cli.completion:completion", "Print the completion of a shell."),

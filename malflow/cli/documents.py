@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "check_document", "document", "moment", "plugin_document", "snapshot_document", "verify_document"]
 
 
+_LETTER: Final = (
+    "operator",
+    "id",
+    "key",
+    "value",
+    "timestamp",
+    "error",
+    "message",
+    "place",
+    "attempts",
+    "tick",
+    "worker",
+    "at",
+)
 _SNAPSHOT: Final = (
     "job",
     "id",
@@ -67,6 +81,8 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "deleted": ("job", "snapshots"),
     "state": ("operator", "type", "version", "keys", "snapshot", "at"),
     "value": ("operator", "key", "value", "snapshot", "at"),
+    "letter": _LETTER,
+    "letter_details": (*_LETTER, "trace"),
     "run": (
         "run",
         "job",
@@ -107,6 +123,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "why": ("run", "job", "operator", "cause", "text", "stops_at", "is_fault", "facts"),
     "done": ("run", "job", "do", "snapshot", "parallelism"),
+    "letters_done": ("run", "job", "operator", "do", "done", "late", "texts"),
     "accepted": ("run", "job", "do"),
     "stopped": ("run", "job", "status"),
 }

@@ -30,8 +30,6 @@ __all__ = ["Answers", "Events"]
 
 _MOST = 500
 """Events that are kept, of snapshots and of all others each."""
-_LETTERS = "a run does not show its dead letters, which may be pickled; dead_letters() reads those of its last snapshot"
-_REPLAY = "a run does not replay dead letters"
 
 
 class Events:
@@ -74,11 +72,11 @@ class Answers:
             "events": self._show_events,
             "why": self._why,
             "time": self._time,
-            "letters": lambda _: refusal("Unsupported", _LETTERS),
             "snapshot": self._snapshot,
             "rescale": self._rescale,
             "stop": self._stop,
-            "replay": lambda _: refusal("Unsupported", _REPLAY),
+            "replay": self._letters,
+            "discard": self._letters,
         }
 
     def answer(self, ask: Ask) -> Document:
@@ -118,6 +116,20 @@ class Answers:
     def _stop(self, ask: Ask) -> Document:
         self._run.stop()
         return self._document("accepted", {"do": ask.do})
+
+    def _letters(self, ask: Ask) -> Document:
+        operator, ids = ask.given["operator"], ask.given.get("ids")
+        try:
+            answer = self._run.replay(operator, ids) if ask.do == "replay" else self._run.discard(operator, ids)
+            outcome = answer.result(ask.timeout)
+        except GraphError as error:
+            return refusal("UnknownOperator", str(error))
+        except CancelledError:
+            return refusal("RunEnded", f"the run ended before {ask.do} was served")
+        except TimeoutError:
+            return self._document("accepted", {"do": ask.do})
+        counts = {"done": outcome.done, "late": outcome.late, "texts": outcome.texts}
+        return self._document("letters_done", {"operator": operator, "do": ask.do, **counts})
 
     def _served(self, ask: Ask, answer: Future[Any], content: Callable[[Any], Mapping[str, Any]]) -> Document:
         """Return the result of a request to the run; ``accepted`` if it is not served within the timeout."""

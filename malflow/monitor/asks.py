@@ -15,7 +15,7 @@ __all__ = ["LONGEST_WAIT", "WAITING", "Ask", "BadRequest", "parsed"]
 LONGEST_WAIT: Final = 600.0
 """The longest timeout of a request, in seconds."""
 
-WAITING: Final = frozenset({"why", "time", "snapshot", "rescale"})
+WAITING: Final = frozenset({"why", "time", "snapshot", "rescale", "replay", "discard"})
 """The requests that wait for the run: they are answered after its tick."""
 
 _LONGEST_NAME = 100
@@ -62,20 +62,29 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 _TIMEOUT: Mapping[str, tuple[_Check, str]] = {"timeout": (_is_time, f"seconds from 0 to {LONGEST_WAIT:g}")}
+_LETTERS: Mapping[str, tuple[_Check, str]] = {
+    "operator": (_is_text, "the name of an operator"),
+    "ids": (_are_texts, "a list of ids of letters"),
+    **_TIMEOUT,
+}
 _WORDS: Mapping[str, Mapping[str, tuple[_Check, str]]] = {
     "progress": {},
     "history": {},
     "events": {"after": (_is_count, "the number of an event")},
     "why": {"operator": (_is_text, "the name of an operator"), **_TIMEOUT},
     "time": _TIMEOUT,
-    "letters": {},
     "snapshot": _TIMEOUT,
     "rescale": {"parallelism": (_is_positive, "a number of workers"), **_TIMEOUT},
     "stop": {},
-    "replay": {},
+    "replay": _LETTERS,
+    "discard": _LETTERS,
 }
-_NEEDED = {"rescale": ("parallelism",)}
+_NEEDED = {"rescale": ("parallelism",), "replay": ("operator",), "discard": ("operator",)}
 
 
 def parsed(line: bytes) -> Ask:

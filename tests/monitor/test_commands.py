@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from malflow import SingleThreadRuntime
+from malflow import SingleThreadRuntime, StreamProvider
 from malflow.cli import cli
 from malflow.monitor import Monitor, client, run_files
 from malflow.monitor.run_files import write
-from malflow.snapshot import FsspecBackend
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, dead_letters
+from malflow.testing import PAUSE, ScriptedSource
 from tests.cli.conftest import Malflow, malflow, process
+from tests.kit.waiting import wait_until
 from tests.monitor.test_run_files import a_file
 from tests.monitor.watching import monitored, numbers
 
@@ -171,3 +174,34 @@ def test_runs_of_the_command_line_are_found(
     monkeypatch.setenv("MALFLOW_CONTROL", "0")
     assert "none runs" in process("run", "flow.py", "--count", 1).err
     assert len(client.recent_runs()) == 1
+
+
+def test_dead_letters_of_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> None:
+    mended: list[bool] = []
+
+    def parse(text: str) -> int:
+        return len(text) if mended and text != "two" else int(text)
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", ScriptedSource(["one", "two", "three", *[PAUSE] * 100_000]))
+        texts.map("parse", parse, on_error="dead_letter").sink("out", VecSink())
+
+    backend = FsspecBackend(tmp_path, job="texts")
+    handle = SingleThreadRuntime(build_dataflow, backend, listeners=[Monitor()]).start()
+    try:
+        wait_until(lambda: handle.progress.counts.get("parse", {}).get("letters") == 3)
+        handle.snapshot().result(60)
+        third = [it.id for it in dead_letters(backend)][2]
+        done = malflow("errors", "rm", "texts", "parse", "--id", third)
+        assert (done.code, done.out) == (0, "1 dead letter of operator 'parse' removed\n")
+        mended.append(True)
+        replayed = json.loads(malflow("errors", "replay", "texts", "parse", "--json").out)
+        assert (replayed["kind"], replayed["do"], replayed["done"]) == ("letters_done", "replay", 2)
+        handle.snapshot().result(60)
+        assert [(it.value, it.attempts) for it in dead_letters(backend)] == [("two", 2)]
+        unknown = malflow("errors", "replay", "texts", "pasre")
+        assert (unknown.code, unknown.out) == (2, "")
+    finally:
+        handle.stop()
+        handle.await_termination(60)
+    assert malflow("errors", "replay", "texts", "parse").code == 11

@@ -119,7 +119,9 @@ def test_requests_that_a_run_refuses(place: Path) -> None:
         run = client.find(None)
         assert "needs a persistence" in refused(run, "snapshot")["message"]
         assert refused(run, "why", operator="coutn")["kind"] == "UnknownOperator"
-        assert refused(run, "letters")["kind"] == refused(run, "replay")["kind"] == "Unsupported"
+        assert refused(run, "replay")["message"] == "replay needs operator"
+        assert refused(run, "discard", operator="coutn")["kind"] == "UnknownOperator"
+        assert "a list of ids" in refused(run, "replay", operator="out", ids="a")["message"]
         assert "did you mean" in refused(run, "rescal")["message"]
 
 

@@ -1,0 +1,185 @@
+"""``malflow errors``: the dead letters of a job, from its last snapshot, and their replay in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import click
+
+from malflow.cli import documents
+from malflow.cli.documents import moment
+from malflow.cli.exits import CommandError, Exit
+from malflow.cli.groups import OrderedGroup
+from malflow.cli.live import answer_of, job_argument, run_named, write_document
+from malflow.cli.options import NUMBER, SNAPSHOT, SPAN, output_options
+from malflow.cli.output import Output, as_text
+from malflow.cli.stores import reading_backend, store_options
+from malflow.cli.terminal import write_table
+from malflow.cli.texts import counted
+from malflow.errors import short_repr
+from malflow.failures import DeadLetter
+from malflow.snapshot.letters import dead_letters
+from malflow.snapshot.persistence import Wish
+
+__all__ = ["errors"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_USUAL = 100
+
+_at = click.option("--at", type=SNAPSHOT, default="latest", show_default=True, help="The snapshot to read.")
+_trust = click.option(
+    "--trust", is_flag=True, help="Unpickle states that are not signed from a store that others may write to."
+)
+
+
+def _steering(command: _F) -> _F:
+    """Add the arguments of a request to a run."""
+    for decorate in (
+        output_options,
+        click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Wait so long until it is done."),
+        click.option("--id", "ids", multiple=True, metavar="ID", help="A letter; may be repeated. By default all."),
+        click.argument("operator"),
+        job_argument(),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.group(cls=OrderedGroup, short_help="List, replay and remove dead letters.")
+def errors() -> None:
+    """List the records that failed and were kept as dead letters, and let a run process them again.
+
+    PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state; JOB is a run on this
+    machine: a job's name, a pid, or the beginning of a run's id.
+    """
+
+
+@errors.command("ls", short_help="List the dead letters of a job.")
+@store_options
+@_at
+@_trust
+@click.option("--operator", help="Only those of this operator.")
+@click.option("--match", metavar="TEXT", help="Only those with this text in their error or record.")
+@click.option("--limit", type=NUMBER, default=_USUAL, show_default=True, help="The most letters to list.")
+@output_options
+def list_letters(
+    url: str,
+    job: str | None,
+    at: Wish,
+    trust: bool,
+    operator: str | None,
+    match: str | None,
+    limit: int,
+    output: Output,
+) -> None:
+    """List the dead letters in a snapshot of a job, operator by operator, oldest first."""
+    found: list[DeadLetter] = []
+    more = 0
+    for letter in dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at):
+        if match is not None and match not in f"{letter.error}: {letter.message} {_shown(letter.value)}":
+            continue
+        if len(found) < limit:
+            found.append(letter)
+        else:
+            more += 1
+    if output.json:
+        for letter in found:
+            click.echo(documents.document("letter", **_facts(letter)))
+    elif found:
+        heading = ["operator", "id", "key", "value", "error", ">attempts"]
+        write_table(heading, [[*map(as_text, _row(it)), str(it.attempts)] for it in found], output)
+    else:
+        output.say("no dead letters")
+    if more:
+        output.say(f"{more} more; --limit shows them")
+
+
+@errors.command("show", short_help="Show a dead letter with its traceback.")
+@store_options
+@click.argument("letter", metavar="ID")
+@_at
+@_trust
+@output_options
+def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: Output) -> None:
+    """Show the dead letter with an id, with the lines of your code where it failed."""
+    for found in dead_letters(reading_backend(url, job, at, trust=trust), at=at):
+        if found.id == letter:
+            break
+    else:
+        raise CommandError(f"there is no dead letter '{letter}'; malflow errors ls lists them", Exit.SNAPSHOT)
+    if output.json:
+        click.echo(documents.document("letter_details", **_facts(found), trace=found.trace))
+        return
+    timestamp = _shown(found.timestamp)
+    output.write(as_text(f"letter {found.id} of operator '{found.operator}', attempt {found.attempts}"))
+    output.write(as_text(f"key {_shown(found.key)}, value {_shown(found.value)}, timestamp {timestamp}"))
+    output.write(as_text(f"tick {found.tick}, {found.at:%Y-%m-%d %H:%M:%S} UTC"))
+    for line in (found.trace or f"{found.error}: {found.message}").splitlines():
+        output.write(as_text(line))
+
+
+@errors.command("replay", short_help="Let a run process dead letters again.")
+@_steering
+def replay(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, output: Output) -> None:
+    """Let a run process dead letters of an operator again, oldest first, before its next input.
+
+    A letter leaves with the effect of its record, in one snapshot. If it fails again, it is a letter with one more
+    attempt.
+    """
+    _steer("replay", "replayed", job, operator, ids, timeout, output)
+
+
+@errors.command("rm", short_help="Remove dead letters of a run.")
+@_steering
+def remove(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, output: Output) -> None:
+    """Remove dead letters of an operator from a run, without another attempt."""
+    _steer("discard", "removed", job, operator, ids, timeout, output)
+
+
+def _steer(
+    do: str, done: str, job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, output: Output
+) -> None:
+    run = run_named(job)
+    answer = answer_of(run, do, operator=operator, ids=list(ids) or None, timeout=timeout.total_seconds())
+    if output.json:
+        write_document(answer)
+    elif answer["kind"] == "accepted":
+        output.write(f"{run} does so after its current tick, which takes long")
+    else:
+        output.write(f"{counted(answer['done'], 'dead letter')} of operator '{operator}' {done}")
+        if answer["late"]:
+            output.say(
+                f"{answer['late']} stay, since their timestamps are behind the epoch of '{operator}'; guard an "
+                "operator before it"
+            )
+        if answer["texts"]:
+            output.say(f"{answer['texts']} stay, since only the texts of their records are known")
+
+
+def _shown(value: Any) -> str:
+    return short_repr(value)
+
+
+def _row(letter: DeadLetter) -> list[str]:
+    error = f"{letter.error}: {letter.message}".splitlines()[0]
+    return [letter.operator, letter.id, _shown(letter.key), _shown(letter.value), error]
+
+
+def _facts(letter: DeadLetter) -> dict[str, Any]:
+    """Return the facts about a letter for a document; users' values as texts."""
+    return {
+        "operator": letter.operator,
+        "id": letter.id,
+        "key": _shown(letter.key),
+        "value": _shown(letter.value),
+        "timestamp": _shown(letter.timestamp),
+        "error": letter.error,
+        "message": letter.message,
+        "place": letter.place,
+        "attempts": letter.attempts,
+        "tick": letter.tick,
+        "worker": letter.worker,
+        "at": moment(letter.at),
+    }
