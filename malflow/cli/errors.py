@@ -120,10 +120,10 @@ def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: 
         output.write(as_text(line))
 
 
-@errors.command("replay", short_help="Let a run process dead letters again.")
+@errors.command("replay", short_help="Process dead letters again, in a run.")
 @_steering
 def replay(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, output: Output) -> None:
-    """Let a run process dead letters of an operator again, oldest first, before its next input.
+    """Ask a run to process dead letters of an operator again, oldest first, before its next input.
 
     A letter leaves with the effect of its record, in one snapshot. If it fails again, it is a letter with one more
     attempt.
