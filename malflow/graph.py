@@ -315,6 +315,8 @@ class Graph:
         replacements: the configured URLs of sources and sinks that the code makes by `connect`, by operator.
         last: functions that add operators once all others are there, such as those on dead letters.
         misconfigured: the faults of these, found so far.
+        policies: the configured policies for failed records, by operator.
+        default_policy: that of other operators whose code has the policy to fail; None leaves them.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
@@ -323,6 +325,8 @@ class Graph:
     replacements: Mapping[str, Replacement] = field(default_factory=dict)
     last: list[Callable[[], object]] = field(default_factory=list)
     misconfigured: list[ConfigFault] = field(default_factory=list)
+    policies: Mapping[str, OnError] = field(default_factory=dict)
+    default_policy: OnError | None = None
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)

@@ -61,6 +61,7 @@ def _named_check(build: Build, renamed: Mapping[str, str], note: Callable[[Excep
 
     def checked(provider: StreamProvider) -> object:
         result = build(provider)
+        provider._graph.complete()  # with the operators on dead letters
         names = [it.node.name for it in provider._graph.vertices]
         for old, new in renamed.items():
             if new not in names:

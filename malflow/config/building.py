@@ -14,6 +14,7 @@ from malflow.config.entries import Faults, Path, Stacks, dotted
 from malflow.config.secrets import shown
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
+from malflow.failures import Budget, Fate, OnError
 from malflow.runtime.declared import Declared, declared_by, remade
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import NOTHING, check_build
@@ -222,7 +223,8 @@ def _check_table_of_kind(stacks: Stacks, kind: On, faults: Faults) -> None:
 
 def configured(settings: Settings, build_dataflow: Build) -> Build:
     """Return a build function with the configuration of its operators; see `Settings.configured`."""
-    if not settings.operators:
+    default = None if settings.errors.default == "fail" else _policy(settings.errors.default, settings)
+    if not settings.operators and default is None:
         return build_dataflow
     stacks = settings.stacks
     replacements = {
@@ -230,7 +232,18 @@ def configured(settings: Settings, build_dataflow: Build) -> Build:
         for name, it in settings.operators.items()
         if it.url is not None or it.options
     }
-    return ConfiguredBuild(build_dataflow, replacements, partial(_operator_faults, stacks))
+    policies = {
+        name: _policy(it.on_error, settings) for name, it in settings.operators.items() if it.on_error is not None
+    }
+    return ConfiguredBuild(build_dataflow, replacements, partial(_operator_faults, stacks), policies, default)
+
+
+def _policy(fate: Fate, settings: Settings) -> OnError:
+    """Return a policy with the limits of all configured ones."""
+    errors = settings.errors
+    spent = errors.budget
+    budget = None if spent is None else Budget(spent.share, spent.window, spent.at_least)
+    return OnError(fate, errors.keep, errors.keep_bytes, errors.full, budget)
 
 
 def _place(stacks: Stacks, name: str) -> str:

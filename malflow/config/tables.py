@@ -30,7 +30,7 @@ __all__ = [
 
 _KEPT = ByteCount(64 * 2**20)
 
-Policy = Literal["fail", "skip", "dead_letter", "park"]
+Policy = Literal["fail", "skip", "dead_letter"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

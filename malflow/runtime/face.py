@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from malflow.diagnostics import location
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.policies import with_policies
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
 from malflow.failures import Replayed
@@ -271,6 +272,8 @@ class Runtime(ABC):
         with self._slot.current.own.working():
             self._build(StreamProvider(graph))
             program = compile_graph(graph)
+            if graph.policies or graph.default_policy is not None:
+                program = with_policies(program, graph.policies, graph.default_policy)
         check_deliveries(program, keeps=self._keeps)
         self._slot.current.program = program
         return program

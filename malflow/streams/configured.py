@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
+from malflow.failures import OnError
 from malflow.graph import SinkNode, SourceNode
 from malflow.streams.stream import StreamProvider
 
@@ -21,6 +23,8 @@ class ConfiguredBuild:
             outer build function win.
         check: returns the faults of the configuration; called with the names of all operators once they are built, and
             the names of sources and sinks.
+        policies: the policies for failed records, by operator; they precede those of the code.
+        default_policy: that of other operators whose code has the policy to fail; None leaves them.
     """
 
     def __init__(
@@ -28,8 +32,12 @@ class ConfiguredBuild:
         build_dataflow: Callable[[StreamProvider], object],
         replacements: Mapping[str, Replacement],
         check: Callable[[Collection[str], Collection[str]], Iterable[ConfigFault]],
+        policies: Mapping[str, OnError] = MappingProxyType({}),
+        default_policy: OnError | None = None,
     ) -> None:
         self.build_dataflow = build_dataflow
+        self._policies = dict(policies)
+        self._default_policy = default_policy
         self._replacements = dict(replacements)
         self._check = check
 
@@ -42,8 +50,11 @@ class ConfiguredBuild:
         """
         graph = provider._graph
         graph.replacements = self._replacements | dict(graph.replacements)
+        graph.policies = self._policies | dict(graph.policies)
+        graph.default_policy = graph.default_policy or self._default_policy
         try:
             made = self.build_dataflow(provider)
+            graph.complete()  # with the operators on dead letters
         except GraphError as error:
             if graph.misconfigured:
                 raise ConfigError(graph.misconfigured) from error

@@ -16,6 +16,7 @@ from malflow import (
     ConfigError,
     GraphError,
     MultiProcessRuntime,
+    OperatorError,
     RestartPolicy,
     SingleThreadRuntime,
     SparkRuntime,
@@ -325,6 +326,63 @@ def test_the_outer_configuration_of_a_build_function_wins(towns: Path) -> None:
 def test_operators_that_can_not_be_configured_so(settings: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         overrides(operators=settings).runtime(orders(VecSink())).execute()
+
+
+def parsed(found: VecSink, letters: VecSink | None = None, **given: Any) -> Any:
+    def build(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", SingleIteratorSource(["1", "x", "2"]))
+        texts.map("parse", int, **given).sink("found", found)
+        if letters is not None:
+            provider.on_dead_letters(lambda them: them.sink("letters", letters), operators=["parse"])
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"operators": {"parse.on_error": "skip"}}, {"errors": {"default": "skip"}}],
+    ids=["operator", "default"],
+)
+def test_a_configured_policy_for_failed_records(settings: Any) -> None:
+    found = VecSink()
+    overrides(**settings).runtime(parsed(found)).execute()
+    assert found.values == [1, 2]
+
+
+def test_a_policy_of_an_operator_precedes_the_code_and_the_default() -> None:
+    found, letters = VecSink(), VecSink()
+    settings = overrides(operators={"parse.on_error": "dead_letter"}, errors={"default": "fail"})
+    settings.apply_to(SingleThreadRuntime(parsed(found, letters, on_error="skip"))).execute()
+    assert [it.value for it in letters.values] == ["x"]
+    found = VecSink()
+    overrides(errors={"default": "dead_letter"}).runtime(parsed(found, on_error="skip")).execute()
+    assert found.values == [1, 2], "the policy of the code is not to fail, so the default leaves it"
+
+
+def test_limits_of_configured_policies() -> None:
+    settings = overrides(errors={"default": "dead_letter", "keep": 1})
+    texts = ["x", "y"]
+
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("texts", SingleIteratorSource(texts)).map("parse", int)
+
+    with pytest.raises(OperatorError, match="dead letters"):
+        settings.runtime(build).execute()
+    overrides(errors={"default": "dead_letter", "keep": 1, "full": "drop_oldest"}).runtime(build).execute()
+
+
+def test_a_policy_of_an_operator_that_can_have_none() -> None:
+    with pytest.raises(GraphError, match=r"put a \.map\(\) with that on_error= before it"):
+        overrides(operators={"found.on_error": "skip"}).runtime(parsed(VecSink())).execute()
+
+
+def test_a_configured_sink_of_dead_letters(tmp_path: Path) -> None:
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("texts", SingleIteratorSource(["x"])).map("parse", int, on_error="dead_letter")
+        provider.on_dead_letters(lambda them: them.map("text", str).sink("letters", connect("memory://none.txt")))
+
+    overrides(operators={"letters.url": str(tmp_path / "letters.txt")}).runtime(build).execute()
+    assert "ValueError" in (tmp_path / "letters.txt").read_text()
 
 
 def test_policies_are_validated_and_exposed(tmp_path: Path) -> None:
