@@ -20,7 +20,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.errors import StoreError
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
-from malflow.runtime.answers import Request
+from malflow.runtime.answers import SnapshotRequest
 from malflow.runtime.coordinator import Coordinator
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.spark import snapshots
@@ -140,7 +140,7 @@ def measure_driver(workers: int, stages: int, ticks: int) -> dict[str, float]:
         early = 0.0
         for number in range(ticks):
             if number % _SNAPSHOT == _SNAPSHOT - 1:
-                requests.ask(Request(None))
+                requests.ask(SnapshotRequest())
             began = time.process_time()
             command = host.command(step)
             text = command.dumps()

@@ -40,12 +40,22 @@ threading.Thread(target=SingleThreadRuntime(build_dataflow).execute).start()
 }
 
 
+def _heed_interrupts() -> None:
+    """Undo what a shell does to the programs that it runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def begun(*arguments: str, python: tuple[str, ...] = ("-m", "malflow")) -> Iterator[subprocess.Popen[str]]:
     """Start a command, and wait until it has written a line."""
     command = [sys.executable, *python, *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - it only sets a signal
     ) as running:
         assert running.stdout is not None
         running.stdout.readline()

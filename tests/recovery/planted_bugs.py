@@ -415,7 +415,7 @@ BUGS = (
         "files are deleted that nobody names yet",
         Edit(
             retention,
-            "delete_unreferenced",
+            "delete_below",
             "if _is_below(key, boundary) and key not in needed]",
             "if key not in needed]",
         ),
@@ -442,7 +442,7 @@ BUGS = (
     ),
     Bug(
         "the boundary is not raised",
-        Edit(retention, "delete_unreferenced", "if boundary > before:", "if False:"),
+        Edit(retention, "delete_below", "if boundary > before:", "if False:"),
         (partial(enumerated, "collection"),),
         ("collection",),
     ),

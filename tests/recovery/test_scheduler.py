@@ -17,7 +17,7 @@ from tests.recovery.scheduler import CalmScheduler, SchedulerMachine, World, int
 pytestmark = pytest.mark.slow
 
 DELETES_WHAT_IS_IN_FLIGHT = Edit(
-    retention, "delete_unreferenced", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"
+    retention, "delete_below", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"
 )
 USES_A_COLLECTED_NUMBER = Edit(commit.Claim, "_check_boundary", "if boundary >= seq:", "if False:")
 
