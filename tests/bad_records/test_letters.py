@@ -23,6 +23,8 @@ from tests.bad_records.operators import Rude
 from tests.kit.memory_store import MemoryStore
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> FsspecBackend:

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.conftest import Malflow, Script, process
 from tests.cli.test_run import ERRORS, KINDS
 
+pytestmark = pytest.mark.slow
+
 RIGHT = "flow.py: 4 operators, 2 stages, 1 source, 1 sink, 1 state, on one thread\n"
 
 

@@ -18,6 +18,8 @@ from malflow.cli.output import Output, is_colored
 from malflow.cli.terminal import write_table
 from tests.cli.conftest import Malflow, environment
 
+pytestmark = pytest.mark.slow
+
 
 @click.command()
 def hello() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.conftest import Script, environment, process
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = """
 from itertools import count
 import time

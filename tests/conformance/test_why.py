@@ -29,6 +29,8 @@ from tests.kit.dripping import Drip, Stamps
 from tests.kit.ledger import LedgerSink
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 SECOND = timedelta(seconds=1)
 NOW = datetime.now(UTC)

@@ -19,6 +19,8 @@ from malflow.sources import SingleIteratorSource
 from malflow.streams.several import LateResults, Matches, Throttled, Timed
 from malflow.windows import tumbling
 
+pytestmark = pytest.mark.slow
+
 DAY = timedelta(days=1)
 
 

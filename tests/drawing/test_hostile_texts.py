@@ -22,6 +22,8 @@ from malflow.sources import SingleIteratorSource
 from tests.drawing.graphs import Flow
 from tests.drawing.reading import read
 
+pytestmark = pytest.mark.slow
+
 PRINTABLE = [
     "<img src=x onerror=alert(1)>",
     "</title></svg><script>alert(1)</script>",

@@ -12,6 +12,8 @@ from malflow.drawing import document, draw
 from tests.drawing.graphs import Flow, flows
 from tests.drawing.reading import read
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("format", ["mermaid", "dot", "svg", "json"])
 @given(flow=flows())

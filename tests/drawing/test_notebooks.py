@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from malflow import SingleThreadRuntime, StreamProvider, TimeRow, TimeTable
 from malflow.drawing.html_tables import table
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
+
+pytestmark = pytest.mark.slow
 
 
 def flow(provider: StreamProvider) -> None:

@@ -22,6 +22,8 @@ from tests.kit.waiting import wait_until
 from tests.monitor.test_run_files import a_file
 from tests.monitor.watching import monitored, numbers
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["malflow"]
 
 

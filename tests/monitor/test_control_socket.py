@@ -26,6 +26,8 @@ from malflow.monitor.documents import Document, document
 from tests.kit.waiting import wait_until
 from tests.monitor.watching import connected, line_of
 
+pytestmark = pytest.mark.slow
+
 ASKS_PROGRESS = b'{"malflow": 1, "do": "progress"}\n'
 
 

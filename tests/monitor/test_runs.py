@@ -23,6 +23,8 @@ from tests.kit.killing import start_child
 from tests.kit.waiting import wait_until
 from tests.monitor.watching import connected, line_of, monitored, numbers
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.monitor.programs.watched"
 
 

@@ -42,6 +42,8 @@ from tests.properties.building import Run, build
 from tests.properties.dataflows import dataflows
 from tests.properties.specs import Dataflow
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 
 
