@@ -78,7 +78,7 @@ def list_letters(
     found: list[DeadLetter] = []
     more = 0
     for letter in dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at):
-        if match is not None and match not in f"{letter.error}: {letter.message} {_shown(letter.value)}":
+        if match is not None and match not in f"{letter.error}: {letter.message} {short_repr(letter.value)}":
             continue
         if len(found) < limit:
             found.append(letter)
@@ -112,9 +112,9 @@ def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: 
     if output.json:
         click.echo(documents.document("letter_details", **_facts(found), trace=found.trace))
         return
-    timestamp = _shown(found.timestamp)
+    timestamp = short_repr(found.timestamp)
     output.write(as_text(f"letter {found.id} of operator '{found.operator}', attempt {found.attempts}"))
-    output.write(as_text(f"key {_shown(found.key)}, value {_shown(found.value)}, timestamp {timestamp}"))
+    output.write(as_text(f"key {short_repr(found.key)}, value {short_repr(found.value)}, timestamp {timestamp}"))
     output.write(as_text(f"tick {found.tick}, {found.at:%Y-%m-%d %H:%M:%S} UTC"))
     for line in (found.trace or f"{found.error}: {found.message}").splitlines():
         output.write(as_text(line))
@@ -158,13 +158,9 @@ def _steer(
             output.say(f"{answer['texts']} stay, since only the texts of their records are known")
 
 
-def _shown(value: Any) -> str:
-    return short_repr(value)
-
-
 def _row(letter: DeadLetter) -> list[str]:
     error = f"{letter.error}: {letter.message}".splitlines()[0]
-    return [letter.operator, letter.id, _shown(letter.key), _shown(letter.value), error]
+    return [letter.operator, letter.id, short_repr(letter.key), short_repr(letter.value), error]
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -172,9 +168,9 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
     return {
         "operator": letter.operator,
         "id": letter.id,
-        "key": _shown(letter.key),
-        "value": _shown(letter.value),
-        "timestamp": _shown(letter.timestamp),
+        "key": short_repr(letter.key),
+        "value": short_repr(letter.value),
+        "timestamp": short_repr(letter.timestamp),
         "error": letter.error,
         "message": letter.message,
         "place": letter.place,

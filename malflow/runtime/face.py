@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from malflow.diagnostics import location
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.policies import with_policies
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
-from malflow.failures import Replayed
 from malflow.graph import Graph
 from malflow.runtime.hooks import Call, chosen_by_hook, of_all_runs
 from malflow.runtime.listeners import Listeners
@@ -22,17 +20,14 @@ from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.run_handle import RunHandle, SkippedHandle
 from malflow.runtime.run_slot import RunSlot
-from malflow.runtime.state_views import StateView, WindowsView
-from malflow.runtime.time_table import TimeTable
+from malflow.runtime.steered import Steered
 from malflow.runtime.tracebacks import of_user
-from malflow.runtime.why_answer import Why
-from malflow.runtime.why_asking import ask_why
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]
 
 
-class Runtime(ABC):
+class Runtime(Steered):
     """A runtime: builds a dataflow and runs it, any number of times, but one run at a time.
 
     Args:
@@ -109,132 +104,6 @@ class Runtime(ABC):
         """
         self._slot.next.stop()
 
-    def snapshot(self) -> Future[int]:
-        """Request a snapshot after the current tick; callable from anywhere `stop` is.
-
-        Requests made while a snapshot is being written share the next one.
-
-        Returns:
-            A future of the snapshot's id or its error; cancelled if the run ends first. If user code of the dataflow or
-            a signal handler waits for it, that is a `GraphError`, since the tick could never end.
-
-        Raises:
-            GraphError: if the runtime has no persistence.
-            SnapshotError: if the run has ended.
-        """
-        return self._slot.current.ask_snapshot(keeps=self._keeps)
-
-    def rescale(self, parallelism: int) -> Future[None]:
-        """Change the number of workers after the current tick; callable from anywhere `stop` is.
-
-        Each key moves to the worker that its partitioner chooses, and the parts of sources are reassigned. Requests are
-        served in order.
-
-        Returns:
-            A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
-            run fails in between. If the dataflow can't be rescaled, the run continues unchanged, and it holds a
-            `SnapshotError` for state under ``key_local``, or a `GraphError` for readers that can't move between
-            processes. User code of the dataflow can't wait for it.
-
-        Raises:
-            GraphError: if `parallelism` is not a positive integer.
-            SnapshotError: if the run has ended.
-        """
-        return self._slot.current.ask_rescale(parallelism)
-
-    def replay(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
-        """Process dead letters of an operator again, in the next tick, before its input; oldest first.
-
-        A letter leaves the state with the effect of its record, so that a snapshot has both or neither. If it fails
-        again, it is a new letter with one more attempt. A crash before the next snapshot brings it back.
-
-        Args:
-            operator: the operator.
-            ids: the ids of the letters; None for all. Unknown ones are ignored.
-
-        Returns:
-            A future of a `Replayed`, which counts them, and those that can't be replayed. It holds a `QueryError` if
-            the run ends before. User code of the dataflow can't wait for it.
-
-        Raises:
-            GraphError: if no such operator can have dead letters.
-            QueryError: if the run has not begun, or has ended.
-        """
-        return self._slot.current.ask_replay(operator, ids, discards=False)
-
-    def discard(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
-        """Remove dead letters of an operator without a further attempt, in the next tick.
-
-        Args:
-            operator: the operator.
-            ids: the ids of the letters; None for all. Unknown ones are ignored.
-
-        Returns:
-            A future of a `Replayed`, which counts them; see `replay`.
-
-        Raises:
-            GraphError: if no such operator can have dead letters.
-            QueryError: if the run has not begun, or has ended.
-        """
-        return self._slot.current.ask_replay(operator, ids, discards=True)
-
-    def state(self, name: str) -> StateView[Any, Any]:
-        """Return the states of an operator, to ask for them while it runs; callable from another thread.
-
-        Args:
-            name: the name of the operator, or of one of its hidden states.
-
-        Raises:
-            GraphError: if there is no such state, or its entries have no keys.
-            QueryError: if no run has begun.
-        """
-        return StateView(self._slot.current, name)
-
-    def windows(self, name: str) -> WindowsView[Any, Any, Any]:
-        """Return the windows of an operator, to ask for their results while it runs; callable from another thread.
-
-        Args:
-            name: the name of windows, sessions, a cogroup or a rollup.
-
-        Raises:
-            GraphError: if there is no such operator, or it has no windows.
-            QueryError: if no run has begun.
-        """
-        return WindowsView(self._slot.current, name)
-
-    def explain_time(self, timeout: float = 30.0) -> TimeTable:
-        """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
-
-        During a run, call it from another thread; it waits for the end of the current tick. Afterwards, it returns the
-        situation before the end of the stream.
-
-        Args:
-            timeout: the maximum number of seconds to wait.
-
-        Raises:
-            GraphError: if the run's own thread calls it, as in user code of the dataflow.
-            TimeoutError: if the tick takes longer.
-        """
-        if self._slot.last is not None:
-            self._slot.current.ask_explanation(timeout)
-        return self._slot.current.time_table(self.progress)
-
-    def why(self, operator: str | None = None, timeout: float = 30.0) -> Why:
-        """Return why nothing comes out of an operator, or of the whole run; it prints as text.
-
-        It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
-        During a run, call it from another thread. Afterwards, it tells what came out of the run that has ended.
-
-        Args:
-            operator: the name of the operator, such as of a sink. None looks at all sinks, or at the operators that
-                nothing reads if there are none, and tells the first one with a fault.
-            timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
-
-        Raises:
-            GraphError: if there is no such operator, or user code of the dataflow calls it.
-        """
-        return ask_why(self._slot.current, lambda: self.progress, operator, timeout)
-
     @property
     def progress(self) -> Progress:
         """The progress of the current or last run; readable from anywhere `stop` is callable.
@@ -246,6 +115,14 @@ class Runtime(ABC):
     @property
     def _first_progress(self) -> Progress:
         return Progress(0, self._options.parallelism or 0, {}, 0, None, 0)
+
+    @property
+    def _asked(self) -> RunRequests:
+        return self._slot.current
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._slot.last is not None
 
     @property
     def _keeps(self) -> bool:

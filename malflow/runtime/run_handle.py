@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from concurrent.futures import Future
+from abc import abstractmethod
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any
 
 from malflow.drawing.notebook import picture_bundle
 from malflow.errors import GraphError, OperatorError
-from malflow.failures import Replayed
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.state_views import StateView, WindowsView
-from malflow.runtime.time_table import TimeTable
+from malflow.runtime.steered import Steered
 from malflow.runtime.tracebacks import of_user
-from malflow.runtime.why_answer import Why
-from malflow.runtime.why_asking import ask_why
 
 __all__ = ["DrivenHandle", "RunHandle", "SkippedHandle"]
 
@@ -28,7 +21,7 @@ _TURN = 0.2
 """The longest time, in seconds, until signals are handled."""
 
 
-class RunHandle(ABC):
+class RunHandle(Steered):
     """A handle of a run, whose methods can be called from any thread.
 
     `start` of a runtime returns one; a listener receives one in `on_start`, also from `execute`.
@@ -40,7 +33,7 @@ class RunHandle(ABC):
 
     def __init__(self, requests: RunRequests, *, keeps: bool) -> None:
         self._requests = requests
-        self._keeps = keeps
+        self._is_kept = keeps
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
@@ -56,9 +49,12 @@ class RunHandle(ABC):
         return self._requests.runtime
 
     @property
-    @abstractmethod
-    def progress(self) -> Progress:
-        """The progress of the run."""
+    def _asked(self) -> RunRequests:
+        return self._requests
+
+    @property
+    def _keeps(self) -> bool:
+        return self._is_kept
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run ends; return whether it has ended.
@@ -88,119 +84,6 @@ class RunHandle(ABC):
     def stop(self) -> None:
         """End the run after the current tick, with a last snapshot."""
         self._requests.stop()
-
-    def snapshot(self) -> Future[int]:
-        """Request a snapshot after the current tick or, while a restart is pending, after the next first tick.
-
-        Returns:
-            A future of its id or its error; cancelled if the run ends first. User code of the dataflow can't wait for
-            it.
-
-        Raises:
-            GraphError: if the run has no persistence.
-            SnapshotError: if the run has ended.
-        """
-        return self._requests.ask_snapshot(keeps=self._keeps)
-
-    def rescale(self, parallelism: int) -> Future[None]:
-        """Request another number of workers, effective after the current tick.
-
-        Returns:
-            A future that completes with the rescale. It holds a `SnapshotError` if the dataflow keeps state under
-            ``key_local``, or a `GraphError` if readers can't move between processes; the run then continues unchanged.
-            It is cancelled if the run ends first. User code of the dataflow can't wait for it.
-
-        Raises:
-            GraphError: if `parallelism` is not a positive integer.
-            SnapshotError: if the run has ended.
-        """
-        return self._requests.ask_rescale(parallelism)
-
-    def replay(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
-        """Process dead letters of an operator again, in the next tick, before its input; oldest first.
-
-        A letter leaves the state with the effect of its record, so that a snapshot has both or neither. If it fails
-        again, it is a new letter with one more attempt. A crash before the next snapshot brings it back.
-
-        Args:
-            operator: the operator.
-            ids: the ids of the letters; None for all. Unknown ones are ignored.
-
-        Returns:
-            A future of a `Replayed`, which counts them, and those that can't be replayed. It holds a `QueryError` if
-            the run ends before. User code of the dataflow can't wait for it.
-
-        Raises:
-            GraphError: if no such operator can have dead letters.
-            QueryError: if the run has not begun, or has ended.
-        """
-        return self._requests.ask_replay(operator, ids, discards=False)
-
-    def discard(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
-        """Remove dead letters of an operator without a further attempt, in the next tick.
-
-        Args:
-            operator: the operator.
-            ids: the ids of the letters; None for all. Unknown ones are ignored.
-
-        Returns:
-            A future of a `Replayed`, which counts them; see `replay`.
-
-        Raises:
-            GraphError: if no such operator can have dead letters.
-            QueryError: if the run has not begun, or has ended.
-        """
-        return self._requests.ask_replay(operator, ids, discards=True)
-
-    def state(self, name: str) -> StateView[Any, Any]:
-        """Return the states of an operator, to ask for them while the run runs.
-
-        Args:
-            name: the name of the operator, or of one of its hidden states.
-
-        Raises:
-            GraphError: if there is no such state, or its entries have no keys.
-        """
-        return StateView(self._requests, name)
-
-    def windows(self, name: str) -> WindowsView[Any, Any, Any]:
-        """Return the windows of an operator, to ask for their results while the run runs.
-
-        Args:
-            name: the name of windows, sessions, a cogroup or a rollup.
-
-        Raises:
-            GraphError: if there is no such operator, or it has no windows.
-        """
-        return WindowsView(self._requests, name)
-
-    def explain_time(self, timeout: float = 30.0) -> TimeTable:
-        """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
-
-        Args:
-            timeout: the maximum number of seconds to wait for the end of the current tick.
-
-        Raises:
-            GraphError: if user code of the dataflow calls it.
-            TimeoutError: if the tick takes longer.
-        """
-        self._requests.ask_explanation(timeout)
-        return self._requests.time_table(self.progress)
-
-    def why(self, operator: str | None = None, timeout: float = 30.0) -> Why:
-        """Return why nothing comes out of an operator, or of the whole run; it prints as text.
-
-        It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
-
-        Args:
-            operator: the name of the operator, such as of a sink. None looks at all sinks, or at the operators that
-                nothing reads if there are none, and tells the first one with a fault.
-            timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
-
-        Raises:
-            GraphError: if there is no such operator, or user code of the dataflow calls it.
-        """
-        return ask_why(self._requests, lambda: self.progress, operator, timeout)
 
     @property
     def is_stopping(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from malflow.diagnostics import short_repr
 
@@ -45,28 +45,9 @@ Cause: TypeAlias = Literal[
 ]
 """Why nothing comes out, in a word; `Why` describes each."""
 
-FAULTS: frozenset[Cause] = frozenset(
-    {
-        "silent_part",
-        "silent_source",
-        "silent_input",
-        "unfinished_source",
-        "filter",
-        "all_late",
-        "letters",
-        "no_epochs",
-        "reads_before",
-        "bound",
-        "units",
-        "future_record",
-        "pattern",
-        "sink_waits",
-        "snapshots_fail",
-        "blocked",
-        "long_tick",
-        "no_output",
-    }
-)
+_HARMLESS = {"other_output", "waits", "flows", "starting", "restarting", "failed", "ended"}
+
+FAULTS: frozenset[Cause] = frozenset(get_args(Cause)) - _HARMLESS
 """The causes for which nothing may ever come out."""
 
 Fact: TypeAlias = str | int | float | Sequence[str] | None
