@@ -29,9 +29,9 @@ malflow run flow.py                              # as python flow.py, with a wor
 malflow run flow.py -- --day monday              # with arguments of its own
 malflow run flow.py --persistence state --snapshots 10s       # keeps its state, and resumes from there the next time
 malflow run flow.py --on processes               # on all cores
-malflow check flow.py                            # what is wrong with it; nothing runs
+malflow check flow.py                            # its mistakes; nothing runs
 malflow graph flow.py                            # a drawing; nothing runs
-malflow snapshots ls state                       # what is stored
+malflow snapshots ls state                       # the stored snapshots
 malflow state get count once state               # the state of a key
 eval "$(malflow completion bash)"                # commands, options and files by the tabulator key
 ```
@@ -89,7 +89,7 @@ PLUGINS = """
 ## Commands of other packages
 
 A package adds a command by an entry point of the group `malflow.commands` that names a click command. It is
-imported only when it is named; the commands above can't be replaced. `malflow plugins` lists what is installed,
+imported only when it is named; the commands above can't be replaced. `malflow plugins` lists the installed ones,
 and whether it loads. """
 
 

@@ -81,7 +81,7 @@ def main(folder: str | None = None) -> None:
 
 
 def run(folder: Path) -> None:
-    """Run the job, ask it while it runs, and read afterwards what it has written."""
+    """Run the job, ask it while it runs, and read its states and rows afterwards."""
     folder.mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / "devices.db")) as database:
         database.execute(TABLE)

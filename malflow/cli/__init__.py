@@ -19,7 +19,7 @@ __all__ = ["cli", "main"]
 
 _COMMANDS = {
     "run": ("malflow.cli.run:run", "Run a flow."),
-    "check": ("malflow.cli.check:check", "Build a flow without running it, and say what is wrong."),
+    "check": ("malflow.cli.check:check", "Build a flow without running it, and list its mistakes."),
     "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
     "ps": ("malflow.cli.ps:ps", "List the runs on this machine."),
     "top": ("malflow.cli.top:top", "Watch a run."),

@@ -1,4 +1,4 @@
-"""``malflow check``: build a dataflow without running it, and say what is wrong with it."""
+"""``malflow check``: build a dataflow without running it, and list its mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from malflow.runtime.face import Runtime
 __all__ = ["check"]
 
 
-@click.command(short_help="Build a flow without running it, and say what is wrong.")
+@click.command(short_help="Build a flow without running it, and list its mistakes.")
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Check it for this kind of runtime.")
@@ -37,7 +37,7 @@ __all__ = ["check"]
 def check(
     flow: str, arguments: tuple[str, ...], call: int, output: Output, configuration: Configuration, **_options: Any
 ) -> None:
-    """Build a flow without running it, and say what is wrong with it.
+    """Build a flow without running it, and list its mistakes.
 
     An error ends with exit code 3; warnings, such as a result that nothing reads, with 10; notes with 0. The script
     runs up to its first execute(), with everything that it does before; `flow.py:build` avoids that.

@@ -1,4 +1,4 @@
-"""The configuration of the runs of a command: its file, profile and overrides, over what the script says."""
+"""The configuration of the runs of a command: its file, profile and overrides, over the script's own."""
 
 from __future__ import annotations
 

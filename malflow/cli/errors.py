@@ -51,7 +51,7 @@ def _steering(command: _F) -> _F:
 def errors() -> None:
     """List the records that failed and were kept as dead letters, and let a run process them again.
 
-    PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state; JOB is a run on this
+    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state; JOB is a run on this
     machine: a job's name, a pid, or the beginning of a run's id.
     """
 
@@ -151,7 +151,7 @@ def _steer(
         output.write(f"{counted(answer['done'], 'dead letter')} of operator '{operator}' {done}")
         if answer["late"]:
             output.say(
-                f"{answer['late']} stay, since their timestamps are behind the epoch of '{operator}'; guard an "
+                f"{answer['late']} stay, since their timestamps are at or before the epoch of '{operator}'; guard an "
                 "operator before it"
             )
         if answer["texts"]:

@@ -54,7 +54,7 @@ class Finding:
 
 
 def findings_of(program: Program, options: RunOptions, kind: On) -> Iterator[Finding]:
-    """Yield what is suspicious about a program with the options of a run.
+    """Yield suspicious facts about a program with the options of a run.
 
     Args:
         program: the program.
@@ -110,7 +110,7 @@ def _state(program: Program, options: RunOptions) -> Iterator[Finding]:
             yield Finding("note", "state", node.name, message, vertex.location)
         if isinstance(node, SinkNode) and node.is_transactional and keeps and options.snapshots is None:
             message = (
-                f"sink '{node.name}' commits with snapshots, and there is none before the end of the run; pass "
+                f"sink '{node.name}' commits with snapshots, and no snapshot is taken before the end of the run; pass "
                 "snapshots=timedelta(seconds=10)"
             )
             yield Finding("warning", "snapshots", node.name, message, vertex.location)

@@ -61,7 +61,7 @@ class _Restore(click.ParamType):  # type: ignore[type-arg] # not generic before 
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is none of latest, none, the id of a snapshot, and a time in ISO format", param, ctx)
+            self.fail(f"{value!r} is not latest, none, the id of a snapshot, or a time in ISO format", param, ctx)
         return moment.astimezone()
 
 

@@ -78,13 +78,13 @@ def run_flow(target: Target, arguments: Sequence[str], calls: Calls) -> None:
 
     Args:
         target: the flow. A script runs as ``__main__``, in which it stays; with a name, its module is imported, and
-            what it names is run.
+            its function or runtime is run.
         arguments: the script's own arguments.
         calls: the calls of the flow.
 
     Raises:
         CommandError: if there is no such flow, or it runs nothing and has not one function that builds a dataflow.
-        BaseException: what the script raises.
+        BaseException: any error of the script.
     """
     with hooked(calls):
         if target.name is not None:
@@ -225,7 +225,7 @@ def _only_build(names: Mapping[str, Any], title: str) -> Callable[[StreamProvide
     """Return the function of a script that builds a dataflow.
 
     Raises:
-        CommandError: if there is none, or several.
+        CommandError: if the script has no such function, or several.
     """
     module = names.get("__name__", "__main__")
     own = {name: it for name, it in names.items() if inspect.isfunction(it) and it.__module__ in (module, "__main__")}

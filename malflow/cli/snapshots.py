@@ -35,7 +35,7 @@ __all__ = ["snapshots"]
 def snapshots() -> None:
     """List, check, compare, restore and delete the snapshots of a job, without its program; take one of a run.
 
-    PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state.
+    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state.
     """
 
 

@@ -36,7 +36,7 @@ _ABSENT = object()
 def state() -> None:
     """Read the states of operators from a snapshot, without the program.
 
-    PATH-OR-URL is what the job has as its persistence, such as .malflow or s3://bucket/state.
+    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state.
     """
 
 

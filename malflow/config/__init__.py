@@ -1,4 +1,4 @@
-"""Configuration of runs: a file, the environment and overrides over what the code says.
+"""Configuration of runs: a file, the environment and overrides, over the options of the code.
 
 A program that calls `execute()` is not configured: `load` reads the layers, and `Settings.runtime` or
 `Settings.apply_to` make a runtime of them. Importing this module reads neither files nor the environment.

@@ -119,7 +119,7 @@ def _changes(settings: Settings, kind: On, persistence: Persistence) -> dict[str
     if stored := _of_store(settings, stacks):
         changes["persistence"] = _persistence(settings, persistence, stored)
     if changes.get("snapshots") is not None and changes.get("persistence", persistence) is NOTHING:
-        raise _without_store(stacks, [("run", "snapshots")], "there is none")
+        raise _without_store(stacks, [("run", "snapshots")], "none is given")
     return changes
 
 
@@ -165,7 +165,7 @@ def _persistence(settings: Settings, persistence: Persistence, stored: dict[str,
         names.append(("run", "job"))  # a file may name the job of programs that keep state, and of others
     if not names:
         return persistence
-    has = "there is none" if persistence is NOTHING else f"the code has a {type(persistence).__name__}"
+    has = "none is given" if persistence is NOTHING else f"the code has a {type(persistence).__name__}"
     raise _without_store(stacks, names, has)
 
 

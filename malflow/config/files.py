@@ -54,7 +54,7 @@ class ConfigFile:
 
 
 def found_file(path: str | os.PathLike[str] | None, faults: Faults) -> ConfigFile | None:
-    """Return the configuration at a path, or of the nearest folder upwards of a folder; None if there is none.
+    """Return the configuration at a path, or of the nearest folder upwards of a folder; None without one.
 
     In a folder, ``malflow.toml`` comes before a ``pyproject.toml`` with a table ``[tool.malflow]``. A file of another
     user in a folder above is left alone, with a warning: anybody may write to some folders above.

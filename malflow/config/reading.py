@@ -44,7 +44,7 @@ class Override:
 
 
 class LayerReader:
-    """Reads tables to the entries of a layer; what it can't read becomes a fault.
+    """Reads tables to the entries of a layer; a value that it can't read becomes a fault.
 
     Args:
         origin: the origin of a setting.

@@ -1,4 +1,4 @@
-"""Secrets of a configuration: where files take them from, and what is shown in their place."""
+"""Secrets of a configuration: where files take them from, and the text that is shown in their place."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def shape_of(hint: Any) -> Shape:
 
 
 def shape_at(path: Path) -> Shape | None:
-    """Return the shape of a setting or table; None if there is none of this name."""
+    """Return the shape of a setting or table; None if nothing has this name."""
     shape: Shape | None = TableShape(Tables)
     for name in path:
         match shape:

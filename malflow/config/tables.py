@@ -133,7 +133,7 @@ class ServeSettings(Table):
     Attributes:
         address: the host and port that it listens on.
         control: whether the page may steer the run.
-        token: the token that a reader needs; one is made if there is none.
+        token: the token that a reader needs; without one, it is made.
         metrics_token: whether ``/metrics`` needs the token.
         samples: whether the page may show records.
         redact: the function that hides parts of a record before it is shown, as ``module:function``.

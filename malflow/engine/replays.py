@@ -50,7 +50,7 @@ def replay(
 
 
 def reached_by(program: Program, operators: Mapping[int, Operator], vertex: int) -> Any:
-    """Return the last epoch (watermark) that has reached an operator, from what is upstream in its stage, or None.
+    """Return the last epoch (watermark) that has reached an operator, from upstream in its stage, or None.
 
     Args:
         program: the program.

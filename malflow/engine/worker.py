@@ -584,7 +584,7 @@ class _Active:
         given = self.given
         for port, count in enumerate(given):
             key = self.given_keys[port]
-            if count or key in counts:  # a step of the operator, under its name, has counted what it passed on
+            if count or key in counts:  # a step of the operator, under its name, has counted its output
                 counts[key] = count
                 given[port] = 0
 

@@ -106,7 +106,7 @@ def find(name: str | None) -> FoundRun:
         name: its job, its pid, or the beginning of its id; None if there is only one.
 
     Raises:
-        NoSuchRun: if there is none.
+        NoSuchRun: if no run has that name.
         AmbiguousRun: if there are several.
     """
     runs = live_runs()

@@ -240,7 +240,7 @@ class ControlSocket:
             self._drop(connection)
 
     def _expire(self) -> None:
-        """Close what has taken too long, and listen again after a pause."""
+        """Close connections that have taken too long, and listen again after a pause."""
         now = time.monotonic()
         for connection in [it for it in self._open if not it.waits and it.deadline <= now]:
             self._drop(connection)

@@ -13,7 +13,7 @@ __all__ = ["monitored", "monitored_unless_forbidden"]
 
 
 def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
-    """Return the listeners of a run, with a monitor if the environment asks for one and there is none.
+    """Return the listeners of a run, with a monitor if the environment asks for one and they have no other.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
@@ -22,7 +22,7 @@ def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
 
 
 def monitored_unless_forbidden(own: Sequence[Listener]) -> Sequence[Listener]:
-    """Return the listeners of a run under a command, with a monitor if there is none and the environment allows it.
+    """Return the listeners of a run under a command, with a monitor unless they have one or the environment forbids it.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.

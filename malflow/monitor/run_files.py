@@ -110,7 +110,7 @@ def place() -> Path:
     """Return a folder for a new run, made if it is missing.
 
     Raises:
-        NoPlace: if there is none that only this user can open, and whose path is short enough for a socket.
+        NoPlace: if no folder is closed to others and has a path that is short enough for a socket.
     """
     reasons = []
     for folder in folders():

@@ -120,7 +120,7 @@ class Watch:
             if self._folder is not None:
                 clear_away()
             while not self._ended.is_set():
-                with suppress(RuntimeError):  # the run has changed what was being read; the next sample has it
+                with suppress(RuntimeError):  # the run has changed its counts meanwhile; the next sample has them
                     self._history.add(self.run.progress, time.monotonic())
                 self._ended.wait(_SECONDS)
                 if self.run.has_ended:  # without an event, if it has failed before the first one

@@ -31,7 +31,7 @@ class MapAsync(Operator):
 
     Args:
         context: the operator's context.
-        how: makes the operators of the process, and has what they share.
+        how: makes the operators of the process, and has the objects that they share.
     """
 
     is_repeatable = False
@@ -177,8 +177,8 @@ class _Calls:
     Attributes:
         answers: the result for each argument.
         begun: the number of calls.
-        failed: the position of the failure; the number of arguments if there is none.
-        failure: the failure, None if there is none.
+        failed: the position of the failure; the number of arguments without one.
+        failure: the failure; None without one.
     """
 
     def __init__(self, call: Call, arguments: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""How the function of a `map_async` is called, as plain data, and what is counted."""
+"""How the function of a `map_async` is called, as plain data, and its counters."""
 
 from __future__ import annotations
 

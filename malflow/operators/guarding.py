@@ -111,7 +111,7 @@ class Guard:
         """Pass a dead letter to the operators that take them, or else keep it, if there is room.
 
         Raises:
-            OperatorError: if there is none, and the policy is to fail then.
+            OperatorError: if it has no such letter, and the policy is to fail then.
         """
         letters, policy = self._letters, self._policy
         place = place_of(error, self._operator.callback)

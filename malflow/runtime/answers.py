@@ -161,7 +161,7 @@ def abandon(requests: Iterable[Request], error: BaseException | None = None) -> 
         error: the error that ended the run, if any.
     """
     for request in requests:
-        if isinstance(request, ExplainRequest):  # whoever waits reads the last explanation
+        if isinstance(request, ExplainRequest):  # those who wait read the last explanation
             _set(request, None)
         elif not request.answer.cancel():
             fail([request], error or RunFailed("the run ended before this was done"))

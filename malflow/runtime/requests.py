@@ -54,7 +54,7 @@ class RunRequests:
         replays: requests about dead letters.
         program: the program of the run; None before it is built.
         wake: ends a pause of the run.
-        phase: what the run does, over all attempts; None within one, which knows better.
+        phase: the status over all attempts; None within one, which knows better.
         started: when it started, in UTC; None before.
         runtime: the kind of the runtime.
     """
@@ -75,7 +75,7 @@ class RunRequests:
         self.runtime = ""
 
     def stamped(self, progress: Progress) -> Progress:
-        """Return the progress of an attempt with what is known of the whole run."""
+        """Return the progress of an attempt with the facts about the whole run."""
         phase = self.phase or ("stopping" if self.stopping else progress.status)
         return replace(progress, status=phase, started=self.started)
 

@@ -325,7 +325,7 @@ class _Search:
         of_join = (
             " Both inputs have records: check that their keys are equal, and their times near enough."
             if len(flow.program.vertices[vertex].inputs) > 1
-            else " Look at what it gets, such as by .inspect() before it."
+            else " Look at its input, such as by .inspect() before it."
         )
         text = (
             f"operator {quoted(name)}{self._callback(vertex)} has received {many(taken, 'record')} and given "

@@ -68,7 +68,7 @@ class Why:
     - ``all_late``: all records are late.
     - ``future_record``: all records are late, since a record that is ahead of the clock has advanced the time.
     - ``units``: the timestamps have another unit than the bound, such as seconds and milliseconds.
-    - ``bound``: the bound for records out of order is longer than what the data covers.
+    - ``bound``: the bound for records out of order is longer than the time that the data covers.
     - ``no_epochs``: nothing generates epochs (watermarks) for the operator, or its generator returns none.
     - ``reads_before``: the same, but the stream that `generate_epochs` returned would have them.
     - ``pattern``: no match of a pattern was completed.

@@ -38,7 +38,7 @@ def no_epochs(flow: Flow, vertex: int, held: str = "is called with epochs") -> F
     Args:
         flow: the way of records.
         vertex: the operator.
-        held: what it waits for them with, as a sentence without its subject.
+        held: the results that wait for them, as a sentence without its subject.
     """
     name, above = flow.name(vertex), set(flow.upstream(vertex))
     source = next((flow.name(at) for at in flow.upstream(vertex) if isinstance(flow.node(at), SourceNode)), "")

@@ -70,7 +70,7 @@ class Flow:
         return self.node(vertex).name
 
     def vertex(self, name: str) -> int | None:
-        """Return the vertex of an operator, its last one if it has several; None if there is none."""
+        """Return the vertex of an operator, its last one if it has several; None for an unknown name."""
         named = [at for at, it in enumerate(self.program.vertices) if it.node.name == name]
         operators = [at for at in named if not isinstance(self.node(at), ExchangeNode)]
         return max(operators or named, default=None)

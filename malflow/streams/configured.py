@@ -1,4 +1,4 @@
-"""Build functions whose operators are configured: by URLs for what they connect to, and checks of the names."""
+"""Build functions whose operators are configured: by the URLs that they connect to, and checks of the names."""
 
 from __future__ import annotations
 

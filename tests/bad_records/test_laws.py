@@ -1,4 +1,4 @@
-"""An operator that skips its failures does with all records what it does without the bad ones."""
+"""An operator that skips its failures gives the same results with the bad records as without them."""
 
 from __future__ import annotations
 

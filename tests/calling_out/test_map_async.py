@@ -370,7 +370,7 @@ def test_an_exit_in_a_function_ends_the_run_as_in_map(exit_code: BaseException) 
 
     with pytest.raises(type(exit_code)):
         called(range(5), leaves)
-    assert called([0], leaves) == [0], "the loop goes on"
+    assert called([0], leaves) == [0], "the loop continues"
 
 
 @pytest.mark.fault("O3")

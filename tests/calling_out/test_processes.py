@@ -35,4 +35,4 @@ def test_states_are_exact_after_a_kill_while_calls_are_under_way(tmp_path: Path)
     assert resumed.stdout == f"{sum(range(1000))}\n"
     calls = [*map(int, (tmp_path / "calls").read_text().split())]
     assert {*calls} == {*range(1000)}
-    assert 0 < len(calls) - 1000 <= 1000 - 32, "what was under way was called again, and not everything"
+    assert 0 < len(calls) - 1000 <= 1000 - 32, "calls that were under way are made again, and not all of them"

@@ -1,4 +1,4 @@
-"""Commands as processes of their own: signals, pipes, and what they import."""
+"""Commands as processes of their own: signals, pipes and imports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ threading.Thread(target=SingleThreadRuntime(build_dataflow).execute).start()
 
 
 def _heed_interrupts() -> None:
-    """Undo what a shell does to the programs that it runs in the background."""
+    """Heed interrupts, which a shell lets the programs in its background ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -210,7 +210,7 @@ def test_other_kinds_of_runtimes(script: Script, malflow: Malflow) -> None:
         (["--rename", "old"], "must be two names of an operator: old=new"),
         (["--snapshots", "soon"], "'soon' is not a time above zero, such as 500ms"),
         (["--parallelism", "0"], "'0' is not a whole number of one or more"),
-        (["--restore", "yesterday"], "'yesterday' is none of latest, none"),
+        (["--restore", "yesterday"], "'yesterday' is not latest, none"),
         (["--paralelism", "2"], "--parallelism"),
         (["--on", "flink"], "'single', 'processes', 'spark'"),
     ],

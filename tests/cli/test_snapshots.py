@@ -183,7 +183,7 @@ def test_states_and_keys(malflow: Malflow) -> None:
         (["snapshots", "ls", "kept", "--job", "wrods"], 6, "did you mean 'words'?"),
         (["snapshots", "ls", "nonsense://x"], 3, "nonsense"),
         (["snapshots", "show", "kept", "3"], 6, "no snapshot with the id 3; it has [2, 4, 6, 8]"),
-        (["snapshots", "show", "kept", "x"], 2, "'x' is none of latest"),
+        (["snapshots", "show", "kept", "x"], 2, "'x' is not latest"),
         (["snapshots", "show", "kept", "none"], 2, "'none' is not a snapshot"),
         (["snapshots", "lss", "kept"], 2, "lss"),
         (["state", "get", "cuont", "a", "kept"], 6, "did you mean 'count'?"),

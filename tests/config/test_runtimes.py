@@ -194,7 +194,7 @@ def test_pinned_options_that_do_not_exist(pinned: Any, words: str) -> None:
     ("tables", "key", "words"),
     [
         ({"run": {"snapshots": "1s"}}, "run.snapshots", "needs a store of snapshots.*set run.persistence"),
-        ({"run": {"job": "x"}}, "run.job", "needs a store of snapshots, but there is none"),
+        ({"run": {"job": "x"}}, "run.job", "needs a store of snapshots, but none is given"),
         ({"persistence": {"retain": 3}}, "persistence.retain", "set run.persistence to its URL"),
         ({"run": {"on": "spark"}, "spark": {"latency": "1s", "trigger": "2s"}}, "spark.latency", "is shorter than"),
     ],

@@ -25,7 +25,7 @@ class Parse:
         self._mended = mended
 
     def __call__(self, text: str) -> int:
-        """Return the number, or the length of a text that is none."""
+        """Return the number, or the length of any other text."""
         return int(text) if text.isdigit() or not self._mended.exists() else len(text)
 
 

@@ -50,7 +50,7 @@ def plain(ask: Ask) -> Document:
 
 
 def exchanged(path: Path, data: bytes) -> Any:
-    """Return the answer to what is sent."""
+    """Return the answer to a request."""
     with connected(path) as end:
         with suppress(BrokenPipeError, ConnectionResetError):
             end.sendall(data)

@@ -1,4 +1,4 @@
-"""Rates against a naive model, and what is forgotten."""
+"""Rates against a naive model, and the samples that are forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are seen and steered through their sockets, and what is left of them."""
+"""Runs that are seen and steered through their sockets, and the files that they leave."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def connected(path: Path, seconds: float = 30) -> Iterator[socket.socket]:
 
 
 def line_of(end: socket.socket) -> Any:
-    """Return the document of an answer; None if there is none."""
+    """Return the document of an answer; None without one."""
     received = b""
     try:
         while got := end.recv(1 << 16):

@@ -126,7 +126,7 @@ BAD_RECORD_BUGS = [
         (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
     ),
     Bug(
-        "a replayed record may be behind the epoch",
+        "a replayed record may be at or before the epoch",
         "late records are separated before",
         _REPLAYS,
         "        return reached is not None and not letter.timestamp > reached\n",

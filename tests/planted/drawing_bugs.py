@@ -68,7 +68,7 @@ DRAWING_BUGS = [
         (f"{_LAYOUT}::test_stages_follow_each_other_from_left_to_right",),
     ),
     Bug(
-        "long edges pass behind operators",
+        "long edges pass under operators",
         "a bend is missing",
         "drawing/layers.py",
         "for column in range(columns[source] + 1, columns[target]):",

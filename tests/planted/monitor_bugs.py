@@ -139,7 +139,7 @@ MONITOR_BUGS = [
     ),
     Bug(
         "errors show secrets",
-        "whoever asks is the user",
+        "anybody who asks is the user",
         _DOCUMENTS,
         "    return redacted(text)\n\n\ndef _snake",
         "    return text\n\n\ndef _snake",

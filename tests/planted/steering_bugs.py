@@ -52,7 +52,7 @@ STEERING_BUGS = (
         (_COUNTS,),
     ),
     Bug(
-        "requests that wait behind a rescale are lost in a restart",
+        "requests that wait for a rescale are lost in a restart",
         "two queues",
         "runtime/taken_requests.py",
         "*self.give_back_snapshots(), *self._ordered]",
