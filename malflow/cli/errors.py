@@ -75,15 +75,13 @@ def list_letters(
     output: Output,
 ) -> None:
     """List the dead letters in a snapshot of a job, operator by operator, oldest first."""
-    found: list[DeadLetter] = []
-    more = 0
-    for letter in dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at):
-        if match is not None and match not in f"{letter.error}: {letter.message} {short_repr(letter.value)}":
-            continue
-        if len(found) < limit:
-            found.append(letter)
-        else:
-            more += 1
+    matching = [
+        letter
+        for letter in dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at)
+        if match is None or match in f"{letter.error}: {letter.message} {short_repr(letter.value)}"
+    ]
+    matching.sort(key=lambda it: (it.operator, it.at, it.tick))  # those of several workers are one after the other
+    found, more = matching[:limit], len(matching) - limit
     if output.json:
         for letter in found:
             click.echo(documents.document("letter", **_facts(letter)))
@@ -92,7 +90,7 @@ def list_letters(
         write_table(heading, [[*map(as_text, _row(it)), str(it.attempts)] for it in found], output)
     else:
         output.say("no dead letters")
-    if more:
+    if more > 0:
         output.say(f"{more} more; --limit shows them")
 
 

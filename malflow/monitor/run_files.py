@@ -17,10 +17,11 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ __all__ = [
 _log = logging.getLogger("malflow.monitor")
 
 _LONGEST_FILE = 64 * 1024
+_SHOWN: Final = 3
+_told: set[Path] = set()
 _LONGEST_SOCKET: Final = 103
 """The longest path of a socket, in bytes, on all systems."""
 _KEPT = timedelta(hours=1)
@@ -197,15 +200,27 @@ def found_runs() -> list[tuple[Path, RunFile]]:
 
 
 def _runs_in(folder: Path) -> Iterator[RunFile]:
+    skipped: dict[str, Exception] = {}
     for name in _names(folder):
         match = _NAME.fullmatch(name)
-        content = None if match is None else _read(folder / name, match["run"])
+        content = None if match is None else _read(folder / name, match["run"], skipped)
         if content is None:
             continue
         if _is_over(content):
             remove(folder, content.run)
         else:
             yield content
+    _tell(folder, skipped)
+
+
+def _tell(folder: Path, skipped: Mapping[str, Exception]) -> None:
+    """Warn of files that are skipped, once in a process: runs are looked for again and again."""
+    new = {name: error for name, error in skipped.items() if folder / name not in _told}
+    if new:
+        _told.update(folder / name for name in new)
+        reasons = "; ".join(f"{name}: {error}" for name, error in islice(new.items(), _SHOWN))
+        more = f"; and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
+        _log.warning("files in %r are not those of runs, and are skipped: %s%s", str(folder), reasons, more)
 
 
 def _names(folder: Path) -> list[str]:
@@ -232,15 +247,15 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-def _read(path: Path, run: str) -> RunFile | None:
-    """Return the content of a run's file; None for any other, with a warning."""
+def _read(path: Path, run: str, skipped: dict[str, Exception]) -> RunFile | None:
+    """Return the content of a run's file; None for any other, with the reason in `skipped`."""
     try:
         content = json.loads(_bytes_of(path))
         return _checked(content, run)
     except FileNotFoundError:  # the run ends just now
         return None
     except (OSError, ValueError, RecursionError, NoPlace) as error:
-        _log.warning("%r is not the file of a run, and is skipped: %s", str(path), error)
+        skipped[path.name] = error
         return None
 
 
