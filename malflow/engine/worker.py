@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
+from malflow.engine.output_channels import OutputChannels, Outputs, Sender, Target
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, Step, key_of_count, keys_of_given
 from malflow.engine.replays import reached_by, replay, total
@@ -40,7 +41,7 @@ from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
 from malflow.operators.letters import LETTERS, Letters
-from malflow.operators.routing import Merge, Router
+from malflow.operators.routing import Merge
 from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
@@ -52,9 +53,6 @@ R = TypeVar("R")
 
 Inputs = Mapping[int, Sequence[Sequence[Batch]]]
 """The batches that each worker sent in this tick, by the number of the input channel."""
-
-Outputs = dict[int, list[list[Batch]]]
-"""The batches for each worker, by the number of the output channel."""
 
 _NO_TICK = Tick()
 
@@ -118,19 +116,7 @@ class Worker:
         }
         self._channels = program.channels
         self._lifts_silent = program.lifts_silent
-        self._routers = {
-            channel.number: Router(
-                channel.name, channel.partitioner, self._workers, channel, fields=None if debug else channel.fields
-            )
-            for channel in self.stage.outputs
-            if channel.partitioner is not None
-        }
-        self._locals = {
-            channel.number: channel.local()
-            for channel in self.stage.outputs
-            if channel.local is not None and parallelism > 1 and not debug
-        }
-        self._outputs: Outputs = {}
+        self._output = OutputChannels(self.stage, worker_id, self._workers, debug=debug)
         self.largest = 1
         self.counts: dict[str, int] = {}
         self.gauges: dict[str, int] = {}
@@ -219,7 +205,7 @@ class Worker:
             tick: the tick. In the final tick, the sources emit only the epoch `MAX`; no deltas follow it.
             ends: whether the tick ends with it; otherwise `drain` follows the tick's last run.
         """
-        self._outputs = self._no_outputs()
+        self._output.begin()
         for source in self.sources:
             source.final, source.pauses = tick.final, not tick.polls
         self._time.note_ended(tick.ended, final=tick.final)
@@ -247,28 +233,18 @@ class Worker:
                 active.count_given(self.counts)
         self._count()
         self.largest = largest
-        return self.drain() if ends else self._take_outputs()
+        return self._output.drain() if ends else self._output.take()
 
     def drain(self) -> Outputs:
         """Return the rest of the tick's output: the accumulators that were held back."""
-        for channel, local in self._locals.items():
-            for batch in local.end_tick():
-                self._route(channel, batch)
-        return self._take_outputs()
-
-    def _take_outputs(self) -> Outputs:
-        outputs, self._outputs = self._outputs, self._no_outputs()
-        return outputs
-
-    def _no_outputs(self) -> Outputs:
-        return {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
+        return self._output.drain()
 
     def _count(self) -> None:
         """Record the tick's counts of sources, and of operators that have counters and gauges."""
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
-        for local in self._locals.values():
-            self.counts[local.operator] = self.counts.get(local.operator, 0) + local.take_saved()
+        for name, saved in self._output.take_saved():
+            self.counts[name] = self.counts.get(name, 0) + saved
         for generator in self._generators.values():
             if (lateness := generator.take_lateness()) is not None:
                 self.lateness[generator.context.operator_name] = lateness
@@ -286,9 +262,7 @@ class Worker:
             report.replayed, self._replayed = self._replayed, {}
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
-        if self._routers:
-            hot = {self._channels[number].name: router.hot.take() for number, router in self._routers.items()}
-            report.hot = {name: it for name, it in hot.items() if it is not None}
+        report.hot = self._output.take_hot()
         if not self.sources:
             return report
         report.polled = sum(source.polled for source in self.sources)
@@ -432,23 +406,6 @@ class Worker:
             keepers += ((hidden_id(active.node, role), operator, keeper) for role, keeper in operator.hidden.items())
         return keepers
 
-    def send(self, channel: int, batch: Batch) -> None:
-        """Put a batch on an output channel."""
-        local = self._locals.get(channel)
-        if local is None:
-            self._route(channel, batch)
-            return
-        for passing in local.take(batch):
-            self._route(channel, passing)
-
-    def _route(self, channel: int, batch: Batch) -> None:
-        router = self._routers.get(channel)
-        if router is None:
-            self._outputs[channel][self.worker_id].append(batch)
-            return
-        for worker, part in router.route(batch):
-            self._outputs[channel][worker].append(part)
-
     def _receive(self, inputs: Inputs) -> None:
         for number, by_worker in inputs.items():
             channel = self._channels[number]
@@ -525,12 +482,12 @@ class Worker:
     def _wire(self) -> None:
         for step in self.stage.steps:
             for consumers, channels in zip(step.consumers, step.channels, strict=True):
-                targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
-                targets.extend(_Sender(self, channel) for channel in channels)
+                targets: list[Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
+                targets.extend(Sender(self._output, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
             active = self._active[step.vertex]
             active.letter_targets += [self._active[vertex].edges[edge] for vertex, edge in step.letter_consumers]
-            active.letter_targets += [_Sender(self, channel) for channel in step.letter_channels]
+            active.letter_targets += [Sender(self._output, channel) for channel in step.letter_channels]
             if active.letter_targets and isinstance(active.operator, Guarded):
                 active.operator.guard.taken = []
 
@@ -555,10 +512,6 @@ def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R]
         raise operator.error(error) from error
 
 
-class _Target(Protocol):
-    def append(self, batch: Batch, /) -> None: ...
-
-
 @dataclass(slots=True)
 class _Active:
     """An operator during a tick: its input, and the targets of its output and of its dead letters.
@@ -573,11 +526,11 @@ class _Active:
     node: Node
     operator: Operator
     edges: list[list[Batch]]
-    targets: list[Iterable[_Target]]
+    targets: list[Iterable[Target]]
     exchange: bool
     given: list[int]
     given_keys: Sequence[str]
-    letter_targets: list[_Target] = field(default_factory=list)
+    letter_targets: list[Target] = field(default_factory=list)
 
     def count_given(self, counts: dict[str, int]) -> None:
         """Move the numbers of records that have left to the counts of a tick."""
@@ -587,13 +540,3 @@ class _Active:
             if count or key in counts:  # a step of the operator, under its name, has counted its output
                 counts[key] = count
                 given[port] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Sender:
-    worker: Worker
-    channel: int
-
-    def append(self, batch: Batch, /) -> None:
-        """Send a batch to a later stage."""
-        self.worker.send(self.channel, batch)
