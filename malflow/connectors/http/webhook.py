@@ -6,18 +6,14 @@ import asyncio
 import hmac
 import json
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
-from malflow.connectors.http.guard import LOG, Guard, connection_limits
 from malflow.connectors.http.inbox import Inbox
 from malflow.connectors.options import (
     require_choice_or_function,
@@ -26,6 +22,8 @@ from malflow.connectors.options import (
     require_one_of,
     require_seconds,
 )
+from malflow.connectors.web_server.addresses import Place, is_loopback
+from malflow.connectors.web_server.server import Limits, WebServer
 from malflow.errors import GraphError, MalflowError
 from malflow.message import NoKey, NoKeyType
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -44,7 +42,6 @@ _ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
 
 _HEAD_SECONDS = 15.0
 _SHORT_WAIT = 0.02
-_CLOSING_SECONDS = 1.0
 _MOST = 1 << 62
 
 
@@ -211,65 +208,33 @@ class _WebhookPartition(StatefulSourcePartition[Any, datetime, int]):
 
 
 class _Server:
-    """An aiohttp server in a thread of its own."""
+    """A web server that puts the bodies of requests into an inbox."""
 
     def __init__(self, options: _Options, inbox: Inbox) -> None:
         self._options = options
         self._inbox = inbox
-        self._loop = asyncio.new_event_loop()
-        self._done = asyncio.Event()
-        self.address = ""
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="malflow webhook", daemon=True)
-        self._thread.start()
-        try:
-            started.result()
-        except (OSError, UnicodeError) as error:
-            self._thread.join()
-            reason = getattr(error, "strerror", None) or str(error)
-            raise WebhookError(f"no server can listen at {options.host}:{options.port}: {reason}") from error
-
-    def stop(self) -> None:
-        """Refuse further requests, answer the waiting ones, and stop. A second call does nothing."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._done.set)
-            self._thread.join()
-
-    def __repr__(self) -> str:
-        return f"the webhook at {self.address}"
-
-    def _run(self, started: Future[None]) -> None:
-        try:
-            self._loop.run_until_complete(self._serve(started))
-        finally:
-            self._loop.close()
-
-    async def _serve(self, started: Future[None]) -> None:
-        options = self._options
         app = web.Application(client_max_size=options.max_body)
         app.router.add_post(options.path, self._receive)
         seconds = min(options.timeout, _HEAD_SECONDS)
-        runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=_CLOSING_SECONDS, logger=LOG, lingering_time=seconds
-        )
-        server: asyncio.Server | None = None
         try:
-            most, at_once = connection_limits(options.max_connections)
-            guard = Guard(lambda: _made_by(runner), most, seconds)
-            app.middlewares.append(guard.heard)
-            await runner.setup()
-            server = await self._loop.create_server(guard, options.host, options.port, backlog=at_once)
-            host, port = server.sockets[0].getsockname()[:2]
-            self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}{options.path}"
-        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
-            await runner.cleanup()
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        await self._done.wait()
-        self._inbox.give_up()  # from now on nothing is accepted
-        server.close()
-        await runner.cleanup()
+            self._web = WebServer(
+                app,
+                Place(options.host, options.port),
+                Limits(options.max_connections, seconds, seconds),
+                name="malflow webhook",
+                on_stop=inbox.give_up,  # from now on nothing is accepted
+            )
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise WebhookError(f"no server can listen at {options.host}:{options.port}: {reason}") from error
+        self.address = f"http://{self._web.place}{options.path}"
+
+    def stop(self) -> None:
+        """Refuse further requests, answer the waiting ones, and stop. A second call does nothing."""
+        self._web.stop()
+
+    def __repr__(self) -> str:
+        return f"the webhook at {self.address}"
 
     async def _receive(self, request: web.Request) -> web.Response:
         if not self._is_allowed(request.headers.get("Authorization", "")):
@@ -277,7 +242,7 @@ class _Server:
         if request.headers.get("Content-Encoding", "identity").strip().lower() not in _ENCODINGS:
             accepted = {"Accept-Encoding": ", ".join(_ENCODINGS[1:])}
             return _closing(415, "the Content-Encoding is not supported", accepted)
-        deadline = self._loop.time() + self._options.timeout
+        deadline = self._web.loop.time() + self._options.timeout
         try:
             async with asyncio.timeout_at(deadline):
                 body = await request.read()
@@ -291,17 +256,17 @@ class _Server:
             return web.Response(status=400, text=f"the body can't be decoded: {type(error).__name__}")
         settled: asyncio.Future[bool] | None = None
         if self._options.acknowledge == "snapshot":
-            settled = self._loop.create_future()
+            settled = self._web.loop.create_future()
         if not await self._accepted(value, len(body), settled, deadline):
             return self._refusal()
         return web.Response(status=202) if settled is None else await self._answer(settled, deadline)
 
     async def _accepted(self, value: Any, size: int, settled: asyncio.Future[bool] | None, deadline: float) -> bool:
         settle = None if settled is None else self._settler(settled)
-        while not self._done.is_set():
+        while not self._web.is_stopping:
             if self._inbox.offer(value, size, settle):
                 return True
-            if self._options.on_full != "wait" or self._loop.time() >= deadline:
+            if self._options.on_full != "wait" or self._web.loop.time() >= deadline:
                 return False
             await asyncio.sleep(_SHORT_WAIT)
         return False
@@ -313,13 +278,13 @@ class _Server:
 
         def settle(durable: bool) -> None:
             with suppress(RuntimeError):  # the server has stopped, and its loop is closed
-                self._loop.call_soon_threadsafe(set_result, durable)
+                self._web.loop.call_soon_threadsafe(set_result, durable)
 
         return settle
 
     async def _answer(self, settled: asyncio.Future[bool], deadline: float) -> web.Response:
         try:
-            durable = await asyncio.wait_for(settled, max(0.0, deadline - self._loop.time()))
+            durable = await asyncio.wait_for(settled, max(0.0, deadline - self._web.loop.time()))
         except TimeoutError:
             durable = False
         return (
@@ -327,7 +292,7 @@ class _Server:
         )
 
     def _refusal(self) -> web.Response:
-        stopping = self._done.is_set()
+        stopping = self._web.is_stopping
         status = 503 if stopping or self._options.on_full == "wait" else int(self._options.on_full)
         text = "the run ends" if stopping else "the queue is full"
         return web.Response(status=status, text=text, headers={"Retry-After": "1"})
@@ -339,13 +304,6 @@ class _Server:
         scheme, _, given = authorization.partition(" ")
         sent = given.strip().encode("utf-8", "surrogateescape")
         return hmac.compare_digest(sent, token) and scheme.lower() == "bearer"
-
-
-def _made_by(runner: web.AppRunner) -> asyncio.Protocol:
-    """Return aiohttp's protocol for a new connection."""
-    server = runner.server
-    assert server is not None  # noqa: S101 - it is set up
-    return server()
 
 
 def _closing(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -366,15 +324,8 @@ def _check_place(host: str, port: int, path: str, token: str | None) -> None:
             f"WebhookSource token must be a text that is not empty, without white space around it; got a "
             f"{type(token).__name__}"
         )
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise GraphError(
             f"WebhookSource would accept requests from other machines at {host!r} without a token; pass token=, or "
             "host='127.0.0.1'"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -42,11 +42,22 @@ class Guard:
     Args:
         make: creates aiohttp's protocol.
         most: the number of connections that may be open; further ones are closed at once.
-        head_seconds: how long the head of a request may take, counted from the connection or from its first byte.
+        head_seconds: how long the head of the first request may take, counted from the connection.
+        idle_seconds: how long an answer and the head of the next request may take together.
+        makes_room: whether the connection that has waited longest for a head is closed for another one.
     """
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], most: int, head_seconds: float) -> None:
-        self._make, self._most, self._head_seconds = make, most, head_seconds
+    def __init__(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        most: int,
+        head_seconds: float,
+        idle_seconds: float,
+        *,
+        makes_room: bool = False,
+    ) -> None:
+        self._make, self._most, self._makes_room = make, most, makes_room
+        self._head_seconds, self._idle_seconds = head_seconds, idle_seconds
         self._open: dict[asyncio.Protocol, _Guarded] = {}
 
     def __call__(self) -> asyncio.Protocol:
@@ -63,12 +74,15 @@ class Guard:
             return await handler(request)
         finally:
             if guarded is not None:
-                guarded.begin_wait()
+                guarded.begin_wait(self._idle_seconds)
 
     def admits(self, inner: asyncio.Protocol, guarded: _Guarded) -> bool:
         """Whether there is room for a connection; if so, count it."""
         if len(self._open) >= self._most:
-            return False
+            waiting = [it for it in self._open.values() if it.waits] if self._makes_room else []
+            if not waiting:
+                return False
+            min(waiting, key=lambda it: it.since).abort()
         self._open[inner] = guarded
         return True
 
@@ -84,6 +98,19 @@ class _Guarded(asyncio.Protocol):
         self._guard, self._inner, self._seconds = guard, inner, seconds
         self._transport: asyncio.Transport | None = None
         self._due: asyncio.TimerHandle | None = None
+        self.since = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the head of a request."""
+        return self._due is not None
+
+    def abort(self) -> None:
+        """Close the connection at once, and make room for another."""
+        transport = self._transport
+        self.connection_lost(None)
+        if transport is not None:
+            transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP server
@@ -91,7 +118,7 @@ class _Guarded(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
-        self.begin_wait()
+        self.begin_wait(self._seconds)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -114,11 +141,13 @@ class _Guarded(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._inner.resume_writing()
 
-    def begin_wait(self) -> None:
-        """Wait for the head of the next request, up to the limit."""
+    def begin_wait(self, seconds: float) -> None:
+        """Wait for the head of the next request, up to a number of seconds."""
         self.end_wait()
         if self._transport is not None:
-            self._due = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
+            loop = asyncio.get_running_loop()
+            self.since = loop.time()
+            self._due = loop.call_later(seconds, self._transport.abort)
 
     def end_wait(self) -> None:
         """Note that the head has arrived."""

@@ -1,0 +1,148 @@
+"""An aiohttp server in a thread of its own, with bounded connections and times."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from malflow.connectors.web_server.addresses import Place
+from malflow.connectors.web_server.guard import LOG, Guard, connection_limits
+
+__all__ = ["Limits", "WebServer"]
+
+_CLOSING_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a server.
+
+    Attributes:
+        connections: the most that may be open, limited to a third of the process's file descriptors.
+        head_seconds: how long the head of a request may take, counted from the connection or from its first byte.
+        idle_seconds: how long a connection may wait for its next request, and its answer be sent.
+        makes_room: whether a connection that sends nothing is closed for another; otherwise the new one is.
+    """
+
+    connections: int
+    head_seconds: float
+    idle_seconds: float
+    makes_room: bool = False
+
+
+class WebServer:
+    """An aiohttp server in a thread of its own.
+
+    Args:
+        app: the application.
+        place: where it listens.
+        limits: its limits.
+        name: the name of the thread.
+        on_stop: called in its thread before the connections are closed.
+
+    Attributes:
+        place: where it listens, with the port that it got.
+        loop: its event loop.
+
+    Raises:
+        OSError: if it can't listen there.
+        UnicodeError: if the host can't be a name.
+        RuntimeError: if there can't be another thread.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        place: Place,
+        limits: Limits,
+        *,
+        name: str,
+        on_stop: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.place = place
+        self.loop = asyncio.new_event_loop()
+        self._app = app
+        self._limits = limits
+        self._on_stop = on_stop
+        self._done = asyncio.Event()
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.loop.close()
+            raise
+        try:
+            started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it stops, or has stopped."""
+        return self._done.is_set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it serves."""
+        return self._thread.is_alive() and not self.is_stopping
+
+    def stop(self) -> None:
+        """Refuse further requests, answer the waiting ones, and stop. A second call does nothing."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._done.set)
+            self._thread.join()
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            self.loop.run_until_complete(self._serve(started))
+        finally:
+            self.loop.close()
+
+    async def _serve(self, started: Future[None]) -> None:
+        limits = self._limits
+        runner = web.AppRunner(
+            self._app,
+            access_log=None,
+            shutdown_timeout=_CLOSING_SECONDS,
+            logger=LOG,
+            keepalive_timeout=limits.idle_seconds,
+            lingering_time=limits.head_seconds,
+        )
+        server: asyncio.Server | None = None
+        try:
+            most, at_once = connection_limits(limits.connections)
+            guard = Guard(
+                lambda: _made_by(runner),
+                most,
+                limits.head_seconds,
+                limits.idle_seconds,
+                makes_room=limits.makes_room,
+            )
+            self._app.middlewares.insert(0, guard.heard)
+            await runner.setup()
+            server = await self.loop.create_server(guard, self.place.host, self.place.port, backlog=at_once)
+            host, port = server.sockets[0].getsockname()[:2]
+            self.place = Place(host, port)
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            await runner.cleanup()
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._done.wait()
+        self._on_stop()
+        server.close()
+        await runner.cleanup()
+
+
+def _made_by(runner: web.AppRunner) -> asyncio.Protocol:
+    """Return aiohttp's protocol for a new connection."""
+    server = runner.server
+    assert server is not None  # noqa: S101 - it is set up
+    return server()
