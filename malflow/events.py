@@ -288,6 +288,13 @@ class Run(Protocol):
     def discard(self, operator: str, ids: Sequence[str] | None = None, /) -> Future[Any]:
         """Request that dead letters of an operator are removed."""
 
+    @property
+    def program(self) -> Any:
+        """Its compiled dataflow, which `malflow.draw` takes; None before it is built."""
+
+    def letters(self, operator: str, limit: int = 100) -> Future[Any]:
+        """Ask for the dead letters of an operator."""
+
     def explain_time(self, timeout: float = 30.0) -> Any:
         """Return which operators wait for an epoch (watermark), and for which source."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from malflow.cli.serving import CONFIGURED
 from malflow.cli.target import Target
 from malflow.config import Override, Settings, check, load
 from malflow.config.tables import RunSettings
@@ -104,6 +105,11 @@ def _overrides(pairs: tuple[tuple[str, str], ...]) -> dict[str, Override]:
     found = {key: Override(value, f"--set {key}") for key, value in pairs}
     for name, value in context.params.items():
         setting = _NAMES.get(name, name)
+        if name == "serve" and value not in (None, CONFIGURED):
+            key = "serve.address"
+            if key in found:
+                raise click.UsageError("--serve and --set serve.address are the same setting; leave one out", context)
+            found[key] = Override(value, "--serve")
         if setting not in _OF_RUN or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         key = f"run.{setting}"

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import click
 
 from malflow.cli import documents
-from malflow.cli.documents import moment
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
@@ -20,6 +19,7 @@ from malflow.cli.terminal import write_table
 from malflow.cli.texts import counted
 from malflow.errors import short_repr
 from malflow.failures import DeadLetter
+from malflow.monitor.documents import letter_facts
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
 
@@ -84,7 +84,7 @@ def list_letters(
     found, more = matching[:limit], len(matching) - limit
     if output.json:
         for letter in found:
-            click.echo(documents.document("letter", **_facts(letter)))
+            click.echo(documents.document("letter", **letter_facts(letter)))
     elif found:
         heading = ["operator", "id", "key", "value", "error", ">attempts"]
         write_table(heading, [[*map(as_text, _row(it)), str(it.attempts)] for it in found], output)
@@ -108,7 +108,7 @@ def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: 
     else:
         raise CommandError(f"there is no dead letter '{letter}'; malflow errors ls lists them", Exit.SNAPSHOT)
     if output.json:
-        click.echo(documents.document("letter_details", **_facts(found), trace=found.trace))
+        click.echo(documents.document("letter_details", **letter_facts(found), trace=found.trace))
         return
     timestamp = short_repr(found.timestamp)
     output.write(as_text(f"letter {found.id} of operator '{found.operator}', attempt {found.attempts}"))
@@ -159,21 +159,3 @@ def _steer(
 def _row(letter: DeadLetter) -> list[str]:
     error = f"{letter.error}: {letter.message}".splitlines()[0]
     return [letter.operator, letter.id, short_repr(letter.key), short_repr(letter.value), error]
-
-
-def _facts(letter: DeadLetter) -> dict[str, Any]:
-    """Return the facts about a letter for a document; users' values as texts."""
-    return {
-        "operator": letter.operator,
-        "id": letter.id,
-        "key": short_repr(letter.key),
-        "value": short_repr(letter.value),
-        "timestamp": short_repr(letter.timestamp),
-        "error": letter.error,
-        "message": letter.message,
-        "place": letter.place,
-        "attempts": letter.attempts,
-        "tick": letter.tick,
-        "worker": letter.worker,
-        "at": moment(letter.at),
-    }

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_opti
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.script import Calls, run_flow
+from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
@@ -33,10 +34,13 @@ from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
 
+if TYPE_CHECKING:
+    from malflow.serve import Page
+
 __all__ = ["run"]
 
 
-@click.command(short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
+@click.command(cls=ServingCommand, short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
@@ -57,6 +61,7 @@ __all__ = ["run"]
 @click.option("--count", type=NUMBER, metavar="N", help="Stop when the sources have given N records.")
 @click.option("--timeout", type=SPAN, help="Stop after this time.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
+@serve_options
 @config_options
 @output_options
 def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, **options: Any) -> None:
@@ -70,7 +75,11 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     """
     target = parsed(flow)
     write_log(output)
-    session = _Session(target, output, configuration.settings(target), options)
+    settings = configuration.settings(target)
+    session = _Session(target, output, settings, options)
+    if options["serve"] is not None or options["opens"]:
+        session.page = opened_page(settings)
+        show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
     calls = Calls(session.on_call, options["call"], output.say)
     shows_progress = signal_shows_progress(session.monitors, output)
     with _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
@@ -84,6 +93,7 @@ class _Session:
         monitors: the monitors of its runs.
         runs: those that have not ended.
         code: the exit code of the first error of a thread; None if there was none.
+        page: the page that shows them; None without one.
     """
 
     def __init__(self, target: Target, output: Output, settings: Settings, options: dict[str, Any]) -> None:
@@ -98,6 +108,7 @@ class _Session:
         self._refusal: Exception | None = None
         self.runs = LiveRuns()
         self.code: int | None = None
+        self.page: Page | None = None
 
     def on_call(self, runtime: Runtime, call: Call) -> Runtime:
         """Return the runtime that runs in place of a script's."""
@@ -125,7 +136,7 @@ class _Session:
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
-        own = monitored_unless_forbidden((*options.listeners, narrator, *limits))
+        own = monitored_unless_forbidden((*options.listeners, narrator, *limits), self.page)
         self.monitors += [it for it in own if isinstance(it, Monitor)]
         return listened(same, own)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from itertools import islice
 from typing import Any
 
@@ -17,6 +16,7 @@ from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age
 from malflow.errors import short_repr
+from malflow.monitor.documents import meant_keys
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.manifest import Manifest
@@ -75,7 +75,7 @@ def get(operator: str, key: str, url: str, job: str | None, at: Wish, trust: boo
     """
     backend = reading_backend(url, job, at, trust=trust)
     manifest = wanted_manifest(backend, at)[1]
-    for candidate in _keys(key):
+    for candidate in meant_keys(key):
         found = read_state(backend, operator, key=candidate, at=at, default=_ABSENT)
         if found is not _ABSENT:
             break
@@ -91,14 +91,6 @@ def get(operator: str, key: str, url: str, job: str | None, at: Wish, trust: boo
         return
     _say_origin(manifest, output)
     output.write(as_text(_shown(found)))
-
-
-def _keys(text: str) -> list[Any]:
-    """Return the keys that a text may mean: a literal of Python, and the text itself."""
-    try:
-        return [ast.literal_eval(text), text]
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return [text]
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from malflow.config.secrets import shown
 from malflow.connectors.option_texts import ByteCount
+from malflow.connectors.web_server.addresses import place_of
 from malflow.errors import GraphError, short_repr
 
 __all__ = [
@@ -131,10 +132,11 @@ class ServeSettings(Table):
     """The page of a run.
 
     Attributes:
-        address: the host and port that it listens on.
+        address: the host and port that it listens on; any other host than loopback needs a token.
         control: whether the page may steer the run.
-        token: the token that a reader needs; without one, it is made.
+        token: the token that a reader needs, of 16 characters or more; without one, it is made.
         metrics_token: whether ``/metrics`` needs the token.
+        hosts: other names by which the page is reached, such as that of a proxy or a container.
         samples: whether the page may show records.
         redact: the function that hides parts of a record before it is shown, as ``module:function``.
     """
@@ -143,8 +145,13 @@ class ServeSettings(Table):
     control: bool = False
     token: str | None = None
     metrics_token: bool = True
+    hosts: Sequence[str] = ()
     samples: bool = False
     redact: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the address."""
+        place_of(self.address)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

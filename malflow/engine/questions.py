@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
-from malflow.engine.state_specs import hidden_id, specs_of
-from malflow.engine.window_results import window_results
+from malflow.engine.state_specs import hidden_id, placement_of, specs_of
+from malflow.engine.window_results import window_results, windows_node
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, MalflowError, QueryError, error_text, short_repr
 from malflow.graph import Node, StatefulNode
@@ -22,7 +22,18 @@ from malflow.states.kinds import StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
 
-__all__ = ["MOST_KEYS", "Found", "KeptState", "Outcome", "Question", "addressed", "copies", "find", "kept_state"]
+__all__ = [
+    "MOST_KEYS",
+    "Found",
+    "KeptState",
+    "Outcome",
+    "Question",
+    "addressed",
+    "copies",
+    "find",
+    "kept_letters",
+    "kept_state",
+]
 
 Found = list[tuple[Any, Any]]
 """Pairs of a key and its state, or of a key and a result of its windows, on one worker."""
@@ -47,6 +58,7 @@ class Question:
         at: the time within the wanted windows; None for all.
         unit: the unit of a rollup's wanted windows; None for all.
         workers: the workers that are asked; None for all.
+        letters: whether it is about dead letters, which a worker may never have had.
     """
 
     name: str
@@ -57,6 +69,7 @@ class Question:
     at: Any = None
     unit: str | None = None
     workers: frozenset[int] | None = None
+    letters: bool = False
 
     @property
     def size(self) -> int:
@@ -78,9 +91,30 @@ class KeptState:
         stage: the stage of the operator.
     """
 
-    node: StatefulNode
+    node: Node
     spec: StateSpec
     stage: int
+
+
+def kept_letters(program: Program, operator: str) -> KeptState:
+    """Return the dead letters of an operator.
+
+    Raises:
+        GraphError: if no such operator can have any.
+    """
+    kept = {
+        node.name: KeptState(node, spec, number)
+        for number, stage in enumerate(program.stages)
+        for step in stage.steps
+        for node in [program.vertices[step.vertex].node]
+        for spec in specs_of(node)
+        if spec.kind is StateKind.LETTERS
+    }
+    if operator in kept:
+        return kept[operator]
+    near = get_close_matches(str(operator), kept, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"those that can are {', '.join(map(repr, kept)) or 'none'}"
+    raise GraphError(f"no operator {operator!r} can have dead letters; {hint}", operator=f"{operator}")
 
 
 def kept_state(program: Program, name: str) -> KeptState:
@@ -130,7 +164,7 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
     Raises:
         OperatorError: if the partitioner fails.
     """
-    placement = kept.node.placement
+    placement = placement_of(kept.node)
     if placement is None or question.keys is None:
         return question
     key_of = RECORD_KEYS[kept.spec.kind.movement]
@@ -166,6 +200,8 @@ def find(program: Program, worker: Worker, question: Question) -> Found:
 
 
 def _find(program: Program, worker: Worker, question: Question) -> Found:
+    if question.letters:
+        return [*islice(worker.states().get(question.name, {}).items(), question.limit)]
     state = worker.state(question.name)
     if question.windows:
         return [(key, it) for key in question.keys or () for it in _windows(program, worker, state, question, key)]
@@ -186,7 +222,7 @@ def copies(name: str, found: Iterable[tuple[Any, Any]]) -> Found:
 def _windows(
     program: Program, worker: Worker, state: OperatorState, question: Question, key: Any
 ) -> list[WindowResult[Any, Any]]:
-    node = kept_state(program, question.name).node
+    node = windows_node(program, question.name, "state()")
     slots = _slots(state, key)
     states = dict(copies(question.name, [(slot, state[slot]) for slot in slots]))
     reached = dict(worker.state(hidden_id(node, REACHED)))

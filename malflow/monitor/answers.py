@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from typing import Any
 
+from malflow.drawing import document as drawing_document
 from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, Run, SnapshotCommitted
 from malflow.monitor.asks import Ask
@@ -19,17 +20,23 @@ from malflow.monitor.documents import (
     error_document,
     event_document,
     history_document,
+    letter_facts,
+    meant_keys,
     progress_document,
     refusal,
+    shown,
     time_document,
     why_document,
 )
 from malflow.monitor.history import History
+from malflow.operators.guarding import KEPT
 
 __all__ = ["Answers", "Events"]
 
 _MOST = 500
 """Events that are kept, of snapshots and of all others each."""
+_USUAL = 100
+"""The letters or keys in an answer, if the request does not say."""
 
 
 class Events:
@@ -50,6 +57,12 @@ class Events:
         kept = [it for it in (*self._snapshots, *self._others) if it["number"] > number]
         return sorted(kept, key=lambda it: it["number"])
 
+    @property
+    def snapshots(self) -> list[Document]:
+        """The last snapshots, and those that failed, oldest first."""
+        failed = (it for it in [*self._others] if it["event"] == "snapshot_failed")
+        return sorted((*self._snapshots, *failed), key=lambda it: it["number"])
+
 
 class Answers:
     """Answers requests about a run, and passes on those to it.
@@ -68,10 +81,14 @@ class Answers:
         self._events = events
         self._by_word: Mapping[str, Callable[[Ask], Document]] = {
             "progress": lambda _: self.progress(),
-            "history": lambda _: history_document(facts, history),
+            "graph": lambda _: self._graph(),
+            "history": lambda ask: history_document(facts, history, ask.given.get("last")),
             "events": self._show_events,
+            "snapshots": lambda _: self._document("snapshots", {"snapshots": events.snapshots}),
             "why": self._why,
             "time": self._time,
+            "letters": self._show_letters,
+            "state": self._state,
             "snapshot": self._snapshot,
             "rescale": self._rescale,
             "stop": self._stop,
@@ -83,6 +100,10 @@ class Answers:
         """Return the answer to a request; of those that wait for the run, only after its tick."""
         try:
             return self._by_word[ask.do](ask)
+        except TimeoutError:
+            return refusal("Timeout", f"the tick has not ended within {ask.timeout:g} s; progress shows its number")
+        except CancelledError:
+            return refusal("RunEnded", f"the run ended before {ask.do} was served")
         except MalflowError as error:
             return document("error", {"error": error_document(error)})
 
@@ -101,10 +122,43 @@ class Answers:
             return refusal("UnknownOperator", str(error))
 
     def _time(self, ask: Ask) -> Document:
+        return time_document(self._facts, self._run.explain_time(ask.timeout))
+
+    def _graph(self) -> Document:
+        program = self._run.program
+        if program is None:
+            return refusal("NotBuilt", "the dataflow is not built yet")
+        drawn: Document = drawing_document(program)
+        return self._document("graph", {name: it for name, it in drawn.items() if name not in ("malflow", "kind")})
+
+    def _show_letters(self, ask: Ask) -> Document:
+        """Return the letters that operators keep now; without one, those of all that have any."""
+        counts, wanted = self._run.progress.counts, ask.given.get("operator")
+        names = [name for name, own in counts.items() if own.get(KEPT)] if wanted is None else [wanted]
+        limit = ask.given.get("limit", _USUAL)
         try:
-            return time_document(self._facts, self._run.explain_time(ask.timeout))
-        except TimeoutError:
-            return refusal("Timeout", f"the tick has not ended within {ask.timeout:g} s; progress shows its number")
+            answers = [self._run.letters(name, limit) for name in names]
+        except GraphError as error:
+            return refusal("UnknownOperator", str(error))
+        found = [it for answer in answers for it in answer.result(ask.timeout)]
+        total = sum(counts.get(name, {}).get(KEPT, 0) for name in names)
+        return self._document("letters", {"total": total, "letters": [letter_facts(it) for it in found[:limit]]})
+
+    def _state(self, ask: Ask) -> Document:
+        """Return the state of a key after the last tick; without one, the first keys."""
+        operator, key = ask.given["operator"], ask.given.get("key")
+        try:
+            view = self._run.state(operator)
+            if key is None:
+                answer = view.items(ask.given.get("limit", _USUAL))
+                found = answer.result(ask.timeout)
+            else:
+                answer = view.get_many(meant_keys(key))
+                found = [*answer.result(ask.timeout).items()]
+        except GraphError as error:
+            return refusal("UnknownOperator", str(error))
+        rows = [{"key": shown(key), "value": shown(value)} for key, value in found]
+        return self._document("states", {"operator": operator, "tick": answer.tick, "states": rows})
 
     def _snapshot(self, ask: Ask) -> Document:
         return self._served(ask, self._run.snapshot(), lambda taken: {"snapshot": taken})
@@ -124,8 +178,6 @@ class Answers:
             outcome = answer.result(ask.timeout)
         except GraphError as error:
             return refusal("UnknownOperator", str(error))
-        except CancelledError:
-            return refusal("RunEnded", f"the run ended before {ask.do} was served")
         except TimeoutError:
             return self._document("accepted", {"do": ask.do})
         counts = {"done": outcome.done, "late": outcome.late, "texts": outcome.texts}

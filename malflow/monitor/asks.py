@@ -1,4 +1,4 @@
-"""The requests that a control socket understands, with their checks."""
+"""The requests that a run understands, with their checks: of its control socket, and of its page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from typing import Any, Final
 
 from malflow.errors import short_repr
 
-__all__ = ["LONGEST_WAIT", "WAITING", "Ask", "BadRequest", "parsed"]
+__all__ = ["ACTS", "LONGEST_WAIT", "QUESTIONS", "WAITING", "Ask", "BadRequest", "asked", "asked_in_texts", "parsed"]
 
 LONGEST_WAIT: Final = 600.0
 """The longest timeout of a request, in seconds."""
 
-WAITING: Final = frozenset({"why", "time", "snapshot", "rescale", "replay", "discard"})
+ACTS: Final = frozenset({"snapshot", "rescale", "stop", "replay", "discard"})
+"""The requests that steer the run."""
+
+WAITING: Final = frozenset({"why", "time", "letters", "state", "snapshot", "rescale", "replay", "discard"})
 """The requests that wait for the run: they are answered after its tick."""
 
 _LONGEST_NAME = 100
 """The longest text that is compared with the known ones, as that takes time."""
 
-_Check = Callable[[Any], bool]
+_MOST_LISTED = 1000
+"""The most letters or keys in an answer."""
 
 
 class BadRequest(ValueError):
@@ -54,6 +58,10 @@ def _is_positive(value: Any) -> bool:
     return _is_count(value) and value > 0
 
 
+def _is_limit(value: Any) -> bool:
+    return _is_positive(value) and value <= _MOST_LISTED
+
+
 def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= LONGEST_WAIT
 
@@ -66,25 +74,45 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-_TIMEOUT: Mapping[str, tuple[_Check, str]] = {"timeout": (_is_time, f"seconds from 0 to {LONGEST_WAIT:g}")}
-_LETTERS: Mapping[str, tuple[_Check, str]] = {
-    "operator": (_is_text, "the name of an operator"),
-    "ids": (_are_texts, "a list of ids of letters"),
-    **_TIMEOUT,
-}
-_WORDS: Mapping[str, Mapping[str, tuple[_Check, str]]] = {
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of an argument.
+
+    Attributes:
+        is_right: whether a value has it.
+        words: the form, for messages.
+        read: returns the value that a text of a query means.
+    """
+
+    is_right: Callable[[Any], bool]
+    words: str
+    read: Callable[[str], Any] = str
+
+
+_TIMEOUT: Final = {"timeout": _Form(_is_time, f"seconds from 0 to {LONGEST_WAIT:g}", float)}
+_LIMIT: Final = {"limit": _Form(_is_limit, f"a number from 1 to {_MOST_LISTED:,}", int)}
+_OPERATOR: Final = {"operator": _Form(_is_text, "the name of an operator")}
+_LETTERS: Final = {**_OPERATOR, "ids": _Form(_are_texts, "a list of ids of letters", lambda text: [text]), **_TIMEOUT}
+_WORDS: Final[Mapping[str, Mapping[str, _Form]]] = {
     "progress": {},
-    "history": {},
-    "events": {"after": (_is_count, "the number of an event")},
-    "why": {"operator": (_is_text, "the name of an operator"), **_TIMEOUT},
+    "graph": {},
+    "history": {"last": _Form(_is_positive, "a number of samples", int)},
+    "events": {"after": _Form(_is_count, "the number of an event", int)},
+    "snapshots": {},
+    "why": {**_OPERATOR, **_TIMEOUT},
     "time": _TIMEOUT,
+    "letters": {**_OPERATOR, **_LIMIT, **_TIMEOUT},
+    "state": {**_OPERATOR, "key": _Form(_is_text, "a key"), **_LIMIT, **_TIMEOUT},
     "snapshot": _TIMEOUT,
-    "rescale": {"parallelism": (_is_positive, "a number of workers"), **_TIMEOUT},
+    "rescale": {"parallelism": _Form(_is_positive, "a number of workers", int), **_TIMEOUT},
     "stop": {},
     "replay": _LETTERS,
     "discard": _LETTERS,
 }
-_NEEDED = {"rescale": ("parallelism",), "replay": ("operator",), "discard": ("operator",)}
+QUESTIONS: Final = frozenset(_WORDS) - ACTS
+"""The requests that change nothing."""
+
+_NEEDED = {"rescale": ("parallelism",), **dict.fromkeys(("state", "replay", "discard"), ("operator",))}
 
 
 def parsed(line: bytes) -> Ask:
@@ -104,21 +132,46 @@ def parsed(line: bytes) -> Ask:
         raise BadRequest(f'the request has "malflow": {short_repr(version)}; this run understands 1')
     if not isinstance(do, str) or do not in _WORDS:
         raise BadRequest(f'the request has "do": {short_repr(do)}{_near(do, [*_WORDS])}')
-    return Ask(do, _checked(do, content))
+    return asked(do, content)
 
 
-def _checked(do: str, given: dict[str, Any]) -> dict[str, Any]:
-    known = _WORDS[do]
+def asked(do: str, given: Mapping[str, Any]) -> Ask:
+    """Return a request of known word.
+
+    Raises:
+        BadRequest: if an argument is missing, unknown or of a wrong form.
+    """
     for name, value in given.items():
-        if name not in known:
-            raise BadRequest(f"{do} has no argument {short_repr(name)}{_near(name, [*known])}")
-        is_right, form = known[name]
-        if not is_right(value):
-            raise BadRequest(f"{name} of {do} must be {form}; got {short_repr(value)}")
+        form = _form(do, name)
+        if not form.is_right(value):
+            raise BadRequest(f"{name} of {do} must be {form.words}; got {short_repr(value)}")
     for name in _NEEDED.get(do, ()):
         if name not in given:
             raise BadRequest(f"{do} needs {name}")
-    return given
+    return Ask(do, dict(given))
+
+
+def asked_in_texts(do: str, given: Mapping[str, str]) -> Ask:
+    """Return a request of known word whose arguments are texts, as in the query of a URL.
+
+    Raises:
+        BadRequest: if an argument is missing, unknown or of a wrong form.
+    """
+    read = {}
+    for name, text in given.items():
+        form = _form(do, name)
+        try:
+            read[name] = form.read(text)
+        except ValueError:
+            raise BadRequest(f"{name} of {do} must be {form.words}; got {short_repr(text)}") from None
+    return asked(do, read)
+
+
+def _form(do: str, name: str) -> _Form:
+    known = _WORDS[do]
+    if name not in known:
+        raise BadRequest(f"{do} has no argument {short_repr(name)}{_near(name, [*known])}")
+    return known[name]
 
 
 def _near(name: object, names: list[str]) -> str:

@@ -6,6 +6,7 @@ UTC, sizes bytes, durations seconds. The values, keys and parts of users are tex
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from malflow.errors import MalflowError, OperatorError, error_text, short_repr
 from malflow.events import Event
+from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
 from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo
 from malflow.runtime.time_table import TimeRow, TimeTable
@@ -29,6 +31,8 @@ __all__ = [
     "event_document",
     "history_document",
     "iso",
+    "letter_facts",
+    "meant_keys",
     "progress_document",
     "refusal",
     "shown",
@@ -42,6 +46,7 @@ Document: TypeAlias = dict[str, Any]
 _VERSION: Final = 1
 _LONGEST_TEXT = 4000
 _MOST_PARTS = 256
+_LONGEST_KEY = 1000
 _OF_USERS = frozenset({"parts", "lateness"})
 """The fields of events whose values are users'."""
 
@@ -171,9 +176,16 @@ def event_document(number: int, at: datetime, event: Event) -> Document:
     return {"number": number, "at": iso(at), "event": _snake(type(event).__name__), **content}
 
 
-def history_document(facts: RunFacts, history: History) -> Document:
-    """Return the document of the last minutes: for each sample, the records so far."""
+def history_document(facts: RunFacts, history: History, last: int | None = None) -> Document:
+    """Return the document of the last minutes: for each sample, the records so far.
+
+    Args:
+        facts: which run it is.
+        history: its samples.
+        last: how many of them, the latest; None for all.
+    """
     samples = history.samples
+    samples = samples if last is None else samples[-last:]
     content = {
         "run": facts.run,
         "job": facts.job,
@@ -224,6 +236,40 @@ def time_document(facts: RunFacts, table: TimeTable) -> Document:
         ],
     }
     return document("time", content)
+
+
+def letter_facts(letter: DeadLetter) -> Document:
+    """Return the facts about a dead letter, with texts for the values of users."""
+    return {
+        "operator": letter.operator,
+        "id": letter.id,
+        "key": shown(letter.key),
+        "value": shown(letter.value),
+        "timestamp": shown(letter.timestamp),
+        "error": letter.error,
+        "message": _cut(letter.message),
+        "place": letter.place,
+        "attempts": letter.attempts,
+        "tick": letter.tick,
+        "worker": letter.worker,
+        "at": iso(letter.at),
+    }
+
+
+def meant_keys(text: str) -> list[Any]:
+    """Return the keys that a text may mean: a literal of Python, and the text itself.
+
+    >>> meant_keys("7"), meant_keys("the")
+    ([7, '7'], ['the'])
+    """
+    if len(text) > _LONGEST_KEY:
+        return [text]
+    try:
+        literal = ast.literal_eval(text)
+        hash(literal)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return [text]
+    return [literal, text]
 
 
 def _time_row(row: TimeRow) -> Document:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from malflow.errors import GraphError, short_repr
 from malflow.events import Listener
 from malflow.monitor.monitor import Monitor
+from malflow.monitor.watch import Front
 
 __all__ = ["monitored", "monitored_unless_forbidden"]
 
@@ -21,13 +22,22 @@ def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
     return _with_monitor(own) if _wish() == "1" else own
 
 
-def monitored_unless_forbidden(own: Sequence[Listener]) -> Sequence[Listener]:
+def monitored_unless_forbidden(own: Sequence[Listener], page: Front | None = None) -> Sequence[Listener]:
     """Return the listeners of a run under a command, with a monitor unless they have one or the environment forbids it.
+
+    Args:
+        own: the listeners that it has.
+        page: a page that shows the run, or None; with one, there is always a monitor.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
     """
-    return own if _wish() == "0" else _with_monitor(own)
+    if page is None:
+        return own if _wish() == "0" else _with_monitor(own)
+    watched = _with_monitor(own)
+    monitor = next(it for it in watched if isinstance(it, Monitor))
+    monitor.page = monitor.page or page
+    return watched
 
 
 def _with_monitor(own: Sequence[Listener]) -> Sequence[Listener]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from malflow.errors import GraphError
 from malflow.events import Event, Run, RunFinished, TickFinished
-from malflow.monitor.watch import Watch
+from malflow.monitor.watch import Front, Watch
 
 __all__ = ["Monitor"]
 
@@ -20,7 +20,10 @@ class Monitor:
     It reads the progress of the run once a second, on a thread of its own.
 
     Args:
-        page: the address of a page that shows the run, for others to find.
+        page: a `malflow.serve.Page` that shows the run in a browser; if it can't, a warning says so.
+
+    Attributes:
+        page: the page that shows its runs; None without one.
 
     >>> from malflow import SingleThreadRuntime
     >>> from malflow.sinks import VecSink
@@ -31,8 +34,8 @@ class Monitor:
     ... ).execute()
     """
 
-    def __init__(self, page: str | None = None) -> None:
-        self._page = page
+    def __init__(self, page: Front | None = None) -> None:
+        self.page = page
         self._watch: Watch | None = None
 
     def on_start(self, run: Run, /) -> None:
@@ -43,7 +46,7 @@ class Monitor:
         """
         if self._watch is not None and not self._watch.is_over and not self._watch.run.has_ended:
             raise GraphError("a monitor watches one run at a time; give each run a Monitor() of its own")
-        self._watch = Watch(run, self._page)
+        self._watch = Watch(run, self.page)
 
     def on_event(self, event: Event, /) -> None:
         """Note an event; ticks are read from the progress instead."""

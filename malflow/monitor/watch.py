@@ -11,7 +11,9 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
+from malflow.errors import MalflowError
 from malflow.events import Event, Run
 from malflow.monitor.answers import Answers, Events
 from malflow.monitor.control_socket import ControlSocket
@@ -20,7 +22,7 @@ from malflow.monitor.history import History
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
 from malflow.runtime.owners import Owner
 
-__all__ = ["Watch"]
+__all__ = ["Front", "Watch"]
 
 _log = logging.getLogger("malflow.monitor")
 
@@ -30,31 +32,50 @@ _LAST_SECONDS = 3.0
 """The longest time in which the last answers are sent."""
 
 
+class Front(Protocol):
+    """A page that shows runs, one at a time."""
+
+    @property
+    def address(self) -> str | None:
+        """Its URL, without a secret; None if it does not listen."""
+
+    def show(self, watch: Watch, /) -> None:
+        """Show a run, until another one is shown.
+
+        Raises:
+            OSError: if it can't listen.
+        """
+
+
 class Watch:
     """The watch over one run, from its beginning to its end.
 
     Args:
         run: the run.
-        page: the address of the page that shows it, or None.
+        page: the page that shows it, or None.
 
     Attributes:
         run: the run.
         id: the id of the run, by which others name it.
         is_over: whether the run has ended.
         answers: what others may ask.
+        facts: which run it is.
+        history: the samples of its progress.
     """
 
-    def __init__(self, run: Run, page: str | None = None) -> None:
+    def __init__(self, run: Run, page: Front | None = None) -> None:
         self.run = run
         self.id = new_id()
         self.is_over = False
         self._pid = os.getpid()
-        self._history, self._events = History(), Events()
-        self.answers = Answers(run, RunFacts(self.id, run.job, run.runtime, self._pid), self._history, self._events)
+        self.history, self._events = History(), Events()
+        self.facts = RunFacts(self.id, run.job, run.runtime, self._pid)
+        self.answers = Answers(run, self.facts, self.history, self._events)
         self._ended = threading.Event()
         self._closing = threading.Lock()
         started = iso(datetime.now(UTC)) or ""
-        self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), page)
+        address = None if page is None else self._shown_by(page)
+        self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), address)
         self._folder: Path | None = None
         self._socket: ControlSocket | None = None
         self._open()
@@ -62,6 +83,13 @@ class Watch:
             threading.Thread(target=self._watch, name="malflow-monitor", daemon=True).start()
         except RuntimeError as error:  # there can't be another one
             self._give_up(error)
+
+    def _shown_by(self, page: Front) -> str | None:
+        try:
+            page.show(self)
+        except (OSError, MalflowError, RuntimeError) as error:
+            _log.warning("no page shows this run, which continues: %s", error)
+        return page.address
 
     def note(self, event: Event) -> None:
         """Keep the facts of an event."""
@@ -121,7 +149,7 @@ class Watch:
                 clear_away()
             while not self._ended.is_set():
                 with suppress(RuntimeError):  # the run has changed its counts meanwhile; the next sample has them
-                    self._history.add(self.run.progress, time.monotonic())
+                    self.history.add(self.run.progress, time.monotonic())
                 self._ended.wait(_SECONDS)
                 if self.run.has_ended:  # without an event, if it has failed before the first one
                     self.close("ended" if self.run.progress.status == "ended" else "failed")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from malflow.engine.plan import Program
+from malflow.engine.questions import kept_letters
 from malflow.engine.replays import total
 from malflow.engine.reports import Report
 from malflow.errors import GraphError, QueryError
@@ -91,11 +91,7 @@ def checked_replay(program: Program, operator: str, ids: Sequence[str] | None, *
     Raises:
         GraphError: if no such operator can have any, or `ids` is not a list of texts.
     """
-    names = [vertex.node.name for vertex in program.vertices if vertex.node.on_error is not None]
-    if operator not in names:
-        near = get_close_matches(str(operator), names, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"those that can are {', '.join(map(repr, names)) or 'none'}"
-        raise GraphError(f"no operator {operator!r} can have dead letters; {hint}", operator=f"{operator}")
+    kept_letters(program, operator)
     if ids is not None and (isinstance(ids, str) or not all(isinstance(it, str) for it in ids)):
         raise GraphError(f"ids takes a list of the ids of dead letters, or None for all; got {ids!r:.200}")
     return Replay(operator, None if ids is None else tuple(ids), discards)

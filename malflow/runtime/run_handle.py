@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from malflow.drawing.notebook import picture_bundle
+from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
@@ -47,6 +48,11 @@ class RunHandle(Steered):
     def runtime(self) -> str:
         """The kind of the runtime: ``single``, ``processes`` or ``spark``."""
         return self._requests.runtime
+
+    @property
+    def program(self) -> Program | None:
+        """The compiled dataflow, which `malflow.draw` takes; None before it is built."""
+        return self._requests.program
 
     @property
     def _asked(self) -> RunRequests:

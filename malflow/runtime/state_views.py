@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
 
-from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_state
+from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_letters, kept_state
 from malflow.engine.window_results import check_unit, windows_node
 from malflow.errors import GraphError, QueryError, short_repr
+from malflow.failures import DeadLetter
+from malflow.operators.letters import letter_of
 from malflow.runtime.queries import Query, StateAnswer
 from malflow.runtime.requests import RunRequests
 from malflow.states.entry_keys import check_entry_key, check_record_key
 from malflow.windows import WindowResult
 
-__all__ = ["StateView", "WindowsView"]
+__all__ = ["StateView", "WindowsView", "asked_letters"]
 
 K = TypeVar("K")
 S = TypeVar("S")
@@ -109,9 +111,7 @@ class StateView(Generic[K, S]):
             GraphError: if the limit is not valid, or the run's own thread asks.
             QueryError: if the run has ended.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise GraphError(f"limit must be a positive integer; got {short_repr(limit)}")
-        if limit > MOST_KEYS:
+        if _checked(limit) > MOST_KEYS:
             raise self._too_many(f"limit may be {MOST_KEYS:,} at most; got {limit:,}")
         question = Question(self.name, self._kept.stage, limit=limit)
         return self._ask(question, lambda found: [*islice(chain.from_iterable(found), limit)])
@@ -200,6 +200,24 @@ class WindowsView(Generic[K, R, T]):
         check_unit(self._node, unit)
         question = Question(self.name, self._kept.stage, (key,), windows=True, at=at, unit=unit)
         return _asked(self._requests, self._kept, question, lambda found: [it for some in found for _, it in some])
+
+
+def asked_letters(requests: RunRequests, operator: str, limit: int) -> StateAnswer[list[DeadLetter]]:
+    """Ask for the dead letters of an operator; see `malflow.RunHandle.letters`."""
+    kept = kept_letters(requests.running, operator)
+
+    def read(found: Sequence[Found]) -> list[DeadLetter]:
+        letters = [letter_of(operator, entry, fields) for entry, fields in chain.from_iterable(found)]
+        return sorted(letters, key=lambda it: (it.at, it.tick))[:limit]
+
+    question = Question(kept.spec.name, kept.stage, limit=min(_checked(limit), MOST_KEYS), letters=True)
+    return _asked(requests, kept, question, read)
+
+
+def _checked(limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise GraphError(f"limit must be a positive integer; got {short_repr(limit)}")
+    return limit
 
 
 def _asked(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from malflow.failures import Replayed
+from malflow.failures import DeadLetter, Replayed
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
-from malflow.runtime.state_views import StateView, WindowsView
+from malflow.runtime.state_views import StateView, WindowsView, asked_letters
 from malflow.runtime.time_table import TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.runtime.why_asking import ask_why
@@ -110,6 +110,22 @@ class Steered(ABC):
             QueryError: if the run has not begun, or has ended.
         """
         return self._asked.ask_replay(operator, ids, discards=True)
+
+    def letters(self, operator: str, limit: int = 100) -> Future[list[DeadLetter]]:
+        """Ask for the dead letters of an operator, after the current tick; callable from another thread.
+
+        Args:
+            operator: the operator.
+            limit: how many at most, up to 10,000; the oldest of each worker.
+
+        Returns:
+            A future of copies, oldest first. It holds a `QueryError` if the run ends before.
+
+        Raises:
+            GraphError: if no such operator can have dead letters, or the limit is not valid.
+            QueryError: if the run has not begun, or has ended.
+        """
+        return asked_letters(self._asked, operator, limit)
 
     def state(self, name: str) -> StateView[Any, Any]:
         """Return the states of an operator, to ask for them while it runs; callable from another thread.

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["Place", "is_ip", "is_loopback", "place_of"]
+__all__ = ["Place", "check_token", "is_ip", "is_loopback", "place_of"]
 
 _PLACE = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]*):|\[(?P<v6>[0-9A-Fa-f:.]+)\]:)?(?P<port>\d{1,5})", re.ASCII)
 _MOST = 65_535
+_SHORTEST_TOKEN = 16
 
 
 class Place(NamedTuple):
@@ -47,6 +48,20 @@ def place_of(text: str) -> Place:
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server that listens on this host."""
     return host == "localhost" or (is_ip(host) and ip_address(host).is_loopback)
+
+
+def check_token(token: str | None) -> None:
+    """Check a token that others need.
+
+    Raises:
+        GraphError: if it is too short, or has other characters than printable ones of ASCII.
+    """
+    if token is not None and not (
+        isinstance(token, str) and len(token) >= _SHORTEST_TOKEN and all("!" <= it <= "~" for it in token)
+    ):
+        raise GraphError(
+            f"token must have at least {_SHORTEST_TOKEN} characters, all printable ones of ASCII without spaces"
+        )
 
 
 def is_ip(host: str) -> bool:

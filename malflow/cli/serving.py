@@ -1,0 +1,129 @@
+"""The page of the runs of a command: ``malflow run --serve`` and ``--open``."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from malflow.cli.exits import CommandError, Exit
+from malflow.cli.output import Output
+from malflow.config import Settings
+from malflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from malflow.serve import Page
+
+__all__ = ["ServingCommand", "opened_page", "serve_options", "show_in_browser"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]*:|\[[0-9A-Fa-f:.]+\]:)?[0-9]+")
+CONFIGURED: Final = "configured"
+"""The value of ``--serve`` without an address."""
+_CODE_SECONDS = 60.0
+
+
+class ServingCommand(click.Command):
+    """A command whose ``--serve`` may be followed by an address, or by the next argument."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; a ``--serve`` without an address takes none of them."""
+        end = args.index("--") if "--" in args else len(args)
+        for at, it in enumerate(args[:end]):
+            if it == "--serve" and (at + 1 >= end or not _ADDRESS.fullmatch(args[at + 1])):
+                args[at] = f"--serve={CONFIGURED}"
+        return super().parse_args(ctx, args)
+
+
+def serve_options(command: _F) -> _F:
+    """Add the options of the page."""
+    for decorate in (
+        click.option("--open", "opens", is_flag=True, help="Open the page in a browser; implies --serve."),
+        click.option("--serve", metavar="[HOST:PORT]", help="Show the run in a browser, at 127.0.0.1:8642 or there."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def opened_page(settings: Settings) -> Page:
+    """Return a page that listens, with these settings.
+
+    Raises:
+        MissingDependency: if its packages are not installed.
+        CommandError: if it may not listen at its address, or can't.
+    """
+    page_class: type[Page] = import_module("malflow.serve").Page  # an extra
+    serve = settings.serve
+    try:
+        page = page_class(
+            serve.address,
+            control=serve.control,
+            token=serve.token,
+            metrics_token=serve.metrics_token,
+            hosts=serve.hosts,
+        )
+        page.open()
+    except GraphError as error:
+        raise CommandError(f"[serve] {error}", Exit.CONFIGURATION) from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandError(f"the page can't listen at {serve.address}: {reason}", Exit.CONFIGURATION) from None
+    return page
+
+
+def show_in_browser(page: Page, output: Output, *, opens: bool, has_token: bool) -> None:
+    """Say where the page is, and open it in a browser if wanted.
+
+    The token is written to a terminal only, not to a log, and not if it is one of the user's.
+
+    Args:
+        page: the page.
+        output: how to write.
+        opens: whether to open it in a browser.
+        has_token: whether the token is one of the user's.
+    """
+    if has_token:
+        output.say(f"the page is at {page.address}; it asks for the token of [serve]")
+    elif sys.stderr.isatty():
+        output.say(f"the page is at {page.url}")
+    else:
+        output.say(
+            f"the page is at {page.address}; set MALFLOW_SERVE__TOKEN, since its token is shown in terminals only"
+        )
+    if opens:
+        _open(page, output)
+
+
+def _open(page: Page, output: Output) -> None:
+    """Open the page by a file that only this user can read, since other users see the arguments of a browser.
+
+    The file has a code that is good for one use within a minute.
+    """
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="malflow-", delete=False) as file:
+            address = f"{page.address}#{page.code()}"
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><title>malflow</title>')
+    except OSError as error:
+        output.say(f"no browser is opened: {error}")
+        return
+    timer = threading.Timer(_CODE_SECONDS, _remove, (file.name,))
+    timer.daemon = True
+    timer.start()
+    if not webbrowser.open(Path(file.name).as_uri()):
+        output.say("there is no browser to open")
+        _remove(file.name)
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        Path(name).unlink()

@@ -1,0 +1,18 @@
+"""The page of a run: a small web server in a thread of its own, with documents, metrics and health for other programs.
+
+`Page` is the server; `malflow.monitor.Monitor` takes one, and ``malflow run --serve`` makes one.
+"""
+
+from malflow.errors import MissingDependency
+
+try:
+    import aiohttp  # noqa: F401 - asked for here, so that the error names the extra
+    import prometheus_client  # noqa: F401
+except ImportError as missing:
+    raise MissingDependency(
+        "the page of a run needs aiohttp and prometheus-client; pip install 'malflow[serve]'"
+    ) from missing
+
+from malflow.serve.server import Page
+
+__all__ = ["Page"]

@@ -1,0 +1,289 @@
+"""The routes of the page of a run, and their documents.
+
+Every document is ``{"malflow": 1, "kind": ...}``, as the control socket and ``--json`` have them; times are ISO 8601 in
+UTC, sizes bytes, durations seconds, and values of users are texts. All but the files and the health need the token:
+``Authorization: Bearer TOKEN``, or the cookie that ``POST /api/login`` sets. Without it, they are answered with 401.
+
+========================  ==========================================================================================
+``GET /``                 ``index.html``
+``GET /static/NAME``      the other files of the page, such as ``/static/app.js`` and ``/static/vendor/preact.js``
+``GET /metrics``          the metrics, for Prometheus; needs the token unless ``metrics_token = false``
+``GET /healthz``          200 or 503: the process lives, and its last tick ended less than 60 s ago, or it rests
+``GET /readyz``           200 or 503: the run has its state and runs, and its last snapshot is young
+``POST /api/login``       ``{"token": TOKEN}``: 204 with the cookie, or 401. The page takes the token from the fragment
+                          of its address, ``#TOKEN``, posts it, and removes it from the address
+``GET /api/page``         ``page``: ``control``, ``samples``, ``version``, ``run``, ``job``, ``runtime``
+``GET /api/progress``     ``progress``, as of the control socket, with ``number``: it grows when anything but the time
+                          has changed. With ``?after=NUMBER`` the answer is 304 without a body if nothing has. The
+                          ``status`` of a run that is over is ``ended`` or ``failed``
+``GET /api/graph``        ``graph``: ``nodes``, ``edges``, ``stages``, ``width``, ``height``, as of `malflow.draw`
+``GET /api/history``      ``history``: ``at``, ``ticks``, ``operators`` (``name``, ``taken``, ``given`` by output), a
+                          column each for the samples of the last ten minutes; ``?last=N`` for the last N
+``GET /api/events``       ``events``: ``events`` but those of ticks, each with ``number``, ``at``, ``event`` and the
+                          fields of that event of `malflow.events`; ``?after=NUMBER`` for those after one
+``GET /api/snapshots``    ``snapshots``: the events of the snapshots of this run, with those that failed
+``GET /api/why``          ``why``: ``cause``, ``text``, ``operator``, ``stops_at``, ``is_fault``, ``facts``; of all
+                          sinks, or with ``?operator=NAME``. It takes up to two seconds, and waits for the tick
+``GET /api/time``         ``time``: ``rows`` of the operators that wait for an epoch, ``late``, ``text``
+``GET /api/letters``      ``letters``: ``total``, and ``letters`` (``operator``, ``id``, ``key``, ``value``, ``error``,
+                          ``message``, ``place``, ``attempts``, ``tick``, ``worker``, ``at``), the oldest first;
+                          ``?operator=NAME``, ``?limit=100``. It waits for the tick
+``GET /api/state``        ``states``: ``operator``, ``tick``, and ``states`` (``key``, ``value``); ``?operator=NAME``
+                          and ``?key=KEY``, a text or a literal of Python, or ``?limit=100`` for the first ones
+``POST /api/snapshot``    ``done`` with ``snapshot``
+``POST /api/rescale``     ``done`` with ``parallelism``; ``{"parallelism": 4}``
+``POST /api/stop``        ``accepted``
+``POST /api/replay``      ``letters_done`` with ``done``, ``late``, ``texts``; ``{"operator": NAME, "ids": [ID, ...]}``,
+                          without ``ids`` all
+``POST /api/discard``     the same, for letters that are removed
+========================  ==========================================================================================
+
+Requests that wait for the run take ``timeout``, up to 600 seconds and by default 30; an act that is not done by then is
+answered with ``accepted`` and 202, a question with an error. A POST needs ``control = true`` (else 403), the type
+``application/json``, and an ``Origin`` that equals its ``Host``; the body is an object, possibly empty.
+
+Errors are documents of kind ``error``, whose ``error`` has ``kind`` and ``message``: 400 for a request that is not
+understood, 404 for an unknown operator, 409 for one that the run refuses, 503 before there is a run (``NoRun``), while
+too many requests wait (``Busy``), or when its tick takes longer (``Timeout``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from malflow.monitor.asks import ACTS, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
+from malflow.monitor.documents import Document, as_json, document, refusal
+from malflow.serve.files import page_files
+from malflow.serve.guard import HEADERS, Guard, Handler, refused
+from malflow.serve.numbered import Numbered
+from malflow.version import __version__
+
+if TYPE_CHECKING:
+    from malflow.monitor.watch import Watch
+
+__all__ = ["Routes"]
+
+_log = logging.getLogger("malflow.serve")
+
+_BODY_BYTES: Final = 64 * 1024
+_BODY_SECONDS: Final = 10.0
+_MOST_WAITING: Final = 8
+_STATUS: Final[Mapping[str, int]] = {
+    "BadRequest": 400,
+    "UnknownOperator": 404,
+    "Failed": 500,
+    "TooLarge": 500,
+    "NoRun": 503,
+    "NotBuilt": 503,
+    "Busy": 503,
+    "Timeout": 503,
+}
+_CONFLICT: Final = 409
+
+
+class Routes:
+    """The routes.
+
+    Args:
+        guard: decides who may ask.
+        control: whether acts are served.
+
+    Attributes:
+        watch: the watch over the run that is shown; None before the first.
+    """
+
+    def __init__(self, guard: Guard, *, control: bool) -> None:
+        self.watch: Watch | None = None
+        self._guard = guard
+        self._control = control
+        self._waiting = 0
+        self._progress = Numbered()
+
+    def application(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[self._guard.checks, self._known])
+        app.on_response_prepare.append(_add_headers)
+        app.router.add_get("/", self._index)
+        app.router.add_get("/static/{name:.+}", self._file)
+        app.router.add_post("/api/login", self._login)
+        app.router.add_get("/api/page", self._page)
+        for word in sorted(QUESTIONS):
+            app.router.add_get(f"/api/{word}", self._ask)
+        for word in sorted(ACTS):
+            app.router.add_post(f"/api/{word}", self._act)
+        return app
+
+    @web.middleware
+    async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a request for documents without the token."""
+        needs = request.path.startswith("/api/") and request.path != "/api/login"
+        if needs and not self._guard.knows(request):
+            return refused(401, "the token is wrong or missing", {"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    async def _index(self, _request: web.Request) -> web.Response:
+        return _file_answer("index.html")
+
+    async def _file(self, request: web.Request) -> web.Response:
+        return _file_answer(request.match_info["name"])
+
+    async def _login(self, request: web.Request) -> web.Response:
+        try:
+            content = await _content(request)
+        except BadRequest as error:
+            return _answer(refusal("BadRequest", str(error)))
+        token = content.get("token")
+        if not isinstance(token, str) or not self._guard.accepts(token):
+            return refused(401, "the token is wrong")
+        response = web.Response(status=204)
+        is_secure = request.headers.get("Origin", "").startswith("https:")
+        self._guard.set_cookie(response, secure=is_secure)
+        return response
+
+    async def _page(self, _request: web.Request) -> web.Response:
+        facts = None if self.watch is None else self.watch.facts
+        content = {
+            "control": self._control,
+            "samples": False,
+            "version": __version__,
+            "run": facts and facts.run,
+            "job": facts and facts.job,
+            "runtime": facts and facts.runtime,
+        }
+        return _answer(document("page", content))
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        word = request.path.removeprefix("/api/")
+        given = dict(request.query)
+        after = given.pop("after", None) if word == "progress" else None
+        try:
+            ask = asked_in_texts(word, given)
+            known = None if after is None else _number(after)
+        except BadRequest as error:
+            return _answer(refusal("BadRequest", str(error)))
+        if word == "progress":
+            return self._show_progress(known)
+        return _answer(await self._answered(ask))
+
+    def _show_progress(self, known: int | None) -> web.Response:
+        if self.watch is None:
+            return _answer(_NO_RUN)
+        number, data = self._progress.latest(self.watch)
+        if number == known:
+            return web.Response(status=304)
+        return web.Response(body=data, content_type="application/json")
+
+    async def _act(self, request: web.Request) -> web.Response:
+        if not self._control:
+            message = "this page may not steer the run; [serve] control = true allows it"
+            return _answer(refusal("NotAllowed", message), 403)
+        try:
+            ask = asked(request.path.removeprefix("/api/"), await _content(request))
+        except BadRequest as error:
+            return _answer(refusal("BadRequest", str(error)))
+        return _answer(await self._answered(ask))
+
+    async def _answered(self, ask: Ask) -> Document:
+        """Return the answer to a request, of those that wait for the run by a thread of their own."""
+        watch = self.watch
+        if watch is None:
+            return _NO_RUN
+        if ask.do not in WAITING:
+            return _safely(watch, ask)
+        if self._waiting >= _MOST_WAITING:
+            return refusal("Busy", f"{_MOST_WAITING} requests wait for the run; try again later")
+        self._waiting += 1
+        try:
+            return await _in_thread(watch, ask)
+        except RuntimeError as error:  # there can't be another thread
+            return refusal("Busy", f"{ask.do} can't be served now: {error}")
+        finally:
+            self._waiting -= 1
+
+
+_NO_RUN: Final = refusal("NoRun", "no run has begun yet")
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    response.headers.popall("Server", None)
+
+
+def _file_answer(name: str) -> web.Response:
+    file = page_files().get(name)
+    if file is None:
+        return refused(404, "there is no such file")
+    return web.Response(body=file.content, content_type=file.kind, charset="utf-8")
+
+
+def _answer(content: Document, status: int | None = None) -> web.Response:
+    if status is None and content["kind"] == "error":
+        status = _STATUS.get(content["error"]["kind"], _CONFLICT)
+    if status is None and content["kind"] == "accepted":
+        status = 202
+    return web.Response(body=as_json(content), status=status or 200, content_type="application/json")
+
+
+async def _content(request: web.Request) -> dict[str, Any]:
+    """Return the object in the body of a POST.
+
+    Raises:
+        BadRequest: if there is none.
+        HTTPException: if it has another type, or arrives too late.
+    """
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="a POST needs the type application/json\n")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise web.HTTPUnsupportedMediaType(text="the body of a POST may not be compressed\n")
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            content = json.loads(await request.read() or b"{}")
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the body did not arrive in time\n") from None
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {type(error).__name__}") from None
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise BadRequest(f"the body can't be read: {type(error).__name__}") from None
+    if not isinstance(content, dict):
+        raise BadRequest("the body is not an object")
+    return content
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - 64 bits
+        raise BadRequest("after of progress must be the number of a progress")
+    return int(text)
+
+
+async def _in_thread(watch: Watch, ask: Ask) -> Document:
+    """Return the answer of a thread, which nothing waits for at the end of the process."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Document] = loop.create_future()
+
+    def finish(content: Document) -> None:
+        if not answer.done():
+            answer.set_result(content)
+
+    def work() -> None:
+        content = _safely(watch, ask)
+        with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+            loop.call_soon_threadsafe(finish, content)
+
+    threading.Thread(target=work, name="malflow-page-wait", daemon=True).start()
+    return await answer
+
+
+def _safely(watch: Watch, ask: Ask) -> Document:
+    try:
+        return watch.answers.answer(ask)
+    except Exception as error:  # noqa: BLE001 - the page answers the next ones
+        _log.warning("a request to the page failed: %s", ask.do, exc_info=True)
+        return refusal("Failed", f"{ask.do} failed: {type(error).__name__}")
