@@ -22,7 +22,7 @@ from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_opti
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.script import Calls, run_flow
-from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser
+from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser, telemetry_of
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
@@ -94,6 +94,7 @@ class _Session:
         runs: those that have not ended.
         code: the exit code of the first error of a thread; None if there was none.
         page: the page that shows them; None without one.
+        telemetry: sends their metrics elsewhere; None for nowhere.
     """
 
     def __init__(self, target: Target, output: Output, settings: Settings, options: dict[str, Any]) -> None:
@@ -109,6 +110,7 @@ class _Session:
         self.runs = LiveRuns()
         self.code: int | None = None
         self.page: Page | None = None
+        self.telemetry = telemetry_of(settings)
 
     def on_call(self, runtime: Runtime, call: Call) -> Runtime:
         """Return the runtime that runs in place of a script's."""
@@ -136,7 +138,7 @@ class _Session:
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
-        own = monitored_unless_forbidden((*options.listeners, narrator, *limits), self.page)
+        own = monitored_unless_forbidden((*options.listeners, narrator, *limits), self.page, self.telemetry)
         self.monitors += [it for it in own if isinstance(it, Monitor)]
         return listened(same, own)
 

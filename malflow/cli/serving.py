@@ -21,9 +21,10 @@ from malflow.config import Settings
 from malflow.errors import GraphError
 
 if TYPE_CHECKING:
+    from malflow.monitor.opentelemetry import Telemetry
     from malflow.serve import Page
 
-__all__ = ["ServingCommand", "opened_page", "serve_options", "show_in_browser"]
+__all__ = ["ServingCommand", "opened_page", "serve_options", "show_in_browser", "telemetry_of"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -79,6 +80,19 @@ def opened_page(settings: Settings) -> Page:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandError(f"the page can't listen at {serve.address}: {reason}", Exit.CONFIGURATION) from None
     return page
+
+
+def telemetry_of(settings: Settings) -> Telemetry | None:
+    """Return the sender of metrics that the settings ask for; None if they ask for none.
+
+    Raises:
+        MissingDependency: if its packages are not installed.
+    """
+    metrics = settings.metrics
+    if metrics.otlp is None:
+        return None
+    sender: type[Telemetry] = import_module("malflow.monitor.opentelemetry").Telemetry  # an extra
+    return sender(metrics.otlp, headers=metrics.headers, every=metrics.every, traces=metrics.traces)
 
 
 def show_in_browser(page: Page, output: Output, *, opens: bool, has_token: bool) -> None:

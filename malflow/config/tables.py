@@ -17,6 +17,7 @@ __all__ = [
     "BudgetSettings",
     "ErrorSettings",
     "LogSettings",
+    "MetricsSettings",
     "OperatorSettings",
     "PersistenceSettings",
     "ProcessSettings",
@@ -155,6 +156,29 @@ class ServeSettings(Table):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MetricsSettings(Table):
+    """The sending of metrics and spans by OTLP; the page has them for Prometheus.
+
+    Attributes:
+        otlp: the base URL of a collector, such as ``http://localhost:4318``; without one, nothing is sent.
+        headers: the headers of its requests, such as an authorization.
+        every: the time between two sendings of the metrics.
+        traces: whether spans of snapshots, restores, rescales, restarts and slow ticks are sent too.
+    """
+
+    otlp: str | None = None
+    headers: Mapping[str, str] | None = None
+    every: timedelta = timedelta(seconds=15)
+    traces: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the URL and the time."""
+        if self.otlp is not None and not self.otlp.startswith(("http://", "https://")):
+            raise GraphError(f"otlp must be a URL such as http://localhost:4318; got {short_repr(self.otlp)}")
+        _above_zero(self, "every")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LogSettings(Table):
     """The log of a command.
 
@@ -270,6 +294,7 @@ class Tables(Table):
     processes: ProcessSettings = field(default_factory=ProcessSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
     errors: ErrorSettings = field(default_factory=ErrorSettings)
     operators: Mapping[str, OperatorSettings] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,11 +31,13 @@ from malflow.monitor.documents import (
 )
 from malflow.monitor.history import History
 from malflow.operators.guarding import KEPT
+from malflow.runtime.progress import Progress
 
-__all__ = ["Answers", "Events"]
+__all__ = ["Answers", "Events", "read_progress"]
 
 _MOST = 500
 """Events that are kept, of snapshots and of all others each."""
+_TRIES = 10
 _USUAL = 100
 """The letters or keys in an answer, if the request does not say."""
 
@@ -62,6 +65,16 @@ class Events:
         """The last snapshots, and those that failed, oldest first."""
         failed = (it for it in [*self._others] if it["event"] == "snapshot_failed")
         return sorted((*self._snapshots, *failed), key=lambda it: it["number"])
+
+
+def read_progress(run: Run) -> Progress:
+    """Return the progress of a run, which may change its counts while they are read."""
+    for _ in range(_TRIES):
+        with suppress(RuntimeError):  # a dict has got another count meanwhile
+            found: Progress = run.progress
+            return found
+    last: Progress = run.progress
+    return last
 
 
 class Answers:
@@ -109,7 +122,7 @@ class Answers:
 
     def progress(self) -> Document:
         """Return the progress of the run."""
-        return progress_document(self._facts, self._run.progress, self._history.rates)
+        return progress_document(self._facts, read_progress(self._run), self._history.rates)
 
     def _show_events(self, ask: Ask) -> Document:
         return self._document("events", {"events": self._events.after(ask.given.get("after", 0))})
@@ -133,7 +146,7 @@ class Answers:
 
     def _show_letters(self, ask: Ask) -> Document:
         """Return the letters that operators keep now; without one, those of all that have any."""
-        counts, wanted = self._run.progress.counts, ask.given.get("operator")
+        counts, wanted = read_progress(self._run).counts, ask.given.get("operator")
         names = [name for name, own in counts.items() if own.get(KEPT)] if wanted is None else [wanted]
         limit = ask.given.get("limit", _USUAL)
         try:

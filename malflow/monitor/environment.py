@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from malflow.errors import GraphError, short_repr
 from malflow.events import Listener
 from malflow.monitor.monitor import Monitor
-from malflow.monitor.watch import Front
+from malflow.monitor.watch import Exports, Front
 
 __all__ = ["monitored", "monitored_unless_forbidden"]
 
@@ -22,21 +22,25 @@ def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
     return _with_monitor(own) if _wish() == "1" else own
 
 
-def monitored_unless_forbidden(own: Sequence[Listener], page: Front | None = None) -> Sequence[Listener]:
+def monitored_unless_forbidden(
+    own: Sequence[Listener], page: Front | None = None, telemetry: Exports | None = None
+) -> Sequence[Listener]:
     """Return the listeners of a run under a command, with a monitor unless they have one or the environment forbids it.
 
     Args:
         own: the listeners that it has.
-        page: a page that shows the run, or None; with one, there is always a monitor.
+        page: a page that shows the run, or None.
+        telemetry: sends its metrics elsewhere, or None. With either, there is always a monitor.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
     """
-    if page is None:
+    if page is None and telemetry is None:
         return own if _wish() == "0" else _with_monitor(own)
     watched = _with_monitor(own)
     monitor = next(it for it in watched if isinstance(it, Monitor))
     monitor.page = monitor.page or page
+    monitor.telemetry = monitor.telemetry or telemetry
     return watched
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from malflow.errors import GraphError
 from malflow.events import Event, Run, RunFinished, TickFinished
-from malflow.monitor.watch import Front, Watch
+from malflow.monitor.watch import Exports, Front, Watch
 
 __all__ = ["Monitor"]
 
@@ -21,9 +21,11 @@ class Monitor:
 
     Args:
         page: a `malflow.serve.Page` that shows the run in a browser; if it can't, a warning says so.
+        telemetry: a `malflow.monitor.opentelemetry.Telemetry` that sends metrics and spans elsewhere.
 
     Attributes:
         page: the page that shows its runs; None without one.
+        telemetry: sends metrics and spans of its runs; None without one.
 
     >>> from malflow import SingleThreadRuntime
     >>> from malflow.sinks import VecSink
@@ -34,8 +36,9 @@ class Monitor:
     ... ).execute()
     """
 
-    def __init__(self, page: Front | None = None) -> None:
+    def __init__(self, page: Front | None = None, telemetry: Exports | None = None) -> None:
         self.page = page
+        self.telemetry = telemetry
         self._watch: Watch | None = None
 
     def on_start(self, run: Run, /) -> None:
@@ -46,12 +49,15 @@ class Monitor:
         """
         if self._watch is not None and not self._watch.is_over and not self._watch.run.has_ended:
             raise GraphError("a monitor watches one run at a time; give each run a Monitor() of its own")
-        self._watch = Watch(run, self.page)
+        self._watch = Watch(run, self.page, self.telemetry)
 
     def on_event(self, event: Event, /) -> None:
-        """Note an event; ticks are read from the progress instead."""
+        """Note an event; of ticks, only their durations."""
         watch = self._watch
-        if type(event) is TickFinished or watch is None:
+        if watch is None:
+            return
+        if type(event) is TickFinished:
+            watch.note_tick(event)
             return
         watch.note(event)
         if isinstance(event, RunFinished):

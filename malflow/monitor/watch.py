@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Protocol
 
 from malflow.errors import MalflowError
-from malflow.events import Event, Run
-from malflow.monitor.answers import Answers, Events
+from malflow.events import Event, Run, TickFinished
+from malflow.monitor.answers import Answers, Events, read_progress
 from malflow.monitor.control_socket import ControlSocket
 from malflow.monitor.documents import RunFacts, iso
 from malflow.monitor.history import History
+from malflow.monitor.meters import Meters, Times
+from malflow.monitor.metrics import Reading
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
 from malflow.runtime.owners import Owner
+from malflow.runtime.progress import Progress
 
-__all__ = ["Front", "Watch"]
+__all__ = ["Export", "Exports", "Front", "Watch"]
 
 _log = logging.getLogger("malflow.monitor")
 
@@ -47,12 +50,33 @@ class Front(Protocol):
         """
 
 
+class Export(Protocol):
+    """The sending of a run's metrics and spans to somewhere else."""
+
+    def note(self, event: Event, /) -> None:
+        """Note an event."""
+
+    def turn(self) -> None:
+        """Called once a second."""
+
+    def close(self) -> None:
+        """Send what is left, for a moment."""
+
+
+class Exports(Protocol):
+    """Sends the metrics and spans of runs to somewhere else."""
+
+    def begin(self, watch: Watch, /) -> Export:
+        """Begin to send those of a run."""
+
+
 class Watch:
     """The watch over one run, from its beginning to its end.
 
     Args:
         run: the run.
         page: the page that shows it, or None.
+        telemetry: sends its metrics elsewhere; None for nowhere.
 
     Attributes:
         run: the run.
@@ -61,16 +85,21 @@ class Watch:
         answers: what others may ask.
         facts: which run it is.
         history: the samples of its progress.
+        meters: what is measured of its events.
+        begun_ns: when the watch began, in nanoseconds since 1970.
     """
 
-    def __init__(self, run: Run, page: Front | None = None) -> None:
+    def __init__(self, run: Run, page: Front | None = None, telemetry: Exports | None = None) -> None:
         self.run = run
         self.id = new_id()
         self.is_over = False
+        self.begun_ns = time.time_ns()
         self._pid = os.getpid()
-        self.history, self._events = History(), Events()
+        self.history, self._events, self.meters = History(), Events(), Meters()
+        self._times = Times(run.explain_time)
         self.facts = RunFacts(self.id, run.job, run.runtime, self._pid)
         self.answers = Answers(run, self.facts, self.history, self._events)
+        self._export = self._sent_by(telemetry)
         self._ended = threading.Event()
         self._closing = threading.Lock()
         started = iso(datetime.now(UTC)) or ""
@@ -78,9 +107,11 @@ class Watch:
         self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), address)
         self._folder: Path | None = None
         self._socket: ControlSocket | None = None
+        self._thread = threading.Thread(target=self._watch, name="malflow-monitor", daemon=True)
         self._open()
+        atexit.register(self._at_exit)
         try:
-            threading.Thread(target=self._watch, name="malflow-monitor", daemon=True).start()
+            self._thread.start()
         except RuntimeError as error:  # there can't be another one
             self._give_up(error)
 
@@ -94,6 +125,24 @@ class Watch:
     def note(self, event: Event) -> None:
         """Keep the facts of an event."""
         self._events.note(event)
+        self.meters.note(event, lambda: self.run.progress)
+        if self._export is not None:
+            self._export.note(event)
+
+    def note_tick(self, event: TickFinished) -> None:
+        """Keep the duration of a tick; the run waits for this after each of them."""
+        self.meters.note_tick(event)
+        if self._export is not None:
+            self._export.note(event)
+
+    def progress(self) -> Progress:
+        """Return the progress of the run."""
+        return read_progress(self.run)
+
+    def reading(self) -> Reading:
+        """Return the facts from which metrics are read."""
+        times, grew = self._times.latest()
+        return Reading(self.facts, self.progress(), self.meters, time.monotonic(), times, grew)
 
     def close(self, status: str) -> None:
         """Show that the run has ended; in a forked child of its process, do nothing.
@@ -126,8 +175,6 @@ class Watch:
             write(self._folder, self._file)
         except (OSError, NoPlace, RuntimeError) as error:
             self._give_up(error)
-            return
-        atexit.register(self._at_exit)
 
     def _give_up(self, error: Exception) -> None:
         _log.warning("malflow ps and the other commands can't find this run, which continues: %s", error)
@@ -140,22 +187,48 @@ class Watch:
     def _at_exit(self) -> None:
         """Close at the end of the process, which may come before that of a run in a thread."""
         self.close("abandoned")
-        if self._socket is not None and os.getpid() == self._pid:
+        if os.getpid() != self._pid:
+            return
+        if self._export is not None:
+            self._thread.join(_LAST_SECONDS)
+        if self._socket is not None:
             self._socket.join(_LAST_SECONDS)
+
+    def _sent_by(self, telemetry: Exports | None) -> Export | None:
+        if telemetry is None:
+            return None
+        try:
+            return telemetry.begin(self)
+        except Exception:  # noqa: BLE001 - of another library; the run continues
+            _log.warning("the metrics of this run, which continues, are not sent", exc_info=True)
+            return None
+
+    def _close_export(self) -> None:
+        if self._export is None:
+            return
+        try:
+            self._export.close()
+        except Exception:  # noqa: BLE001 - of another library
+            _log.warning("the last metrics of a run were not sent", exc_info=True)
+        self._export = None
 
     def _watch(self) -> None:
         try:
             if self._folder is not None:
                 clear_away()
             while not self._ended.is_set():
-                with suppress(RuntimeError):  # the run has changed its counts meanwhile; the next sample has them
-                    self.history.add(self.run.progress, time.monotonic())
+                progress, now = self.progress(), time.monotonic()
+                self.history.add(progress, now)
+                self.meters.sample(progress, now)
+                if self._export is not None:
+                    self._export.turn()
                 self._ended.wait(_SECONDS)
                 if self.run.has_ended:  # without an event, if it has failed before the first one
                     self.close("ended" if self.run.progress.status == "ended" else "failed")
         except Exception:  # noqa: BLE001 - the run continues
             _log.warning("the monitor of the run failed; the run continues", exc_info=True)
         if self.is_over:
+            self._close_export()
             if self._socket is not None:
                 self._socket.join(_LAST_SECONDS)
             atexit.unregister(self._at_exit)

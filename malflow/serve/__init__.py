@@ -6,13 +6,10 @@
 from malflow.errors import MissingDependency
 
 try:
-    import aiohttp  # noqa: F401 - asked for here, so that the error names the extra
-    import prometheus_client  # noqa: F401
+    from malflow.serve.server import Page
 except ImportError as missing:
     raise MissingDependency(
         "the page of a run needs aiohttp and prometheus-client; pip install 'malflow[serve]'"
     ) from missing
-
-from malflow.serve.server import Page
 
 __all__ = ["Page"]

@@ -31,12 +31,7 @@ class Numbered:
         now = time.monotonic()
         if watch is self._watch and now - self._read_at < _YOUNG and not watch.is_over:
             return self._number, self._data
-        try:
-            content = watch.answers.progress()
-        except RuntimeError:  # the run has changed its counts meanwhile
-            if watch is self._watch:
-                return self._number, self._data
-            raise
+        content = watch.answers.progress()
         self._watch, self._read_at = watch, now
         if _without_time(content) != _without_time(self._content):
             self._number += 1

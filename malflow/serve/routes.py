@@ -61,6 +61,8 @@ from aiohttp import web
 
 from malflow.monitor.asks import ACTS, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
 from malflow.monitor.documents import Document, as_json, document, refusal
+from malflow.monitor.health import is_alive, is_ready
+from malflow.monitor.prometheus import exposition
 from malflow.serve.files import page_files
 from malflow.serve.guard import HEADERS, Guard, Handler, refused
 from malflow.serve.numbered import Numbered
@@ -95,15 +97,17 @@ class Routes:
     Args:
         guard: decides who may ask.
         control: whether acts are served.
+        metrics_token: whether the metrics need the token.
 
     Attributes:
         watch: the watch over the run that is shown; None before the first.
     """
 
-    def __init__(self, guard: Guard, *, control: bool) -> None:
+    def __init__(self, guard: Guard, *, control: bool, metrics_token: bool) -> None:
         self.watch: Watch | None = None
         self._guard = guard
         self._control = control
+        self._metrics_token = metrics_token
         self._waiting = 0
         self._progress = Numbered()
 
@@ -113,6 +117,9 @@ class Routes:
         app.on_response_prepare.append(_add_headers)
         app.router.add_get("/", self._index)
         app.router.add_get("/static/{name:.+}", self._file)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
         app.router.add_post("/api/login", self._login)
         app.router.add_get("/api/page", self._page)
         for word in sorted(QUESTIONS):
@@ -124,7 +131,8 @@ class Routes:
     @web.middleware
     async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse a request for documents without the token."""
-        needs = request.path.startswith("/api/") and request.path != "/api/login"
+        path = request.path
+        needs = (path.startswith("/api/") and path != "/api/login") or (path == "/metrics" and self._metrics_token)
         if needs and not self._guard.knows(request):
             return refused(401, "the token is wrong or missing", {"WWW-Authenticate": "Bearer"})
         return await handler(request)
@@ -147,6 +155,19 @@ class Routes:
         is_secure = request.headers.get("Origin", "").startswith("https:")
         self._guard.set_cookie(response, secure=is_secure)
         return response
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        reading = None if self.watch is None else self.watch.reading()
+        body, kind = exposition(reading, request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        watch = self.watch
+        return _health(watch is None or is_alive(watch.progress(), watch.meters))
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        watch = self.watch
+        return _health(watch is not None and is_ready(watch.progress(), watch.meters))
 
     async def _page(self, _request: web.Request) -> web.Response:
         facts = None if self.watch is None else self.watch.facts
@@ -215,6 +236,10 @@ _NO_RUN: Final = refusal("NoRun", "no run has begun yet")
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
     response.headers.popall("Server", None)
+
+
+def _health(is_well: bool) -> web.Response:
+    return web.Response(text="ok\n") if is_well else web.Response(status=503, text="no\n")
 
 
 def _file_answer(name: str) -> web.Response:

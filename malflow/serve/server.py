@@ -58,7 +58,7 @@ class Page:
             )
         check_token(token)
         self._guard = Guard(self._place.host, hosts, token)
-        self._routes = Routes(self._guard, control=control)
+        self._routes = Routes(self._guard, control=control, metrics_token=metrics_token)
         self._server: WebServer | None = None
         self._lock = threading.Lock()
 

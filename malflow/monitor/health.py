@@ -1,0 +1,44 @@
+"""Whether a run is alive, and whether it is ready, for those who restart it or wait for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from malflow.monitor.meters import Meters
+from malflow.runtime.progress import Progress
+
+__all__ = ["is_alive", "is_ready"]
+
+_LONGEST_TICK: Final = 60.0
+_INTERVALS: Final = 3
+"""The intervals of snapshots for which records may be in none."""
+
+
+def is_alive(progress: Progress, meters: Meters) -> bool:
+    """Whether a run does not hang: its last tick has ended within a minute, or it rests, or has another reason to wait.
+
+    Args:
+        progress: its progress.
+        meters: the measurements of its monitor.
+    """
+    match progress.status:
+        case "running" | "stopping":
+            return time.monotonic() - meters.tick_at < _LONGEST_TICK
+        case "starting" | "resting" | "blocked" | "restarting" | "ended":
+            return True
+        case _:
+            return False
+
+
+def is_ready(progress: Progress, meters: Meters) -> bool:
+    """Whether a run has its state and works, and has kept its records in snapshots lately.
+
+    Args:
+        progress: its progress.
+        meters: the measurements of its monitor.
+    """
+    if progress.status not in ("running", "resting") or not is_alive(progress, meters):
+        return False
+    unsaved, interval = meters.unsaved_since, progress.snapshot_interval
+    return unsaved is None or interval is None or time.monotonic() - unsaved < _INTERVALS * interval
