@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.plan import Program
-from malflow.engine.state_specs import OldStates
 from malflow.errors import SnapshotError
 from malflow.graph import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind
 
-__all__ = ["migrate_states", "migrated", "migrations"]
+__all__ = ["faulty_versions", "migrated", "migrations"]
 
 
-def migrate_states(
-    program: Program, states: OldStates, versions: Mapping[str, int]
-) -> dict[str, dict[int, Mapping[Any, Any]]]:
-    """Migrate states of older versions to the program's; omit states that the program does not have.
+def faulty_versions(
+    program: Program, versions: Mapping[str, int], keys: Mapping[str, int]
+) -> Iterator[tuple[str, SnapshotError]]:
+    """Yield the states of a newer version, and then those of an older one without a migration, each with its error.
 
     Args:
         program: the program.
-        states: the states in a snapshot.
-        versions: the version of each state in it.
-
-    Raises:
-        SnapshotError: if a state has a newer version, or has no migration.
-        OperatorError: if a migration fails, or does not return a state.
+        versions: the version of each state in a snapshot.
+        keys: the number of keys of each state in it.
     """
-    held = {name: versions.get(name, 1) for name in states}
-    return {
-        name: {worker: migrated(node, version, of_worker) for worker, of_worker in states[name].items()}
-        for name, (node, version) in migrations(program, held).items()
-    }
+    missing = []
+    for node in _nodes_of(program, versions):
+        version = versions[node.name]
+        if version > node.version:
+            yield node.name, _newer(node, version)
+        elif version < node.version and node.migrate is None and keys.get(node.name):
+            missing.append((node.name, _no_migration(node, version)))
+    yield from missing
 
 
 def migrations(program: Program, versions: Mapping[str, int]) -> dict[str, tuple[StatefulNode, int]]:
@@ -47,19 +45,32 @@ def migrations(program: Program, versions: Mapping[str, int]) -> dict[str, tuple
         SnapshotError: if a state has a newer version.
     """
     found: dict[str, tuple[StatefulNode, int]] = {}
-    for vertex in program.vertices:
-        node = vertex.node
-        if not isinstance(node, StatefulNode) or node.name not in versions:
-            continue
+    for node in _nodes_of(program, versions):
         version = versions[node.name]
         if version > node.version:
-            raise SnapshotError(
-                f"operator '{node.name}' has states of version {version} in the snapshot, but supports only version "
-                f"{node.version}; run a program of version {version}, or restore an older snapshot"
-            )
+            raise _newer(node, version)
         if version < node.version:
             found[node.name] = node, version
     return found
+
+
+def _nodes_of(program: Program, names: Container[str]) -> Iterator[StatefulNode]:
+    nodes = (vertex.node for vertex in program.vertices)
+    return (node for node in nodes if isinstance(node, StatefulNode) and node.name in names)
+
+
+def _newer(node: StatefulNode, version: int) -> SnapshotError:
+    return SnapshotError(
+        f"operator '{node.name}' has states of version {version} in the snapshot, but supports only version "
+        f"{node.version}; run a program of version {version}, or restore an older snapshot"
+    )
+
+
+def _no_migration(node: StatefulNode, version: int) -> SnapshotError:
+    return SnapshotError(
+        f"operator '{node.name}' has version {node.version}, but its states in the snapshot have version "
+        f"{version}; pass migrate=, a function (old_state, old_version) -> state"
+    )
 
 
 def migrated(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -94,11 +105,10 @@ def _migration(key: Any, state: Any, version: int) -> str:
 
 def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     migrate = node.migrate
+    if not states:
+        return
     if migrate is None:
-        raise SnapshotError(
-            f"operator '{node.name}' has version {node.version}, but its states in the snapshot have version "
-            f"{version}; pass migrate=, a function (old_state, old_version) -> state"
-        )
+        raise _no_migration(node, version)
     for key, state in states.items():
         about = _migration(key, state, version)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
+from malflow.engine.refusals import Refuse, raised, refusing
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.errors import OperatorError, SnapshotError
 from malflow.graph import Vertex
@@ -20,7 +21,7 @@ from malflow.operators.letters import place_letter
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
 
-__all__ = ["KeyRoute", "key_routes", "refuse_local", "reroute", "united"]
+__all__ = ["KeyRoute", "key_routes", "local_states", "refuse_local", "reroute", "united"]
 
 _OF_PLACEMENT = 2
 """The length of an entry of `Past` that has no name of a former placement."""
@@ -152,10 +153,29 @@ def key_routes(
     return routes
 
 
+def local_states(
+    program: Program, names: Container[str], before: int, after: int, placements: Mapping[str, str | None]
+) -> Iterator[tuple[str, SnapshotError]]:
+    """Yield the states whose keys have no owner among the new workers, with the error; for the arguments see above."""
+    for vertex in program.vertices:
+        for spec in specs_of(vertex.node):
+            is_local = spec.kind.migrates and placement_of(vertex.node) is None and spec.name in names
+            if is_local and not _stays(vertex, spec, before, after, placements.get(spec.name)):
+                yield spec.name, _local(spec.name)
+
+
+def _stays(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None) -> bool:
+    """Whether every key stays with its worker."""
+    if before == after == 1:
+        return True
+    placement = placement_of(vertex.node)
+    return before == after and was == spec.placement and (placement is None or placement in _OURS)
+
+
 def _key_route(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None) -> KeyRoute | None:
-    placement, stays = placement_of(vertex.node), before == after and was == spec.placement
-    if before == after == 1 or (stays and (placement is None or placement in _OURS)):
+    if _stays(vertex, spec, before, after, was):
         return None
+    placement = placement_of(vertex.node)
     if placement is None:
         raise _local(spec.name)
     return KeyRoute(spec.name, after, placement, _KEYS_OF_ENTRIES.get(spec.kind.movement))
@@ -168,6 +188,7 @@ def reroute(
     after: int,
     *,
     placements: Mapping[str, str | None] | None = None,
+    refuse: Refuse = raised,
 ) -> dict[str, list[States]]:
     """Redistribute states from `before` workers to `after` workers; return the states of each new worker by name.
 
@@ -183,6 +204,7 @@ def reroute(
         after: the number of new workers.
         placements: the partitioner of each state's keys on the old workers, as in `states_of`; by default that of
             `program`.
+        refuse: is called for each state that can't be redistributed; by default, the first error is raised.
 
     Raises:
         SnapshotError: if a key has no owner, or two workers have a state for one key.
@@ -194,7 +216,8 @@ def reroute(
             if spec.name in states and spec.name not in moved:
                 old = [states[spec.name].get(worker, {}) for worker in range(before)]
                 was = spec.placement if placements is None else placements.get(spec.name)
-                moved[spec.name] = _moved(vertex, spec, old, after, was)
+                with refusing(refuse, spec.name):
+                    moved[spec.name] = _moved(vertex, spec, old, after, was)
     return moved
 
 

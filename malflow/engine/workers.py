@@ -8,14 +8,13 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 
 from malflow.diagnostics import short_repr
-from malflow.engine.discovery import discovering, refuse_unfinished
-from malflow.engine.migration import migrate_states
-from malflow.engine.part_names import with_present_names
+from malflow.engine.discovery import discovering
+from malflow.engine.loading import loaded
 from malflow.engine.part_placement import Parts, Place, place_parts
 from malflow.engine.plan import Program, Stage, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
-from malflow.engine.state_specs import OldStates, States
+from malflow.engine.state_specs import States
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
@@ -25,6 +24,7 @@ from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch
+from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
 
@@ -83,36 +83,24 @@ class Workers:
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
-    def load(
-        self,
-        parallelism: int,
-        states: OldStates,
-        versions: Mapping[str, int],
-        placements: Mapping[str, str | None],
-    ) -> None:
+    def load(self, restored: RestoredState) -> None:
         """Load the state of a run with any number of workers; called before `open`.
 
         Args:
-            parallelism: the number of workers of that run.
-            states: their states; those that the program does not have are dropped.
-            versions: the version of each state.
-            placements: the partitioner that placed the keys of each state.
+            restored: the content of a snapshot, without positions that belong to no worker; states that the program
+                does not have are dropped.
 
         Raises:
             SnapshotError: if a state can't be moved to its key's worker, or migrated to its current version.
-            OperatorError: if a migration or a partitioner fails.
+            OperatorError: if a migration or a partitioner fails, or an unfinished part is gone.
         """
-        named = with_present_names(self._program, self.listed, states, parallelism)
-        present = {name: dict(by_worker) for name, by_worker in named.items()}
-        migrated = migrate_states(self._program, states, versions)
-        present.update(migrated)
-        self._find_discovered(present)
-        routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
-        self._fill(routed)
+        found = loaded(self._program, self.listed, restored, self.parallelism)
+        self.discovered.update(found.discovered)
         for worker in self._workers:
-            at = worker.worker_id
-            moved = {name for name, new in routed.items() if _has_moved(states[name].get(at, {}), new[at])}
-            worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
+            worker.set_parts(self.parts, self.discovered)
+        self._fill(found.routed)
+        for worker in self._workers:
+            worker.forget(found.changed(worker.worker_id, self.parallelism))
 
     def begin(
         self,
@@ -181,22 +169,6 @@ class Workers:
     def park(self) -> None:
         """Close the operators, except for objects that workers share, such as sinks; others continue elsewhere."""
         release_all(worker.close for worker in self._workers)
-
-    def _find_discovered(self, states: OldStates) -> None:
-        """Find the parts that have appeared or disappeared since a snapshot with these states.
-
-        Raises:
-            OperatorError: naming an unfinished part that has disappeared from a source with discovery.
-        """
-        for name in self._program.sources:
-            by_worker = states.get(name, {})
-            known = {part for by_part in by_worker.values() for part in by_part}
-            if known:
-                self.discovered[name] = set(self.listed[name]) - known
-            if name in self._discovering:
-                refuse_unfinished(self._program, name, known.difference(self.listed[name]), by_worker)
-        for worker in self._workers:
-            worker.set_parts(self.parts, self.discovered)
 
     def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
         """Continue with new parts of sources; called between ticks.
@@ -445,13 +417,6 @@ def raised_epochs(
 
 def _place_of(source: Source) -> Place:
     return source.context.operator_name, source.context.worker_id
-
-
-def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
-    """Whether a worker's initial states differ from those in the snapshot."""
-    if new is old:
-        return False
-    return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
 
 
 def _each_once(operators: Iterable[Operator]) -> list[Operator]:

@@ -15,7 +15,7 @@ from malflow.errors import SnapshotError
 from malflow.graph import Graph, StatefulNode
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.evolution import check_definitions, check_shapes
+from malflow.snapshot.evolution import changed_definitions, changed_shapes
 from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_record_key
@@ -103,13 +103,14 @@ def _check(kept: WorkerStates, node: StatefulNode, backend: FsspecBackend) -> No
     specs = [spec for spec in specs_of(node) if spec.name == entry.name]
     names = {entry.name: entry.name}
     manifest = replace(kept.manifest, operators=(entry,))
-    check_definitions(manifest, specs, names)
-    if not names:
+    refusals, lost = changed_definitions(manifest, specs, names)
+    if lost:
         raise SnapshotError(
             f"operator '{node.name}' is {node.definition}, but in snapshot {manifest.snapshot} it is "
             f"{entry.definition}; read it with the program that took the snapshot"
         )
-    check_shapes(manifest, specs, names, backend.codec)
+    for refusal in (*refusals, *changed_shapes(manifest, specs, names, backend.codec)):
+        raise refusal.error
 
 
 def _owners(kept: WorkerStates, key: Any) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from malflow.engine.confirmations import Confirmations
@@ -76,7 +77,7 @@ class SingleThreadHost:
         if self._debug:
             self._recount = Recount(restored)
         states, positions = self._sinks.split(restored.states)
-        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        self._workers.load(replace(restored, states=states))
         return positions
 
     def open(self, tick: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,13 +12,13 @@ from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, short_rep
 from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
-from malflow.snapshot.evolution import check_definitions, check_shapes, match_states
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
 from malflow.snapshot.restore import load, manifest_choice
+from malflow.snapshot.review import review
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.states.kinds import StateSpec
@@ -27,6 +28,8 @@ from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["FsspecBackend"]
+
+_log = logging.getLogger("malflow.snapshot")
 
 _COMPRESSIONS = ("lz4", "none")
 _LARGEST_JOB_FILE = 4096
@@ -119,10 +122,12 @@ class FsspecBackend:
         names: dict[str, str] = {}
 
         def accept(manifest: Manifest) -> dict[str, str]:
+            found = review(manifest, states, start, self._codec)
+            found.check()
+            for loss in found.losses:
+                _log.warning("%s", loss)
             names.clear()
-            names.update(match_states(manifest, states, start))
-            check_definitions(manifest, states, names)
-            check_shapes(manifest, states, names, self._codec)
+            names.update(found.names)
             return names
 
         versions = {spec.name: spec.version for spec in states}

@@ -1,17 +1,18 @@
 """Matching the states of a snapshot to a program that may have changed since.
 
 States are matched by the operator's name, or the new name given in ``renamed``, and by their kind. A state with keys
-that has no place in the program is an error unless the user allows dropping it, or its kind may be lost. Then the
-definitions of windows and aggregators, and the shapes of classes in states, are compared: a difference is an error
-unless the operator's version was increased, or there is a migration. All checks precede loading.
+that has no place in the program is refused unless the user allows dropping it, or its kind may be lost. Then the
+definitions of windows and aggregators, and the shapes of classes in states, are compared: a difference is refused
+unless the operator's version was increased, or there is a migration. The functions return all refusals, so that a user
+can be told of them at once; `malflow.snapshot.review` puts them together.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Literal
 
 from malflow.errors import SnapshotError
 from malflow.operators.letters import LETTERS
@@ -20,11 +21,53 @@ from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.states.kinds import StateKind, StateSpec
 
-__all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost", "present_name"]
-
-_log = logging.getLogger("malflow.snapshot")
+__all__ = [
+    "Fault",
+    "Matched",
+    "Refusal",
+    "changed_definitions",
+    "changed_shapes",
+    "match_states",
+    "may_be_lost",
+    "present_name",
+]
 
 _WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP, StateKind.SESSION, StateKind.COUNT_WINDOW)
+
+
+Fault = Literal["renamed", "kind", "homeless", "definition", "shape", "codec"]
+"""What is refused: a new name, a state of another kind, one without an operator, another definition, another class,
+another codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason why a program can't continue from a snapshot.
+
+    Attributes:
+        fault: which one.
+        states: the names in the snapshot of the states with this fault; empty if it concerns all.
+        error: the error that a start raises.
+        heir: the operator that may have got the name of a state that has none; None if there is no new one.
+    """
+
+    fault: Fault
+    states: tuple[str, ...]
+    error: SnapshotError
+    heir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The states of a snapshot with their places in a program.
+
+    Attributes:
+        names: the states to be loaded, mapped to their names in the program.
+        refusals: the reasons why the program can't continue.
+    """
+
+    names: dict[str, str]
+    refusals: tuple[Refusal, ...]
 
 
 def may_be_lost(entry: StateEntry) -> bool:
@@ -33,28 +76,32 @@ def may_be_lost(entry: StateEntry) -> bool:
     return kind is not None and kind.may_be_lost
 
 
-def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> dict[str, str]:
+def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> Matched:
     """Return the states of the snapshot that are to be loaded, mapped to their names in the program.
 
-    Raises:
-        SnapshotError: if a state has no place in the program and may not be dropped, or its kind has changed.
+    A state has no place if its operator is gone or of another kind. A new name with a fault is ignored, so that other
+    faults are found too; the state that it is about is not refused once more.
     """
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
-    _check_renamed(there, here, start)
+    refusals = [*_faulty_names(there, here, start)]
+    misnamed = {name for it in refusals for name in it.states}
+    if misnamed:
+        start = replace(start, renamed={old: new for old, new in start.renamed.items() if old not in misnamed})
     start = _with_hidden(there, here, start)
-    matched, homeless = {}, []
+    matched: dict[str, str] = {}
+    homeless, replaced = [], _replaced(there, start)
     for entry in manifest.operators:
-        if entry.name in _replaced(there, start):
+        if entry.name in replaced:
             continue
         name = start.renamed.get(entry.name, present_name(entry))
         if name in here and here[name].kind.word == entry.kind:
             matched[entry.name] = name
         elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
             homeless.append(entry)
-    if homeless:
-        raise SnapshotError(_refusal(manifest, homeless, _unfilled(program, matched.values()), here))
-    return matched
+    refused = [entry for entry in homeless if entry.name in here or entry.name.partition("/")[0] not in misnamed]
+    refusals += _refusals(manifest, refused, _unfilled(program, matched.values()), here)
+    return Matched(matched, tuple(refusals))
 
 
 def _unfilled(program: Sequence[StateSpec], matched: Collection[str]) -> list[StateSpec]:
@@ -92,41 +139,41 @@ def present_name(entry: StateEntry) -> str:
     return entry.name if operator == entry.name else f"{operator}/exchange"
 
 
-def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: dict[str, str]) -> None:
-    """Check that the windows and aggregators of states are unchanged, except where the version was increased.
+def changed_definitions(
+    manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str]
+) -> tuple[list[Refusal], dict[str, str]]:
+    """Compare the windows and aggregators of states with those in a snapshot.
 
-    Accumulators in panes of another partition of time can't be carried over: such states, whose version was increased,
-    are removed from `names`, so that their operators start without open windows.
+    Accumulators in panes of another partition of time can't be carried over: operators whose version was increased
+    start without open windows.
 
     Args:
         manifest: the snapshot.
         program: the states of the program.
         names: the states to be loaded, mapped to their names in the program.
 
-    Raises:
-        SnapshotError: if a definition has changed, with both definitions and a remedy.
+    Returns:
+        The refusals, and a sentence for each state that is not to be loaded after all, by its name in the snapshot.
     """
     specs = {spec.name: spec for spec in program}
+    refusals, lost = [], {}
     for entry in manifest.operators:
         spec = specs.get(names.get(entry.name, ""))
         if spec is None or (entry.definition, entry.panes) == (spec.definition, spec.panes):
             continue
         if spec.version == entry.version:
-            raise SnapshotError(
+            error = SnapshotError(
                 f"operator '{spec.name}' is {spec.definition}, but in snapshot {manifest.snapshot} it is "
                 f"{entry.definition}; restore it, or increase version=: {_after(entry, spec)}"
             )
-        if entry.panes != spec.panes:
-            _log.warning(
-                "operator '%s' starts without the %d %s in snapshot %d: it was %s and is %s",
-                spec.name,
-                entry.keys,
-                "accumulators of open windows" if spec.kind in _WINDOWS else "states",
-                manifest.snapshot,
-                entry.definition,
-                spec.definition,
+            refusals.append(Refusal("definition", (entry.name,), error))
+        elif entry.panes != spec.panes:
+            states = "accumulators of open windows" if spec.kind in _WINDOWS else "states"
+            lost[entry.name] = (
+                f"operator '{spec.name}' starts without the {entry.keys} {states} in snapshot {manifest.snapshot}: it "
+                f"was {entry.definition} and is {spec.definition}"
             )
-            del names[entry.name]
+    return refusals, lost
 
 
 def _after(entry: StateEntry, spec: StateSpec) -> str:
@@ -141,8 +188,10 @@ def _after(entry: StateEntry, spec: StateSpec) -> str:
     return "the operator then starts without states"
 
 
-def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:
-    """Check that the classes in states are unchanged, except where a migration handles the change.
+def changed_shapes(
+    manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec
+) -> list[Refusal]:
+    """Compare the classes in states with those in a snapshot, except where a migration handles the change.
 
     Args:
         manifest: the snapshot.
@@ -150,12 +199,13 @@ def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mappin
         names: the states to be loaded, mapped to their names in the program.
         codec: the codec of the states.
 
-    Raises:
-        SnapshotError: if a class has changed or is missing, with both shapes and a remedy.
+    Returns:
+        The refusals: a class has changed or is missing.
     """
     if not isinstance(codec, ShapedCodec) or manifest.codec != codec.name:
-        return
+        return []
     specs = {spec.name: spec for spec in program}
+    refusals = []
     for entry in manifest.operators:
         spec = specs.get(names.get(entry.name, ""))
         if spec is None or spec.version != entry.version:
@@ -163,7 +213,9 @@ def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mappin
         changes = [codec.change_of(shape, f"snapshot {manifest.snapshot}") for shape in entry.shapes]
         said = [change for change in changes if change is not None]
         if said:
-            raise SnapshotError(f"operator '{spec.name}': {'; '.join(said)}; {_way_out(spec)}")
+            error = SnapshotError(f"operator '{spec.name}': {'; '.join(said)}; {_way_out(spec)}")
+            refusals.append(Refusal("shape", (entry.name,), error))
+    return refusals
 
 
 def _way_out(spec: StateSpec) -> str:
@@ -176,23 +228,37 @@ def _way_out(spec: StateSpec) -> str:
     )
 
 
-def _check_renamed(there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions) -> None:
+def _faulty_names(there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions) -> Iterator[Refusal]:
+    sound = []
     for old, new in start.renamed.items():
-        if new not in here and not any(name.startswith(f"{new}/") for name in here):
-            near = get_close_matches(new, here, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise SnapshotError(f"renamed= maps '{old}' to '{new}', but the program has no state of that name{hint}")
-        if old in here and old != new:
-            raise SnapshotError(f"renamed= maps '{old}' to '{new}', but the program still has '{old}'")
-        if new in _replaced(there, start) and new not in start.allow_dropped_state:
-            raise SnapshotError(
-                f"renamed= maps '{old}' to '{new}', but the snapshot has states of both; pass "
-                f"allow_dropped_state=['{new}'] if the state of the old '{new}' may be dropped"
-            )
-    taken = list(start.renamed.values())
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice is not None:
-        raise SnapshotError(f"renamed= maps two operators to '{twice}'")
+        fault = _fault_of_name(old, new, there, here, start)
+        if fault is None:
+            sound.append((old, new))
+        else:
+            yield Refusal("renamed", (old,), SnapshotError(f"renamed= maps '{old}' to '{new}', but {fault}"))
+    by_new: dict[str, list[str]] = {}
+    for old, new in sound:
+        by_new.setdefault(new, []).append(old)
+    for new, names in by_new.items():
+        if len(names) > 1:
+            yield Refusal("renamed", tuple(names), SnapshotError(f"renamed= maps two operators to '{new}'"))
+
+
+def _fault_of_name(
+    old: str, new: str, there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions
+) -> str | None:
+    if new not in here and not any(name.startswith(f"{new}/") for name in here):
+        near = get_close_matches(new, here, 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        return f"the program has no state of that name{hint}"
+    if old in here and old != new:
+        return f"the program still has '{old}'"
+    if new in _replaced(there, start) and new not in start.allow_dropped_state:
+        return (
+            "the snapshot has states of both; pass "
+            f"allow_dropped_state=['{new}'] if the state of the old '{new}' may be dropped"
+        )
+    return None
 
 
 def _replaced(there: Mapping[str, StateEntry], start: RestoreOptions) -> set[str]:
@@ -200,32 +266,39 @@ def _replaced(there: Mapping[str, StateEntry], start: RestoreOptions) -> set[str
     return {new for old, new in start.renamed.items() if old != new and old in there and new in there}
 
 
-def _refusal(manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec], here: dict[str, StateSpec]) -> str:
-    changed = [entry for entry in homeless if entry.name in here]
-    if changed:
-        entry = changed[0]
-        return (
-            f"operator '{entry.name}' is now a {here[entry.name].kind.word}, but in snapshot {manifest.snapshot} it is "
-            f"a {entry.kind} with {entry.keys} keys; rename the new operator, and pass "
-            f"allow_dropped_state=['{entry.name}'] if the old state may be dropped"
-        )
+def _refusals(
+    manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec], here: dict[str, StateSpec]
+) -> Iterator[Refusal]:
+    """Yield a refusal of each state that has another kind, and one of all that have no operator."""
+    for entry in homeless:
+        if entry.name in here:
+            text = (
+                f"operator '{entry.name}' is now a {here[entry.name].kind.word}, but in snapshot {manifest.snapshot} "
+                f"it is a {entry.kind} with {entry.keys} keys; rename the new operator, and pass "
+                f"allow_dropped_state=['{entry.name}'] if the old state may be dropped"
+            )
+            yield Refusal("kind", (entry.name,), SnapshotError(text))
+    homeless = [entry for entry in homeless if entry.name not in here]
+    if not homeless:
+        return
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
     operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
-    old, other = _rename(homeless[0].name, [spec.name for spec in new], here)
-    return (
+    old, heir = _rename(homeless[0].name, [spec.name for spec in new], here)
+    text = (
         f"snapshot {manifest.snapshot} has states without an operator in the program: {states}; operators without a "
-        f"state in the snapshot: {operators}; pass renamed={{'{old}': '{other}'}} if an operator was renamed, "
-        f"or allow_dropped_state=['{old}'] if its state may be dropped"
+        f"state in the snapshot: {operators}; pass renamed={{'{old}': '{heir or 'its new name'}'}} if an operator was "
+        f"renamed, or allow_dropped_state=['{old}'] if its state may be dropped"
     )
+    yield Refusal("homeless", tuple(entry.name for entry in homeless), SnapshotError(text), heir)
 
 
-def _rename(name: str, new: Sequence[str], here: Collection[str]) -> tuple[str, str]:
+def _rename(name: str, new: Sequence[str], here: Collection[str]) -> tuple[str, str | None]:
     """Return the old and a new name of the operator that a state may have had, whose hidden states go with it."""
     operator, _, role = name.partition("/")
     if not role or operator in here:
-        return name, next(iter(new), "its new name")
+        return name, next(iter(new), None)
     if role == LETTERS:
         near = get_close_matches(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")], 1)
-        return operator, next(iter(near), "its new name")
+        return operator, next(iter(near), None)
     heirs = [it.removesuffix(f"/{role}") for it in new if it.endswith(f"/{role}")]
-    return operator, next(iter(heirs or new), "its new name")
+    return operator, next(iter(heirs or new), None)

@@ -16,7 +16,7 @@ from malflow.snapshot.manifest_log import read_data
 from malflow.store.contract import Store
 from malflow.store.retry import Retry
 
-__all__ = ["FoundSection", "Names", "StoredStates", "Versions", "with_hint"]
+__all__ = ["FoundSection", "Names", "StoredStates", "Versions", "refused_codec", "with_hint"]
 
 Names = Mapping[str, str]
 """The states of a snapshot to read, mapped to their names in the program."""
@@ -94,10 +94,7 @@ class StoredStates:
             SnapshotError: if it was written with another codec.
         """
         if file.codec != self.codec.name:
-            raise SnapshotError(
-                f"'{name}' was written with codec '{file.codec}', but the program uses codec '{self.codec.name}'; pass "
-                f"codec='{file.codec}', or restore=None to start from empty state"
-            )
+            raise SnapshotError(refused_codec(name, file.codec, self.codec.name))
         for section in file.sections:
             if section.state in self.names:
                 yield FoundSection(name, file.compression, section)
@@ -186,6 +183,14 @@ class StoredStates:
             return True
         entry = next(entry for entry in self.manifest.operators if entry.name == name)
         return self.versions.get(self.names[name]) != entry.version
+
+
+def refused_codec(file: str, codec: str, ours: str) -> str:
+    """Return why a data file that was written with another codec can't be read."""
+    return (
+        f"'{file}' was written with codec '{codec}', but the program uses codec '{ours}'; pass codec='{codec}', or "
+        "restore=None to start from empty state"
+    )
 
 
 def with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:

@@ -11,7 +11,7 @@ from malflow.engine.plan import Program
 from malflow.engine.poll_pacing import first_limit
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import OldStates, states_of
+from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
@@ -72,14 +72,14 @@ class DrivenRun(Workers):
         self,
         tick: int,
         parallelism: int,
-        states: OldStates,
+        states: dict[str, dict[int, dict[Any, Any]]],
         versions: Mapping[str, int],
         placements: Mapping[str, str | None],
     ) -> None:
         """Load the state of a run after a tick; see `Workers.load`."""
         self.sinks.restore(states)
         ours = {name: it for name, it in states.items() if name not in self.sinks.names}
-        self.load(parallelism, ours, versions, placements)
+        self.load(RestoredState(0, tick, parallelism, ours, dict(versions), dict(placements)))
         self.ticks.number = tick
 
     def resume(self) -> RestoredState | None:

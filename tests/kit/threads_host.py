@@ -75,7 +75,7 @@ class ThreadsHost:
 
     def load(self, restored: RestoredState) -> OldStates:
         states, positions = self._sinks.split(restored.states)
-        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        self._workers.load(replace(restored, states=states))
         return positions
 
     def open(self, tick: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from malflow import StreamProvider
@@ -35,7 +36,7 @@ def restored_states(
     workers = Workers(program, parallelism=parallelism, tracked=False)
     sinks = {spec.name for spec in states_of(program) if spec.kind is StateKind.SINK}
     states = {name: by_worker for name, by_worker in restored.states.items() if name not in sinks}
-    workers.load(restored.parallelism, states, restored.versions, restored.placements)
+    workers.load(replace(restored, states=states))
     found: dict[str, dict[int, Any]] = {}
     for (worker, name), state in workers.states().items():
         found.setdefault(name, {})[worker] = state

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -121,7 +122,7 @@ class ProcessesHost:
         if self._held is None:
             raise RunFailed("the run has begun")
         states, positions = self._sinks.split(restored.states)
-        self._held.load(restored.parallelism, states, restored.versions, restored.placements)
+        self._held.load(replace(restored, states=states))
         return positions
 
     def open(self, tick: int) -> None:

@@ -10,6 +10,7 @@ import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.discovery import Change, refuse_unfinished
@@ -136,7 +137,7 @@ class SparkHost:
             raise RunFailed("the run has begun")
         self._move = move = self._moves.of_snapshot(restored, self.parallelism)
         states, positions = self._sinks.split(self._moves.small_states(restored, move.told()))
-        workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        workers.load(replace(restored, states=states, stored=None))
         moved = any(worker.delta() for stage in workers.stages for worker in stage)
         self._durable = restored.tick
         self._kept = restored.tick - 1 if moved else restored.tick

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from malflow.engine.loading import check_manifest_facts
 from malflow.engine.migration import migrations
 from malflow.engine.plan import Program
 from malflow.engine.rescale import key_routes
@@ -79,6 +80,7 @@ class StateMoves:
             OperatorError: if user code fails; only if the states are in this process already.
         """
         before, stored = restored.parallelism, restored.stored
+        check_manifest_facts(self._program, restored, parallelism)
         held = self.stages.keys() & restored.keys
         routes = key_routes(self._program, held, before, parallelism, restored.placements)
         routing = Routing(parallelism, routes, migrations(self._program, restored.versions))
