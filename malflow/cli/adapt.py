@@ -16,7 +16,7 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
-__all__ = ["adapted", "listened", "place_of"]
+__all__ = ["adapted", "folder_of", "listened", "place_of"]
 
 Build = Callable[[StreamProvider], object]
 
@@ -44,14 +44,19 @@ def listened(runtime: Runtime, listeners: Sequence[Listener]) -> Runtime:
 
 def place_of(persistence: Persistence) -> str | None:
     """Return where state is kept, for messages; None if it is not kept."""
+    folder = folder_of(persistence)
+    if not isinstance(persistence, FsspecBackend) or persistence.own_store is not None or persistence.job == "default":
+        return folder
+    return f"{folder}, job '{persistence.job}'"
+
+
+def folder_of(persistence: Persistence) -> str | None:
+    """Return the same without the job."""
     if not persistence.is_enabled:
         return None
     if not isinstance(persistence, FsspecBackend) or persistence.own_store is not None:
         return short_repr(persistence)
-    place = persistence._shown_url()
-    here = f"{Path.cwd()}{os.sep}"
-    job = "" if persistence.job == "default" else f", job '{persistence.job}'"
-    return f"{place.removeprefix(here)}{job}"
+    return persistence._shown_url().removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _named_check(build: Build, renamed: Mapping[str, str], note: Callable[[Exception], object]) -> Build:

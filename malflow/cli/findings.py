@@ -28,7 +28,7 @@ from malflow.runtime.progress import unread_late
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources, dumps_program
 from malflow.runtime.transport.sink_proxies import check_sinks, with_sink_proxies
 
-__all__ = ["Finding", "findings_of"]
+__all__ = ["Finding", "findings_of", "refusal_elsewhere"]
 
 _WITHOUT_EFFECT = (Filter, FilterMap, FlatMap, Flatten, Map, MapWithKey, Sample)
 """Operators that are there for their results; others may be there for their effects, or for a state that is asked."""
@@ -66,7 +66,7 @@ def findings_of(program: Program, options: RunOptions, kind: On) -> Iterator[Fin
     """
     yield from _unread(program)
     yield from _state(program, options)
-    refusal = _refusal_elsewhere(program, kind)
+    refusal = refusal_elsewhere(program, kind)
     if refusal is None:
         return
     if kind != "single":
@@ -116,7 +116,7 @@ def _state(program: Program, options: RunOptions) -> Iterator[Finding]:
             yield Finding("warning", "snapshots", node.name, message, vertex.location)
 
 
-def _refusal_elsewhere(program: Program, kind: On) -> GraphError | None:
+def refusal_elsewhere(program: Program, kind: On) -> GraphError | None:
     """Return the error that several processes would raise; None if they can run the program."""
     place = ON_SPARK if kind == "spark" else "in several processes"
     try:

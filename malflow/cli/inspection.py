@@ -16,13 +16,12 @@ from malflow.cli.output import Output
 from malflow.cli.script import Calls, run_flow, several_calls
 from malflow.cli.target import Target
 from malflow.config import Settings
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.plan import Program
 from malflow.errors import MalflowError
-from malflow.graph import Graph
+from malflow.runtime.building import built
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
-from malflow.streams.stream import StreamProvider
 
 __all__ = ["Look", "end_process", "inspect_flow", "inspect_script"]
 
@@ -49,9 +48,7 @@ def inspect_flow(
 
     def look_at_program(runtime: Runtime) -> int:
         made = adapted(runtime, settings)
-        graph = Graph()
-        declared_by(made).build_dataflow(StreamProvider(graph))
-        return look(made, compile_graph(graph))
+        return look(made, built(declared_by(made).build_dataflow))
 
     inspect_script(target, arguments, look_at_program, output, call)
 

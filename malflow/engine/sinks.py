@@ -19,7 +19,7 @@ from malflow.sinks.distributed import is_distributed
 from malflow.states.keyed import Delta, StateDelta
 from malflow.store.failpoint import failpoint
 
-__all__ = ["RunSinks", "delta_of"]
+__all__ = ["RunSinks", "delta_of", "position_in"]
 
 _POSITION = "position"
 """The only key in the state of a resumable or transactional stateless sink, on worker 0."""
@@ -76,7 +76,7 @@ class RunSinks:
         Raises:
             OperatorError: if a sink fails.
         """
-        found = {name: _position_in(states, name) for name in (*self._resumable, *self._transactions)}
+        found = {name: position_in(states, name) for name in (*self._resumable, *self._transactions)}
         for name, writer in self._resumable.items():
             writer.restore(found[name])
         self.captured = _known(found)
@@ -234,7 +234,7 @@ def _known(positions: Mapping[str, Any]) -> dict[str, Any]:
     return {name: position for name, position in positions.items() if position is not None}
 
 
-def _position_in(states: OldStates, sink: str) -> Any:
+def position_in(states: OldStates, sink: str) -> Any:
     """Return the position of a sink in a snapshot, or None."""
     held = [by_key[_POSITION] for by_key in states.get(sink, {}).values() if _POSITION in by_key]
     return held[0] if held else None

@@ -8,11 +8,10 @@ from contextlib import ExitStack
 from typing import ClassVar
 
 from malflow.diagnostics import location
-from malflow.engine.plan import Program, compile_graph
-from malflow.engine.policies import with_policies
+from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, OperatorError
-from malflow.graph import Graph
+from malflow.runtime.building import built
 from malflow.runtime.hooks import Call, chosen_by_hook, of_all_runs
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions, check_build
@@ -97,6 +96,9 @@ class Runtime(Steered):
             runtime._slot = self._slot
         return runtime
 
+    def check_places(self) -> None:
+        """Check that the run can reach the folders of its options; here nothing can be wrong."""
+
     def stop(self) -> None:
         """Stop the run after the current tick; callable from another thread, a signal handler or user code.
 
@@ -145,12 +147,8 @@ class Runtime(Steered):
         Raises:
             GraphError: if it is malformed, or a sink can't provide its delivery guarantee.
         """
-        graph = Graph()
         with self._slot.current.own.working():
-            self._build(StreamProvider(graph))
-            program = compile_graph(graph)
-            if graph.policies or graph.default_policy is not None:
-                program = with_policies(program, graph.policies, graph.default_policy)
+            program = built(self._build)
         check_deliveries(program, keeps=self._keeps)
         self._slot.current.program = program
         return program

@@ -92,6 +92,11 @@ class RunOptions:
         return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state, accepts)
 
     @property
+    def first_workers(self) -> int | None:
+        """The number of workers that a run begins with; None if it is known only once the run has started."""
+        return self.parallelism or 1
+
+    @property
     def job(self) -> str:
         """The name of the job."""
         return job_of(self.persistence)

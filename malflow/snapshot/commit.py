@@ -31,7 +31,7 @@ from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, Unkn
 from malflow.store.failpoint import failpoint
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job"]
+__all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job", "retained_numbers"]
 
 _RACES = 100
 _NOTHING = 0
@@ -134,15 +134,9 @@ def claim(
     refused = _NOTHING
     for _ in range(_RACES):
         before = manifest_log.boundary()
-        numbers = manifest_log.sequences(before)
-        if not numbers and any(manifest_log.list(folder) for folder in (DATA, BOUNDARIES)):
-            if manifest_log.sequences(_NOTHING):
-                continue  # another run has just created the job
-            raise SnapshotIncomplete(
-                f"all manifests of job '{manifest_log.name}' are missing, but other files of it exist; restore them "
-                "from a backup, or choose another job= to start from empty state",
-                name=MANIFESTS,
-            )
+        numbers = retained_numbers(manifest_log, before)
+        if numbers is None:
+            continue
         try:
             head = _first(manifest_log, choose(numbers), numbers[-1] if numbers else _NOTHING, environment)
         except StoreError:
@@ -167,6 +161,28 @@ def claim(
         )
     raise SnapshotError(
         f"job '{manifest_log.name}' could not be claimed: other runs committed to it during each of {_RACES} attempts"
+    )
+
+
+def retained_numbers(manifest_log: ManifestLog, boundary: int) -> list[int] | None:
+    """Return the numbers of the retained manifests, in order; None if another run has just created the job.
+
+    Args:
+        manifest_log: the manifests of the job.
+        boundary: the number below which they are not valid.
+
+    Raises:
+        SnapshotIncomplete: if there are none, though the job has other files.
+    """
+    numbers = manifest_log.sequences(boundary)
+    if numbers or not any(manifest_log.list(folder) for folder in (DATA, BOUNDARIES)):
+        return numbers
+    if manifest_log.sequences(_NOTHING):
+        return None
+    raise SnapshotIncomplete(
+        f"all manifests of job '{manifest_log.name}' are missing, but other files of it exist; restore them "
+        "from a backup, or choose another job= to start from empty state",
+        name=MANIFESTS,
     )
 
 

@@ -14,6 +14,7 @@ check: flow runtime operators stages findings
 config: file profile settings warnings
 config_check: faults
 graph: nodes edges stages width height
+plan: flow runtime job persistence snapshot latest at tick keys bytes workers parallelism starts rows refusals unknown
 plugin: name type package version loads error
 snapshot: job id latest at tick increment keys bytes files parallelism codec writer
 snapshot_details: job id latest at tick increment keys bytes files parallelism codec writer states stored

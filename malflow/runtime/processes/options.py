@@ -57,6 +57,11 @@ class ProcessOptions(RunOptions):
         return self.parallelism or self.most
 
     @property
+    def first_workers(self) -> int:
+        """The number of workers that a run begins with; with no processes, one."""
+        return self.workers or 1
+
+    @property
     def launch(self) -> Launch:
         """Launches a worker process."""
         return _LAUNCHES[self.start_method]

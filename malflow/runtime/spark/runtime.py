@@ -174,7 +174,7 @@ class SparkRuntime(Runtime):
         program = self._built()
         check_sources(program, ON_SPARK)
         check_sinks(program)
-        self._check_places()
+        self.check_places()
         session = self._options.spark
         return program, *((session, False) if session is not None else make_session(self._options.conf))
 
@@ -197,7 +197,12 @@ class SparkRuntime(Runtime):
             raise
         return handle
 
-    def _check_places(self) -> None:
+    def check_places(self) -> None:
+        """Check that the processes of Spark can reach the folders of the options.
+
+        Raises:
+            GraphError: if one is in the memory of this process.
+        """
         persistence, scratch = self._options.persistence, self._options.scratch
         if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
             raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")

@@ -92,6 +92,13 @@ class SparkOptions(RunOptions):
         return replace(super().restore_options, in_store=True)
 
     @property
+    def first_workers(self) -> int | None:
+        """The number of workers that a run begins with; None if the session decides, which a start creates."""
+        if self.parallelism is None and self.spark is not None:
+            return int(self.spark.sparkContext.defaultParallelism)
+        return self.parallelism
+
+    @property
     def query_name(self) -> str:
         """The name of the query; unless the user chose it, it has a suffix if another query has the same name."""
         return self.name or job_of(self.persistence, "malflow")

@@ -1,0 +1,162 @@
+"""``malflow plan``: what a start would do with the state of a job, or why it would be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from malflow.cli.adapt import folder_of
+from malflow.cli.configuration import Configuration, config_options
+from malflow.cli.documents import document, moment
+from malflow.cli.error_report import error_document
+from malflow.cli.exits import Exit
+from malflow.cli.findings import refusal_elsewhere
+from malflow.cli.inspection import inspect_flow
+from malflow.cli.logs import write_log
+from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, output_options
+from malflow.cli.output import Output
+from malflow.cli.plan_rows import Row, as_json, rows_of
+from malflow.cli.target import Target, parsed
+from malflow.cli.terminal import one_line
+from malflow.cli.texts import age, bytes_text, counted
+from malflow.config.code import kind_of
+from malflow.engine.plan import Program
+from malflow.engine.sink_transactions import check_deliveries
+from malflow.runtime.declared import declared_by
+from malflow.runtime.face import Runtime
+from malflow.runtime.options import RunOptions
+from malflow.runtime.start_plan import StartPlan, planned
+from malflow.snapshot.candidates import time_of
+from malflow.snapshot.history import snapshot_of
+
+__all__ = ["plan"]
+
+
+@click.command(short_help="Say what a start would do with the state of a job.")
+@click.argument("flow", type=FLOW)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Plan it for this kind of runtime.")
+@click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
+@click.option("--persistence", metavar="URL", help="The folder or store with the state, such as s3://bucket/state.")
+@click.option("--job", help="The name of the job, whose state it is.")
+@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
+@click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
+@click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
+@click.option("--deep", is_flag=True, help="Read the states, try migrations, and list the parts of sources.")
+@click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
+@config_options
+@output_options
+def plan(
+    flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, call: int, **options: Any
+) -> None:
+    """Say what a start would do with the state of a job, or why it would be refused; nothing is started or written.
+
+    \b
+      =  kept         +  new         ~  changes worker
+      ^  migrated     -  dropped     .  a source or a sink
+      >  renamed      !  changed
+
+    A start that would be refused ends with exit code 10, and standard error has all refusals, in the words of the
+    start. Without --deep, only manifests are read; with it, all states are, in this process, and migrations and the
+    listing of parts are your code, which may look outside. The script runs up to its first execute(), with everything
+    that it does before; `flow.py:build` avoids that.
+    """  # noqa: D301 - click needs the character that it stands for
+    target = parsed(flow)
+
+    def look(runtime: Runtime, program: Program) -> int:
+        return _looked_at(runtime, program, target, output, deep=options["deep"])
+
+    write_log(output)
+    inspect_flow(target, arguments, look, output, configuration.settings(target), call)
+
+
+def _looked_at(runtime: Runtime, program: Program, target: Target, output: Output, *, deep: bool) -> int:
+    options = declared_by(runtime).options
+    kind = kind_of(options)
+    check_deliveries(program, keeps=options.persistence.is_enabled)
+    runtime.check_places()
+    refusal = refusal_elsewhere(program, kind)
+    if refusal is not None and kind != "single":
+        raise refusal
+    found = planned(program, options, deep=deep)
+    rows = rows_of(found, program)
+    if output.json:
+        click.echo(_document(found, rows, options, target, kind))
+    else:
+        output.write(_heading(found, options, target))
+        for line in _lines(rows):
+            output.write(line)
+        _tell(found, output)
+    return Exit.FOUND if found.refusals else Exit.DONE
+
+
+def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
+    place, manifest = folder_of(options.persistence), found.manifest
+    if place is None:
+        return f"{target.title} keeps no state: each start begins anew"
+    job = f"job {options.job}"
+    if manifest is None and not found.states:
+        return f"{job} in {place}, program {target.title}"
+    if manifest is None:
+        reason = f"has no snapshot in {place}" if found.latest is None else f"begins without snapshot {found.latest}"
+        return f"{job} {reason}: everything starts new, program {target.title}"
+    facts = snapshot_of(manifest)
+    keys = counted(sum(facts.operators.values()), "key")
+    older = "" if found.latest == facts.id else f"; the latest is {found.latest}"
+    return (
+        f"{job}, snapshot {facts.id} ({age(time_of(manifest))}, {keys}, {bytes_text(facts.bytes)}{older}), "
+        f"program {target.title}"
+    )
+
+
+def _lines(rows: Sequence[Row]) -> list[str]:
+    """Return aligned lines; each begins with the mark and the word of its change."""
+    cells = [(f"{it.mark} {it.change}", one_line(it.shown_name), one_line(it.type), it.shown_keys) for it in rows]
+    widths = [max((len(row[at]) for row in cells), default=0) for at in range(4)]
+    lines = []
+    for it, (change, name, kind, keys) in zip(rows, cells, strict=True):
+        refused = ""
+        if it.refusals:
+            numbers = ", ".join(map(str, it.refusals))
+            cures = f": {', or '.join(it.cures)}" if it.cures else ""
+            refused = f"REFUSED ({numbers}){cures}"
+        end = "  ".join(one_line(text) for text in (it.note, refused) if text)
+        start = f"  {change:{widths[0]}}  {name:{widths[1]}}  {kind:{widths[2]}}  {keys:>{widths[3]}}  {end}"
+        lines.append(start.rstrip())
+    return lines
+
+
+def _tell(found: StartPlan, output: Output) -> None:
+    """Write what is not known, and the refusals in the words of the start, on standard error."""
+    for text in found.unknown:
+        output.say(f"not known here: {text}")
+    for number, it in enumerate(found.refusals, 1):
+        output.warn(f"refused ({number}): {it.error}", "red")
+    if found.refusals:
+        output.warn(f"{counted(len(found.refusals), 'refusal')}: this program would not start", "red")
+
+
+def _document(found: StartPlan, rows: Sequence[Row], options: RunOptions, target: Target, kind: str) -> str:
+    manifest = found.manifest
+    facts = None if manifest is None else snapshot_of(manifest)
+    return document(
+        "plan",
+        flow=target.title,
+        runtime=kind,
+        job=options.job,
+        persistence=folder_of(options.persistence),
+        snapshot=None if facts is None else facts.id,
+        latest=found.latest,
+        at=None if manifest is None else moment(time_of(manifest)),
+        tick=None if facts is None else facts.tick,
+        keys=None if facts is None else sum(facts.operators.values()),
+        bytes=None if facts is None else facts.bytes,
+        workers=None if facts is None else facts.parallelism,
+        parallelism=found.workers,
+        starts=not found.refusals,
+        rows=as_json(rows),
+        refusals=[{**error_document(it.error), "states": list(it.states)} for it in found.refusals],
+        unknown=list(found.unknown),
+    )

@@ -1,0 +1,301 @@
+"""The rows of a plan: a line for each thing that a start would do with a state, a source or a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, Literal
+
+from malflow.cli.texts import counted
+from malflow.diagnostics import describe
+from malflow.engine.plan import Program
+from malflow.errors import short_repr
+from malflow.graph import StatefulNode
+from malflow.operators.letters import LETTERS
+from malflow.runtime.start_plan import PlannedRefusal, StartPlan
+from malflow.snapshot.manifest import StateEntry
+from malflow.snapshot.review import ReviewedState
+from malflow.states.kinds import StateKind, StateSpec
+
+__all__ = ["Row", "as_json", "rows_of"]
+
+Change = Literal["keep", "migrate", "rename", "new", "dropped", "changed", "moved", "source", "sink"]
+
+MARKS: Final[Mapping[Change, str]] = {
+    "keep": "=",
+    "migrate": "^",
+    "rename": ">",
+    "new": "+",
+    "dropped": "-",
+    "changed": "!",
+    "moved": "~",
+    "source": ".",
+    "sink": ".",
+}
+
+_MOST_PARTS = 3
+_TIME = (StateKind.EPOCHS, StateKind.FRONTIER)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a plan.
+
+    Attributes:
+        change: what happens.
+        name: the name of the state in the program, or in the snapshot if it has no place there.
+        before: its name in the snapshot; None if it is the same, or new.
+        type: the kind of state, with its version or definition.
+        keys: how many keys it has in the snapshot, or how many of them move; None if it has none that count.
+        note: more about it.
+        refusals: the numbers of the refusals about it, from 1.
+        cures: the shortest ways out of them.
+        is_estimate: whether the number of keys is one.
+    """
+
+    change: Change
+    name: str
+    before: str | None
+    type: str
+    keys: int | None
+    note: str = ""
+    refusals: tuple[int, ...] = ()
+    cures: tuple[str, ...] = ()
+    is_estimate: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The character that stands for the change."""
+        return MARKS[self.change]
+
+    @property
+    def shown_name(self) -> str:
+        """The name as people read it; dead letters are a state of their operator."""
+        after = _readable(self.name)
+        return after if self.before is None else f"{_readable(self.before)} -> {after}"
+
+    @property
+    def shown_keys(self) -> str:
+        """The number of keys as a text."""
+        return "" if self.keys is None else f"{'~' if self.is_estimate else ''}{counted(self.keys, 'key')}"
+
+
+def rows_of(plan: StartPlan, program: Program) -> list[Row]:
+    """Return the rows of a plan: states in the order of the program, those that go, moves, sources and sinks."""
+    rows = _Rows(plan, program)
+    states = [row for it in plan.states for row in rows.of_state(it)]
+    return [
+        *(row for row in states if row.change not in ("source", "sink")),
+        *rows.of_moves(),
+        *(row for row in states if row.change == "source"),
+        *(row for row in states if row.change == "sink"),
+    ]
+
+
+class _Rows:
+    """Makes rows of a plan."""
+
+    def __init__(self, plan: StartPlan, program: Program) -> None:
+        self._plan = plan
+        self._nodes = {it.node.name: it.node for it in program.vertices}
+        self._sinks = {node.name: node for node in program.sinks}
+        self._heirs = _heirs(plan.states)
+        self._unseen = {it.operator: it for it in plan.unseen}
+
+    def of_state(self, state: ReviewedState) -> Iterator[Row]:
+        """Yield the row of a state, if people should see it."""
+        entry, spec = state.entry, state.spec
+        refusals = self._refusals(state)
+        if not refusals and not _is_shown(state):
+            return
+        kind = StateKind.of((spec.kind.word if spec is not None else entry.kind) if entry else spec.kind.word)  # type: ignore[union-attr] # one of them is there
+        change = self._change(state, kind)
+        cures = tuple(dict.fromkeys(cure for _, it in refusals for cure in self._cures(it, state)))
+        yield Row(
+            change,
+            state.name,
+            entry.name if entry is not None and spec is not None and entry.name != spec.name else None,
+            _type(entry, spec, change),
+            None if entry is None or kind in (*_TIME, StateKind.SINK) or change == "source" else entry.keys,
+            self._note(state, change),
+            tuple(number for number, _ in refusals),
+            cures,
+        )
+
+    def of_moves(self) -> Iterator[Row]:
+        """Yield the rows of the states whose keys change their worker."""
+        manifest, after = self._plan.manifest, self._plan.workers
+        if manifest is None:
+            return
+        for name, it in self._plan.moves.items():
+            where = f"parallelism {manifest.parallelism} -> {after}"
+            if manifest.parallelism == after:
+                where = f"parallelism {after}, another partitioner"
+            if it.keys == 0 and it.is_exact:
+                continue
+            note = "a partitioner of yours decides which keys change worker" if it.keys is None else "change worker"
+            yield Row("moved", name, None, where, it.keys, note, is_estimate=not it.is_exact and it.keys is not None)
+
+    def _refusals(self, state: ReviewedState) -> list[tuple[int, PlannedRefusal]]:
+        names = {state.name} if state.entry is None else {state.name, state.entry.name}
+        if state.fate == "dropped":
+            names = {state.name} if any(it.found in state.refusals for it in self._plan.refusals if it.found) else set()
+        return [(at, it) for at, it in enumerate(self._plan.refusals, 1) if not names.isdisjoint(it.states)]
+
+    def _change(self, state: ReviewedState, kind: StateKind | None) -> Change:
+        entry, spec = state.entry, state.spec
+        if spec is None:
+            return "changed" if entry is not None and any(it.fault == "kind" for it in state.refusals) else "dropped"
+        if kind is StateKind.SOURCE and (entry is None or entry.name == spec.name):
+            return "source"
+        if kind is StateKind.SINK and (entry is None or entry.name == spec.name):
+            return "sink"
+        if entry is None:
+            return "new"
+        if state.fate == "lost" or any(it.fault in ("definition", "shape") for it in state.refusals):
+            return "changed"
+        if entry.name != spec.name:
+            return "rename"
+        return "keep" if entry.version == spec.version else "migrate"
+
+    def _note(self, state: ReviewedState, change: Change) -> str:
+        entry, spec = state.entry, state.spec
+        if change == "source":
+            return self._source_note(state)
+        if change == "sink":
+            return self._sink_note(state)
+        if spec is None or entry is None:
+            return "" if self._refusals(state) else self._end_note(state)
+        notes = ["by renamed="] if change == "rename" else []
+        if state.fate == "lost":
+            notes.append("begins anew: " + ("open windows are dropped" if spec.panes else "its states are dropped"))
+        elif entry.version < spec.version:
+            notes.append(self._migration_note(entry, spec))
+        return ", ".join(notes)
+
+    def _end_note(self, state: ReviewedState) -> str:
+        if state.spec is None:
+            return "by allow_dropped_state=" if state.entry is not None and state.entry.keys else "it has no keys"
+        it = self._unseen.get(state.name)
+        return "starts empty" if it is None else f"starts without the {counted(it.rows, 'row')} of table '{it.table}'"
+
+    def _migration_note(self, entry: StateEntry, spec: StateSpec) -> str:
+        node = self._nodes.get(spec.name)
+        if not isinstance(node, StatefulNode) or node.migrate is None:
+            return ""
+        note = f"migrate={describe(node.migrate)}"
+        count = self._plan.migrated.get(spec.name)
+        if count is None:
+            return note
+        dropped = f", {entry.keys - count:,} dropped by it" if count < entry.keys else ""
+        return f"{note}: {entry.keys:,} of {entry.keys:,} pass{dropped}"
+
+    def _source_note(self, state: ReviewedState) -> str:
+        parts, entry = self._plan.parts.get(state.name), state.entry
+        if state.name in self._plan.begins_anew:
+            return "has no positions: it is read from its beginning again"
+        if entry is None:
+            listed = "" if parts is None else f"{counted(parts.listed, 'part')}, "
+            return f"{listed}read from its beginning"
+        if parts is None:
+            return f"{counted(entry.keys, 'part')} in the snapshot, read from there"
+        facts = [counted(parts.listed, "part")]
+        if parts.new:
+            facts.append(f"{len(parts.new):,} new")
+        if parts.gone:
+            shown = ", ".join(map(short_repr, parts.gone[:_MOST_PARTS]))
+            facts.append(f"{len(parts.gone):,} gone ({shown}{', ...' if len(parts.gone) > _MOST_PARTS else ''})")
+        if parts.listed and len(parts.new) == parts.listed:
+            facts.append("so all of it is read from its beginning")
+        return ", ".join(facts)
+
+    def _sink_note(self, state: ReviewedState) -> str:
+        if state.entry is None:
+            return "begins with this start"
+        node = self._sinks.get(state.name)
+        if node is None or not node.is_transactional:
+            return "returns to its position in the snapshot: what was written after it is dropped"
+        pending = self._plan.pending.get(state.name)
+        if not pending:
+            return "exactly once"
+        return f"{counted(pending, 'transaction')} prepared and not known to be committed: the start commits them"
+
+    def _cures(self, refusal: PlannedRefusal, state: ReviewedState) -> Iterator[str]:
+        found, entry = refusal.found, state.entry
+        if found is None or entry is None:
+            return
+        name = entry.name.partition("/")[0]
+        if found.fault == "homeless":
+            yield f"--drop {name}"
+            same = self._heirs.get(entry.name)
+            heir = found.heir if same is None else same.partition("/")[0]
+            if heir is not None:
+                yield f"--rename {name}={heir}{'' if same is None else ' (same kind)'}"
+        elif found.fault == "kind":
+            yield f"give the new operator another name, and --drop {name}"
+        elif found.fault == "definition":
+            yield "increase version="
+        elif found.fault == "shape":
+            migrates = state.spec is not None and state.spec.kind.migrates
+            yield "increase version= and pass migrate=" if migrates else "leave the class as it was"
+
+
+def _heirs(states: Sequence[ReviewedState]) -> dict[str, str]:
+    """Return a new operator of the same kind for each state without a place, the one with the most similar name."""
+    new = {it.spec.name: it.spec.kind.word for it in states if it.spec is not None and it.entry is None}
+    heirs: dict[str, str] = {}
+    for it in states:
+        if it.spec is None and it.entry is not None:
+            same = [name for name, word in new.items() if word == it.entry.kind and name not in heirs.values()]
+            near = get_close_matches(it.name, same, 1) or same
+            heirs |= {it.name: near[0]} if near else {}
+    return heirs
+
+
+def _is_shown(state: ReviewedState) -> bool:
+    """Whether a state about which nothing is refused is shown: hidden ones are not, but dead letters and losses."""
+    kinds = {None if state.spec is None else state.spec.kind.word, None if state.entry is None else state.entry.kind}
+    if StateKind.FRONTIER.word in kinds:
+        return False
+    if "/" not in state.name:
+        return True
+    has_keys = state.entry is not None and state.entry.keys > 0
+    return has_keys and (state.fate == "dropped" or StateKind.LETTERS.word in kinds)
+
+
+def _type(entry: StateEntry | None, spec: StateSpec | None, change: Change) -> str:
+    if change in ("source", "sink"):
+        return ""
+    if entry is None or spec is None:
+        return entry.kind if entry is not None else spec.kind.word if spec is not None else ""
+    if change == "changed" and entry.definition != spec.definition:
+        return f"{entry.definition} -> {spec.definition}"
+    if not spec.kind.migrates:
+        return spec.kind.word
+    versions = f"v{entry.version}" + ("" if entry.version == spec.version else f" -> v{spec.version}")
+    return f"{spec.kind.word} {versions}"
+
+
+def _readable(name: str) -> str:
+    operator, _, role = name.partition("/")
+    return f"dead letters of {operator}" if role == LETTERS else name
+
+
+def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows as JSON values."""
+    return [
+        {
+            "change": it.change,
+            "operator": it.name.partition("/")[0],
+            "state": it.name,
+            "before": it.before,
+            "type": it.type,
+            "keys": it.keys,
+            "estimate": it.is_estimate,
+            "note": it.note,
+            "refusals": list(it.refusals),
+            "cures": list(it.cures),
+        }
+        for it in rows
+    ]

@@ -1,0 +1,306 @@
+"""The outcome of a start, decided by the start's own functions, which act on nothing.
+
+No claim is made, nothing is written, no sink is restored, opened or fenced, and no part of a source is read. What only
+an act can tell is not known, and `StartPlan.unknown` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from malflow.engine.added_consumers import Unseen, unseen_rows
+from malflow.engine.loading import Loaded, loaded, obstacles
+from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.refusals import refusing
+from malflow.engine.rescale import key_routes
+from malflow.engine.sink_transactions import SinkTransactions, check_owners
+from malflow.engine.sinks import position_in
+from malflow.engine.state_specs import states_of
+from malflow.errors import MalflowError, SnapshotError
+from malflow.operators.hosting.parts_listing import list_parts
+from malflow.partitioners import SLOTS, rendezvous_select, slot_owners
+from malflow.runtime.options import RunOptions
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.evolution import Refusal
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.persistence import RestoredState
+from malflow.snapshot.preview import Preview, preview
+from malflow.snapshot.review import ReviewedState
+
+__all__ = ["Moves", "Parts", "PlannedRefusal", "StartPlan", "planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRefusal:
+    """A reason why a start would fail.
+
+    Attributes:
+        states: the names of the states, sources or sinks that it is about, in the snapshot or in the program.
+        error: the error that the start would raise.
+        found: the refusal of the review, if it is one.
+    """
+
+    states: tuple[str, ...]
+    error: MalflowError
+    found: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The keys of a state that change their worker.
+
+    Attributes:
+        keys: how many; None if a partitioner of the user's decides.
+        is_exact: whether they were counted; otherwise they are estimated by the slots that move.
+    """
+
+    keys: int | None
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a source, as it lists them now and as they are in the snapshot.
+
+    Attributes:
+        listed: how many it lists.
+        new: those that the snapshot has not, as it names them now.
+        gone: those that it no longer lists.
+    """
+
+    listed: int
+    new: tuple[Any, ...]
+    gone: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What a start would do.
+
+    Attributes:
+        manifest: the snapshot from which it would resume; None for an empty state.
+        latest: the id of the job's latest snapshot; None without one.
+        states: the states of the program and of the snapshot.
+        refusals: the reasons why it would fail, in the order in which it would raise them.
+        workers: the number of workers; None if only the started runtime knows it.
+        moves: the states whose keys change their worker, by name in the program.
+        migrated: the number of states after their migration, by name; only of those that were tried.
+        parts: the parts of sources, by name; only if they were listed.
+        pending: the number of transactions of each exactly-once sink that the start would commit; only if read.
+        unseen: operators that will not see rows of a table.
+        begins_anew: sources without positions, which start over.
+        unknown: what can't be known before the start, as sentences.
+    """
+
+    manifest: Manifest | None = None
+    latest: int | None = None
+    states: tuple[ReviewedState, ...] = ()
+    refusals: tuple[PlannedRefusal, ...] = ()
+    workers: int | None = None
+    moves: Mapping[str, Moves] = field(default_factory=dict)
+    migrated: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, Parts] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
+    unseen: tuple[Unseen, ...] = ()
+    begins_anew: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def planned(program: Program, options: RunOptions, *, deep: bool = False) -> StartPlan:
+    """Return what a start of a program would do.
+
+    Args:
+        program: the program.
+        options: the options of the run.
+        deep: whether to read the states, migrate them and list the parts of sources: this calls functions of the
+            user's, which may look outside. Otherwise, only manifests are read.
+
+    Raises:
+        StoreError: if the store can't be read.
+    """
+    states, backend = states_of(program), options.persistence
+    found = Preview()
+    if isinstance(backend, FsspecBackend):
+        found = preview(backend, states, options.restore_options)
+    planning = _Planning(program, options, found)
+    if deep:
+        planning.list_parts()
+    planning.review()
+    if found.manifest is not None:
+        planning.judge(found.manifest, found)
+        if deep:
+            planning.load(found)
+    return planning.plan(is_known=isinstance(backend, FsspecBackend) or not backend.is_enabled, deep=deep)
+
+
+class _Planning:
+    """Collects what a start would find, in its order."""
+
+    def __init__(self, program: Program, options: RunOptions, found: Preview) -> None:
+        self._program = program
+        self._options = options
+        self._found = found
+        self._workers = options.first_workers
+        self._refusals: list[PlannedRefusal] = []
+        self._plan = StartPlan(found.manifest, found.latest, workers=self._workers)
+        self._listed: dict[str, list[Any]] = {}
+
+    def _refuse(self, name: str, error: MalflowError) -> None:
+        self._refusals.append(PlannedRefusal((name,), error))
+
+    def list_parts(self) -> None:
+        """List the parts of the sources, as the workers do when they are made."""
+        for name, node in self._program.sources.items():
+            with refusing(self._refuse, name):
+                self._listed[name] = list_parts(name, node.source)
+        with refusing(self._refuse, ""):
+            refuse_to_write_input(self._program, self._listed)
+
+    def review(self) -> None:
+        """Note the states, and the refusals that follow from the manifest alone."""
+        found = self._found
+        if found.error is not None:
+            self._refuse("", found.error)
+        if found.review is not None:
+            self._refusals += [PlannedRefusal(it.states, it.error, it) for it in found.review.refusals]
+        if found.review is not None and found.manifest is not None:
+            self._plan = replace(self._plan, states=found.review.states)
+        elif found.error is None:
+            specs = states_of(self._program)
+            self._plan = replace(self._plan, states=tuple(ReviewedState(None, spec, "new") for spec in specs))
+
+    def judge(self, manifest: Manifest, found: Preview) -> None:
+        """Note what follows from the program and the manifest: obstacles, estimated moves, rows that nobody sees."""
+        if found.review is None:
+            return
+        entries = {found.review.names[it.name]: it for it in manifest.operators if it.name in found.review.names}
+        versions = {name: it.version for name, it in entries.items()}
+        keys = {name: it.keys for name, it in entries.items()}
+        placements = {name: it.placement for name, it in entries.items()}
+        before = manifest.parallelism
+        for name, error in obstacles(self._program, versions, keys, placements, before, self._workers):
+            self._refuse(name, error)
+        self._plan = replace(
+            self._plan,
+            moves={} if self._workers is None else dict(self._moves(before, self._workers, keys, placements)),
+            unseen=tuple(unseen_rows(self._program, versions, keys)),
+            begins_anew=tuple(self._program.without_positions) if manifest.tick else (),
+        )
+
+    def _moves(
+        self, before: int, after: int, keys: Mapping[str, int], placements: Mapping[str, str | None]
+    ) -> Iterator[tuple[str, Moves]]:
+        refused = {name for it in self._refusals for name in it.states}
+        movable = {name for name in keys if name not in refused}
+        current = {spec.name: spec.placement for spec in states_of(self._program)}
+        for name, route in key_routes(self._program, movable, before, after, placements).items():
+            if route is None or not keys[name]:
+                continue
+            by_slots = route.partitioner is rendezvous_select and placements[name] == current[name]
+            moving = round(keys[name] * _moving_share(before, after)) if by_slots else None
+            yield name, Moves(moving, is_exact=False)
+
+    def load(self, found: Preview) -> None:
+        """Read the states, and give them to as many workers as there will be."""
+        if found.load is None or (
+            found.review is not None and any(it.fault == "codec" for it in found.review.refusals)
+        ):
+            return
+        try:
+            restored = found.load()
+        except SnapshotError as error:
+            self._refuse("", error)
+            return
+        self._note_sinks(restored)
+        ours = {node.name for node in self._program.sinks if node.is_resumable or node.is_transactional}
+        states = {name: it for name, it in restored.states.items() if name not in ours}
+        known = {name: _parts_in(restored, name) for name in self._program.sources}
+        listed = {name: self._listed.get(name, parts) for name, parts in known.items()}
+        told = {str(it.error) for it in self._refusals}  # the obstacles are known
+
+        def refuse(name: str, error: MalflowError) -> None:
+            if str(error) not in told:
+                self._refuse(name, error)
+
+        workers = self._workers or restored.parallelism
+        result = loaded(self._program, listed, replace(restored, states=states), workers, refuse)
+        self._note_loaded(result, listed, known)
+
+    def _note_loaded(self, result: Loaded, listed: Mapping[str, list[Any]], known: Mapping[str, list[Any]]) -> None:
+        moves = dict(self._plan.moves)
+        for name in moves:
+            if name in result.routed:
+                moves[name] = Moves(result.moved_keys(name), is_exact=True)
+        parts = {}
+        for name in self._listed:
+            present = {part for by_part in result.present.get(name, {}).values() for part in by_part} or {*known[name]}
+            new = tuple(part for part in listed[name] if part not in present)
+            gone = tuple(part for part in present if part not in set(listed[name]))
+            parts[name] = Parts(len(listed[name]), new, gone)
+        migrated = {name: sum(map(len, result.present[name].values())) for name in result.migrated}
+        self._plan = replace(self._plan, moves=moves, parts=parts, migrated=migrated)
+
+    def _note_sinks(self, restored: RestoredState) -> None:
+        """Note the transactions that the start commits, and two sinks with one ledger."""
+        sinks = []
+        for node in self._program.sinks:
+            position = position_in(restored.states, node.name) if node.is_transactional else None
+            if position is not None:
+                sink = SinkTransactions(node.name, node.sink.impl)
+                sink.load(position)
+                sinks.append(sink)
+        self._plan = replace(self._plan, pending={it.name: it.uncommitted for it in sinks})
+        with refusing(self._refuse, ""):
+            check_owners(sinks)
+
+    def plan(self, *, is_known: bool, deep: bool) -> StartPlan:
+        """Return the plan."""
+        unknown = [*self._unknown(is_known=is_known, deep=deep)]
+        return replace(self._plan, refusals=tuple(self._refusals), unknown=tuple(unknown))
+
+    def _unknown(self, *, is_known: bool, deep: bool) -> Iterator[str]:
+        plan, persistence = self._plan, self._options.persistence
+        if not is_known:
+            yield f"{persistence!r} keeps the state, and only a start can look into it: a plan needs an FsspecBackend"
+            return
+        if plan.manifest is None:
+            return
+        if self._workers is None:
+            yield (
+                "the number of workers, on which it depends which keys move: Spark decides when it starts; "
+                "--parallelism sets it"
+            )
+        migrations = [it.name for it in plan.states if _is_older(it) and it.fate == "kept" and not it.refusals]
+        if migrations and not deep:
+            yield f"the outcome of the migration of {_named(migrations)}; --deep tries it"
+        sources = [it.name for it in plan.states if it.name in self._program.sources and it.entry is not None]
+        sources = [name for name in sources if name not in plan.begins_anew]
+        if sources and not deep:
+            yield f"the parts that {_named(sources)} has now; --deep lists them"
+        fenced = [node.name for node in self._program.sinks if node.is_transactional]
+        if fenced:
+            accepts = self._options.sinks == "accept_duplicates"
+            consequence = "its records are written again" if accepts else "the start is refused"
+            yield (
+                f"the last commit of {_named(fenced)}: if it is after snapshot {plan.manifest.snapshot}, {consequence}"
+            )
+
+
+def _moving_share(before: int, after: int) -> float:
+    """Return the part of the slots that change their worker."""
+    old, new = slot_owners(before), slot_owners(after)
+    return sum(map(int.__ne__, old, new)) / SLOTS
+
+
+def _is_older(state: ReviewedState) -> bool:
+    return state.entry is not None and state.spec is not None and state.entry.version < state.spec.version
+
+
+def _parts_in(restored: RestoredState, source: str) -> list[Any]:
+    return [part for by_part in restored.states.get(source, {}).values() for part in by_part]
+
+
+def _named(names: list[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)

@@ -1,0 +1,116 @@
+"""The snapshot from which a start would resume, and whether it could: found without a claim, and written nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from malflow.errors import SnapshotError, StoreError
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.commit import retained_numbers
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.persistence import RestoredState, RestoreOptions
+from malflow.snapshot.restore import load, manifest_choice
+from malflow.snapshot.review import Review, review
+from malflow.states.kinds import StateSpec
+
+__all__ = ["Preview", "preview"]
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a start would find.
+
+    Attributes:
+        manifest: the snapshot from which it would resume; None if it would start from empty state, or find none.
+        review: whether the program could continue from it; None without a snapshot.
+        error: the error that it would raise, if there is no refusal in the review; None if it would raise none.
+        latest: the id of the latest snapshot; None if there is none, or it can't be read.
+        load: reads the states about which nothing is refused; raises as a start would. None if none can be read.
+    """
+
+    manifest: Manifest | None = None
+    review: Review | None = None
+    error: SnapshotError | None = None
+    latest: int | None = None
+    load: Callable[[], RestoredState] | None = None
+
+
+class _Refused(Exception):
+    """Ends the choice of a manifest, as the error of a start would."""
+
+
+def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreOptions) -> Preview:
+    """Find the snapshot from which a start would resume, and review it; nothing is claimed, created or written.
+
+    Manifests are read, and data files only if ``recovery`` is ``"previous"``, which looks for a readable snapshot.
+
+    Args:
+        backend: the backend, configured as for a run.
+        states: the states of the program.
+        start: the options for restoring state.
+
+    Raises:
+        StoreError: if the store can't be read.
+    """
+    manifest_log = backend.manifest_log()
+    reviews: dict[int, Review] = {}
+    chosen: list[Manifest] = []
+    versions = {spec.name: spec.version for spec in states}
+
+    def accept(manifest: Manifest) -> dict[str, str]:
+        found = reviews[manifest.seq] = review(manifest, states, start, backend.codec)
+        chosen[:] = [manifest]
+        if found.refusals:
+            raise _Refused
+        return dict(found.names)
+
+    error: SnapshotError | None = None
+    try:
+        if manifest_log.find() is None:
+            backend.refuse_nested()
+        _settled(manifest_log, manifest_choice(manifest_log, start, backend.codec, accept, versions))
+    except _Refused:
+        pass
+    except StoreError:
+        raise
+    except SnapshotError as failed:
+        chosen, error = [], failed
+    latest = _latest(manifest_log)
+    if not chosen:
+        return Preview(error=error, latest=latest)
+    (manifest,) = chosen
+    found = reviews[manifest.seq]
+
+    def loading() -> RestoredState:
+        refused = {name for it in found.refusals for name in it.states}
+        names = {old: new for old, new in found.names.items() if old not in refused}
+        return load(manifest_log, manifest, backend.codec, names, versions)
+
+    is_readable = all(it.states for it in found.refusals)  # no refusal concerns all of them
+    return Preview(manifest if manifest.snapshot else None, found, None, latest, loading if is_readable else None)
+
+
+def _settled(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None]) -> Manifest | None:
+    """Choose a manifest; again if a run has meanwhile deleted what was read."""
+    for attempt in range(_ATTEMPTS):
+        boundary = manifest_log.boundary()
+        try:
+            numbers = retained_numbers(manifest_log, boundary)
+            if numbers is not None:
+                return choose(numbers)
+        except SnapshotError:
+            if manifest_log.boundary() == boundary or attempt == _ATTEMPTS - 1:
+                raise
+    raise SnapshotError(f"job '{manifest_log.name}' is being created by another run; try again")
+
+
+def _latest(manifest_log: ManifestLog) -> int | None:
+    numbers = manifest_log.sequences(manifest_log.boundary())
+    try:
+        return manifest_log.manifest(numbers[-1]).snapshot or None if numbers else None
+    except SnapshotError:
+        return None
