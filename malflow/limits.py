@@ -48,9 +48,10 @@ class Breaker:
         failures: the number of failures that opens it.
         of: the number of attempts that it looks back on.
         open_for: how long it stays open.
-        then: whether calls wait inside the tick while it is open, or fail at once, which ends the run. If they wait,
-            the failure of a call that was tried does not count as one of its attempts: an outage of any length is
-            waited for.
+        then: whether calls wait inside the tick while it is open; or fail at once with a `BreakerOpen`, about which the
+            operator's `on_error` decides; or become dead letters whatever a function as `on_error` would decide. If
+            they wait, the failure of a call that was tried does not count as one of its attempts: an outage of any
+            length is waited for.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -59,7 +60,7 @@ class Breaker:
     failures: int = 20
     of: int = 100
     open_for: timedelta = timedelta(seconds=30)
-    then: Literal["wait", "fail"] = "wait"
+    then: Literal["wait", "fail", "dead_letter"] = "wait"
 
     def __post_init__(self) -> None:
         _check_count("failures= of Breaker", self.failures)
@@ -68,8 +69,8 @@ class Breaker:
             raise GraphError(f"Breaker looks back on of={self.of} attempts, fewer than failures={self.failures}")
         if not isinstance(self.open_for, timedelta) or self.open_for <= timedelta(0):
             raise GraphError(f"open_for= of Breaker takes timedelta(...) above zero; got {short_repr(self.open_for)}")
-        if self.then not in ("wait", "fail"):
-            raise GraphError(f"then= of Breaker takes 'wait' or 'fail'; got {short_repr(self.then)}")
+        if self.then not in ("wait", "fail", "dead_letter"):
+            raise GraphError(f"then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got {short_repr(self.then)}")
 
 
 class BreakerOpen(ConnectionError):

@@ -125,7 +125,7 @@ class Program:
 
     def counts(self, node: Node) -> Counts:
         """Return the counters and gauges of an operator."""
-        return node.counts if self.policy(node) is None else GUARD_COUNTS
+        return node.counts if self.policy(node) is None else node.counts.with_those_of(GUARD_COUNTS)
 
     @property
     def counting(self) -> dict[str, Counts]:

@@ -36,6 +36,7 @@ def replay(
         OperatorError: if a record fails and the policy is to fail.
     """
     done = late = texts = 0
+    going: list[DeadLetter] = []
     for entry, letter in letters.chosen(request.ids):
         if not request.discards and letter.is_text:
             texts += 1
@@ -44,8 +45,10 @@ def replay(
         else:
             letters.drop(entry)
             done += 1
-            if not request.discards:
-                emit(_processed(operator, letter))
+            going.append(letter)
+    if going and not request.discards:
+        for group in [going] if operator.replays_together else ([letter] for letter in going):
+            emit(_processed(operator, group))
     return Replayed(done, late, texts)
 
 
@@ -76,16 +79,16 @@ def total(found: Sequence[Replayed]) -> Replayed:
     return Replayed(*map(sum, zip(*found, strict=True))) if found else Replayed()
 
 
-def _processed(operator: Operator, letter: DeadLetter) -> Sequence[Batch]:
-    keys = None if letter.key is NoKey else [letter.key]
-    batch = Batch(keys, [letter.value], [letter.timestamp])
+def _processed(operator: Operator, letters: Sequence[DeadLetter]) -> Sequence[Batch]:
+    keys = None if letters[0].key is NoKey else [letter.key for letter in letters]
+    batch = Batch(keys, [letter.value for letter in letters], [letter.timestamp for letter in letters])
     if not isinstance(operator, Guarded):
-        return operator.process(batch)
-    operator.guard.attempts = letter.attempts
+        return operator.process_again(batch)
+    operator.guard.attempts = [letter.attempts for letter in letters]
     try:
-        return operator.process(batch)
+        return operator.process_again(batch)
     finally:
-        operator.guard.attempts = 0
+        operator.guard.attempts = ()
 
 
 def _is_late(letter: DeadLetter, reached: Any) -> bool:

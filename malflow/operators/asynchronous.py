@@ -10,8 +10,8 @@ from itertools import chain
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from malflow.errors import short_repr
-from malflow.operators.attempts import Bucket, Call, Circuit, guarded, paced, repeated, timed
+from malflow.errors import MalflowError, short_repr
+from malflow.operators.attempts import Bucket, Call, Circuit, Tried, guarded, paced, repeated, timed
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
@@ -20,7 +20,13 @@ from malflow.records.batch import Batch
 if TYPE_CHECKING:
     from malflow.operators.calling_out import CallingOut
 
-__all__ = ["MapAsync", "Outside"]
+__all__ = ["UNASKED", "MapAsync", "Outside"]
+
+UNASKED = "CancelledError, though nobody cancelled the call"
+"""What is told of a call that is cancelled from inside."""
+
+_FATAL = (MemoryError, MalflowError)
+"""The exceptions about which no policy decides."""
 
 
 class MapAsync(Operator):
@@ -35,51 +41,82 @@ class MapAsync(Operator):
     """
 
     is_repeatable = False
+    replays_together = True
+    survives = False
+    """Whether the other calls continue after one that fails."""
 
     def __init__(self, context: OperatorContext, how: CallingOut) -> None:
         super().__init__(context, how.options.function)
         self._how = how
         self._outside: Outside | None = None
+        self._batch = how.options.batch
         self._counts = dict.fromkeys(COUNTS.counters, 0)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Call the function for all batches together, so that the calls of one need not wait for those of another."""
-        return super().run(edges) if self.context.debug else self._mapped(edges[0])
+        return super().run(edges) if self.context.debug else self.mapped(edges[0])
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the function for one batch."""
-        return self._mapped((batch,))[0]
+        return self.mapped((batch,))[0]
 
-    def _mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+    def process_again(self, batch: Batch) -> Sequence[Batch]:
+        """Call the function with one value at a time, also if it takes lists, so that a bad one harms no other."""
+        self._batch = None if self._batch is None else 1
+        try:
+            return self.process(batch)
+        finally:
+            self._batch = self._how.options.batch
+
+    def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+        """Return the output for each batch.
+
+        Args:
+            batches: the batches, whose calls are made together.
+        """
         values = list(chain.from_iterable(batch.values for batch in batches))
         if not values:
             return [(batch,) for batch in batches]
-        answers, start = self._answers(values, batches), 0
+        answers, failures = self._answers(values, batches)
+        start = 0
         mapped: list[Sequence[Batch]] = []
         for batch in batches:
             end = start + len(batch)
-            mapped.append((batch.with_values(answers[start:end]),))
+            of_batch = batch.with_values(answers[start:end])
+            failed = [at for at in range(start, end) if at in failures] if failures else ()
+            mapped.append((self.settled(of_batch, batch, {at - start: failures[at] for at in failed}),))
             start = end
         return mapped
 
-    def _answers(self, values: list[Any], batches: Sequence[Batch]) -> list[Any]:
+    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, Tried]) -> Batch:
+        """Return the output for a batch: its answers, without the records whose calls have failed.
+
+        Args:
+            answers: the answers; None for a call that has failed.
+            batch: the batch.
+            failures: the failures, by position, of calls that have ended no other; there are none unless it `survives`.
+        """
+        del batch, failures
+        return answers
+
+    def _answers(self, values: list[Any], batches: Sequence[Batch]) -> tuple[list[Any], Mapping[int, Tried]]:
         if self._outside is None:
             try:
                 self._outside = self._how.join(self.context)
             except Exception as error:
                 raise self.error(error, about="open()") from error
-        size = self._how.options.batch
+        size = self._batch
         arguments = values if size is None else [values[at : at + size] for at in range(0, len(values), size)]
-        calls = _Calls(self._outside.call(self._counts), arguments)
+        calls = _Calls(self._outside.call(self._counts), arguments, survives=self.survives)
         run_on_loop(calls.end(self._how.options.capacity))
         self._counts["calls"] += calls.begun
         failure = calls.failure
         if isinstance(failure, (Exception, asyncio.CancelledError)):
-            told = failure if isinstance(failure, Exception) else "CancelledError, though nobody cancelled the call"
+            told = failure if isinstance(failure, Exception) else UNASKED
             raise self._failed(told, calls.failed * (size or 1), batches) from failure
         if failure is not None:
             raise failure
-        return calls.answers if size is None else list(chain.from_iterable(calls.answers))
+        return (calls.answers, calls.failures) if size is None else _by_value(calls, arguments, size)
 
     def _failed(self, error: Exception | str, at: int, batches: Sequence[Batch]) -> Exception:
         """Return the error for a record, by its position among those of all batches."""
@@ -176,16 +213,19 @@ class _Calls:
 
     Attributes:
         answers: the result for each argument.
+        failures: the failures that end no other call, by position.
         begun: the number of calls.
-        failed: the position of the failure; the number of arguments without one.
-        failure: the failure; None without one.
+        failed: the position of the failure that ends the others; the number of arguments without one.
+        failure: that failure; None without one.
     """
 
-    def __init__(self, call: Call, arguments: Sequence[Any]) -> None:
+    def __init__(self, call: Call, arguments: Sequence[Any], *, survives: bool) -> None:
         self._call = call
+        self._survives = survives
         self._rest = iter(enumerate(arguments))
         self._at: dict[Any, int] = {}
         self.answers: list[Any] = [None] * len(arguments)
+        self.failures: dict[int, Tried] = {}
         self.begun = 0
         self.failed = len(arguments)
         self.failure: BaseException | None = None
@@ -211,22 +251,36 @@ class _Calls:
             at_of[me] = at
             self.begun += 1
             try:
-                answers[at] = answer = await call(argument)
+                answer = await call(argument)
                 if type(answer) is CoroutineType:
                     _refuse(answer)
-            except BaseException as error:  # noqa: BLE001 - it is raised by the operator, in its own thread
-                self._note(at, error)
-                return
+                answers[at] = answer
+            except BaseException as error:  # noqa: BLE001 - the operator decides about it, in its own thread
+                self._note(at, error if isinstance(error, Tried) else Tried(error))
             finally:
                 at_of.pop(me, None)
 
-    def _note(self, at: int, error: BaseException) -> None:
+    def _note(self, at: int, tried: Tried) -> None:
+        error = tried.error
         if at >= self.failed:
+            return
+        if self._survives and isinstance(error, (Exception, asyncio.CancelledError)) and not isinstance(error, _FATAL):
+            self.failures[at] = tried
             return
         self.failed, self.failure = at, error
         for task in [task for task, other in self._at.items() if other > at]:
             del self._at[task]  # a second cancellation would disturb the function while it ends
             task.cancel()
+
+
+def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple[list[Any], Mapping[int, Tried]]:
+    """Return the answers and the failures for each value of calls with lists; a list that failed has failed for all."""
+    failures = calls.failures
+    answers = [[None] * len(it) if at in failures else calls.answers[at] for at, it in enumerate(arguments)]
+    by_value = {
+        at * size + nth: failures[at] for at, it in enumerate(arguments) if at in failures for nth in range(len(it))
+    }
+    return list(chain.from_iterable(answers)), by_value
 
 
 def _refuse(answer: Coroutine[Any, Any, Any]) -> NoReturn:

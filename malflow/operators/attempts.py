@@ -11,11 +11,28 @@ from typing import Any, TypeAlias
 from malflow.failures import Retry
 from malflow.limits import Breaker, BreakerOpen, Rate
 
-__all__ = ["Bucket", "Call", "Circuit", "guarded", "paced", "repeated", "timed"]
+__all__ = ["Bucket", "Call", "Circuit", "Tried", "guarded", "paced", "repeated", "timed"]
 
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 _log = logging.getLogger("malflow.operators")
+
+_THEN = {"wait": "wait", "fail": "fail", "dead_letter": "become dead letters"}
+"""What calls do while a breaker is open, by its ``then``."""
+
+
+class Tried(Exception):
+    """The failure of a call, with the number of its attempts.
+
+    Args:
+        error: the exception of the last attempt.
+        attempts: the number of attempts that began.
+    """
+
+    def __init__(self, error: BaseException, attempts: int = 1) -> None:
+        super().__init__(error, attempts)
+        self.error = error
+        self.attempts = attempts
 
 
 class Bucket:
@@ -105,7 +122,7 @@ class Circuit:
                 sum(self._last),
                 len(self._last),
                 self._seconds,
-                self._breaker.then,
+                _THEN[self._breaker.then],
             )
         if tried:
             self._wake()
@@ -192,17 +209,23 @@ def repeated(call: Call, retry: Retry, counts: dict[str, int]) -> Call:
         call: the call.
         retry: how often, and after which exceptions.
         counts: has the counter ``retried``.
+
+    Raises:
+        Tried: if the last attempt fails, or with an exception after which there is no other.
     """
 
     async def attempts(argument: Any) -> Any:
-        for pause in retry.pauses():
+        pauses = [*retry.pauses(), None]
+        for begun, pause in enumerate(pauses):
             try:
                 return await call(argument)
-            except BreakerOpen:
-                raise
-            except retry.on:
-                counts["retried"] += 1
+            except BreakerOpen as error:
+                raise Tried(error, begun) from None
+            except Exception as error:  # noqa: BLE001 - raised again, or followed by another attempt
+                if pause is None or not isinstance(error, retry.on):
+                    raise Tried(error, begun + 1) from None
+            counts["retried"] += 1
             await asyncio.sleep(pause)
-        return await call(argument)
+        raise AssertionError("the last attempt returns or raises")
 
     return attempts

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.operators.call_options import CallOptions
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.guarding import Guarded
 
 if TYPE_CHECKING:
     from malflow.operators.asynchronous import Outside
@@ -35,6 +36,12 @@ class CallingOut:
         from malflow.operators.asynchronous import MapAsync  # noqa: PLC0415 - asyncio is slow to import
 
         return MapAsync(context, self)
+
+    def guarded(self, context: OperatorContext) -> Guarded:
+        """Return the operator of a worker whose policy is other than to fail."""
+        from malflow.operators.guarded_calls import GuardedMapAsync  # noqa: PLC0415 - as above
+
+        return GuardedMapAsync(context, self)
 
     def join(self, context: OperatorContext) -> Outside:
         """Return the resources that the workers of this process share; the first one opens them."""

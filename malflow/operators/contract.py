@@ -270,6 +270,13 @@ class Operator:
         """Process one batch; return a batch for each output."""
         raise NotImplementedError
 
+    replays_together = False
+    """Whether the records of dead letters are processed as one batch, rather than one after the other."""
+
+    def process_again(self, batch: Batch) -> Sequence[Batch]:
+        """Process the records of dead letters, again; return a batch for each output."""
+        return self.process(batch)
+
     @property
     def resource(self) -> object:
         """The object that `flush` and `close` act on: the operator, or one shared by the workers of a process."""

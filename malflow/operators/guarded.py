@@ -13,6 +13,7 @@ from typing import Any
 from malflow.diagnostics import note_missing_field
 from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
+from malflow.operators.calling_out import CallingOut
 from malflow.operators.contract import Logic, Operator, OperatorContext, refuse_kept
 from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
@@ -224,13 +225,16 @@ def guarded(logic: Logic, context: OperatorContext, policy: OnError, letters: Le
     """Return the guarded form of the operator that a logic makes.
 
     Args:
-        logic: the class of the operator, or a `partial` of it.
+        logic: the class of the operator, a `partial` of it, or a maker of operators that share a client.
         context: the operator's context.
         policy: its policy.
         letters: its dead letters.
     """
-    kind, options = (logic.func, logic.keywords) if isinstance(logic, partial) else (logic, {})
-    operator = _GUARDED[kind](context, **options)
+    if isinstance(logic, CallingOut):
+        operator = logic.guarded(context)
+    else:
+        kind, options = (logic.func, logic.keywords) if isinstance(logic, partial) else (logic, {})
+        operator = _GUARDED[kind](context, **options)
     operator.guard = Guard(operator, policy, letters)
     return operator
 

@@ -9,13 +9,13 @@ from typing import Any
 from malflow.diagnostics import operator_error, place_of
 from malflow.errors import MalflowError, error_text, short_repr
 from malflow.event_time.tick import Tick
-from malflow.failures import FATES, DeadLetter, Failure, Failures, OnError
+from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
 from malflow.operators.letters import Letters, Record, masked
 from malflow.records.batch import Batch
 
-__all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "without"]
+__all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "record_of", "without"]
 
 FAILED, SKIPPED, LETTERS, DROPPED, KEPT = "failed", "skipped", "letters", "dropped", "kept"
 
@@ -40,7 +40,7 @@ class Guard:
 
     Attributes:
         taken: the dead letters of this run of the operator, which other operators take; None if they are kept.
-        attempts: how often the current record was tried before.
+        attempts: how often each record of the current batch was tried before; empty for none.
     """
 
     def __init__(self, operator: Operator, policy: OnError, letters: Letters) -> None:
@@ -48,18 +48,35 @@ class Guard:
         self._policy = policy
         self._letters = letters
         self.taken: list[DeadLetter] | None = None
-        self.attempts = 0
+        self.attempts: Sequence[int] = ()
         self._errors: Counter[str] = Counter()
         self._examples: list[str] = []
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
 
-    def take(self, error: Exception, record: Record, reason: Exception | str | None = None) -> None:
+    @property
+    def may_keep(self) -> bool:
+        """Whether a failed record may become a dead letter."""
+        return self._policy.may_keep
+
+    def take(
+        self,
+        error: Exception,
+        record: Record,
+        reason: Exception | str | None = None,
+        *,
+        at: int = 0,
+        attempts: int = 1,
+        fate: Fate | None = None,
+    ) -> None:
         """Handle a failure: return if the record is settled, so that the operator continues without it.
 
         Args:
             error: the exception of the user's function.
             record: the key, the value and the timestamp of the record.
             reason: the reason for an error message; None for the exception itself.
+            at: the position of the record in its batch, if dead letters are processed together.
+            attempts: how often the record was tried, apart from earlier letters.
+            fate: the fate of the record; None for that of the policy.
 
         Raises:
             OperatorError: if the policy is to fail, the policy itself fails, or memory is short or the error is
@@ -67,7 +84,7 @@ class Guard:
         """
         if isinstance(error, (MemoryError, MalflowError)):
             raise self._operator.error(error, record) from error
-        fate = self._fate_of(error, record)
+        fate = fate or self._fate_of(error, record)
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
@@ -77,7 +94,8 @@ class Guard:
             self._counts[SKIPPED] += 1
             return
         self._counts[LETTERS] += 1
-        self._keep(error, record)
+        before = self.attempts[at] if self.attempts else 0
+        self._keep(error, record, before + attempts)
 
     def begin_tick(self, tick: Tick) -> None:
         """Receive the tick's number and time."""
@@ -107,7 +125,7 @@ class Guard:
         """Return the gauges."""
         return {KEPT: len(self._letters)}
 
-    def _keep(self, error: Exception, record: Record) -> None:
+    def _keep(self, error: Exception, record: Record, attempts: int) -> None:
         """Pass a dead letter to the operators that take them, or else keep it, if there is room.
 
         Raises:
@@ -116,9 +134,9 @@ class Guard:
         letters, policy = self._letters, self._policy
         place = place_of(error, self._operator.callback)
         if self.taken is not None:
-            self.taken.append(letters.make(record, error, place, self.attempts + 1))
+            self.taken.append(letters.make(record, error, place, attempts))
             return
-        letters.add(record, error, place, self.attempts + 1)
+        letters.add(record, error, place, attempts)
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":
@@ -132,7 +150,7 @@ class Guard:
             letters.drop_oldest()
             self._counts[DROPPED] += 1
 
-    def _fate_of(self, error: Exception, record: Record) -> str:
+    def _fate_of(self, error: Exception, record: Record) -> Fate:
         decide = self._policy.fate
         if isinstance(decide, str):
             return decide
@@ -192,17 +210,17 @@ class Guarded(Operator):
             try:
                 found.extend(answers)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
-                self.guard.take(error, _record_of(batch, len(found)))
+                self.guard.take(error, record_of(batch, len(found)))
             else:
                 if len(found) == len(batch):
                     return found, failed
-                self.guard.take(StopIteration(), _record_of(batch, len(found)))  # the function raised it
+                self.guard.take(StopIteration(), record_of(batch, len(found)))  # the function raised it
             failed.append(len(found))
             found.append(instead)
 
 
-def _record_of(batch: Batch, at: int) -> Record:
-    """Return the key, the value and the timestamp of a record."""
+def record_of(batch: Batch, at: int) -> Record:
+    """Return the key, the value and the timestamp of a record, by its position."""
     return NoKey if batch.keys is None else batch.keys[at], batch.values[at], batch.timestamps[at]
 
 

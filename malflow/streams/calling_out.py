@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe
 from malflow.errors import short_repr
-from malflow.failures import Retry
+from malflow.failures import ErrorPolicy, OnError, Retry
 from malflow.graph import StatelessNode, check_name
 from malflow.limits import Breaker, Rate
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.calling_out import CallingOut
-from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
 
@@ -43,6 +43,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         retry: Retry | None = None,
         rate: Rate | None = None,
         breaker: Breaker | None = None,
+        on_error: ErrorPolicy = "fail",
         threads: None = None,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -57,6 +58,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         retry: Retry | None = None,
         rate: Rate | None = None,
         breaker: Breaker | None = None,
+        on_error: ErrorPolicy = "fail",
         threads: None = None,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -69,6 +71,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         retry: Retry | None = None,
         rate: Rate | None = None,
         breaker: Breaker | None = None,
+        on_error: ErrorPolicy = "fail",
         threads: int,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -81,6 +84,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         retry: Retry | None = None,
         rate: Rate | None = None,
         breaker: Breaker | None = None,
+        on_error: ErrorPolicy = "fail",
         threads: int,
     ) -> Stream[K, VO, T]: ...
     def map_async(
@@ -94,6 +98,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         retry: Retry | None = None,
         rate: Rate | None = None,
         breaker: Breaker | None = None,
+        on_error: ErrorPolicy = "fail",
         threads: int | None = None,
     ) -> Any:
         """Replace each value with the result of ``await function(value)``; many calls are under way at a time.
@@ -102,9 +107,12 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         so a snapshot has nothing under way. A run that resumes from a snapshot calls again for the records after it:
         calls are made at least once, while states and exactly-once sinks have each result once.
 
-        If a call fails, after its retries, the run ends with an error for the first such record; calls for later
-        records are cancelled. The function runs on an event loop in a thread of its own, which all operators of a
-        process share: it must not block, and other functions run in another thread.
+        If a call fails, after its retries, `on_error` decides about its record, or about each of its list. By default
+        the run ends with an error for the first such record, and calls for later records are cancelled. With another
+        policy they continue, and it decides when all have ended, in the order of the records.
+
+        The function runs on an event loop in a thread of its own, which all operators of a process share: it must not
+        block, and other functions run in another thread.
 
         Args:
             name: the operator's name.
@@ -116,8 +124,9 @@ class CallingOperators(StreamHandle[K, V_co, T]):
             batch: calls the function with lists of up to so many values; it returns a list of as many results.
             retry: how often a call is repeated, and after which exceptions.
             rate: how many attempts begin in a second.
-            breaker: when attempts are held back, since too many have failed. Needs `retry`, without which the first
-                failure ends the run.
+            breaker: when attempts are held back, since too many have failed. Needs `retry`, whose `on` are the
+                exceptions that count.
+            on_error: the fate of a record whose call fails, as of `map`. A dead letter tells the `attempts`.
             threads: calls a plain function instead, in so many threads; they are the capacity.
 
         >>> async def double(value):
@@ -142,12 +151,34 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         for what, it, kind in (*kinds, ("breaker", breaker, Breaker)):
             if it is not None and not isinstance(it, kind):
                 raise malformed(name, f"needs {what}={kind.__name__}(...), or None; got {short_repr(it)}")
-        if breaker is not None and retry is None:
-            raise malformed(name, "needs retry=Retry(...) for its breaker: without it, the first failure ends the run")
+        policy = checked_policy(name, on_error)
+        if breaker is not None:
+            _check_breaker(name, breaker, retry, policy)
         capacity = capacity if threads is None else threads
         options = CallOptions(function, capacity, timeout, batch, retry, rate, breaker, threads)
-        node = StatelessNode(name, CallingOut(options), counts=COUNTS, least_batch=options.least_batch)
+        node = StatelessNode(
+            name,
+            CallingOut(options),
+            counts=COUNTS,
+            on_error=policy,
+            placed_by=self._placed_by(),
+            least_batch=options.least_batch,
+        )
         return self._at(self._append(node))
+
+
+def _check_breaker(name: str, breaker: Breaker, retry: Retry | None, policy: OnError) -> None:
+    if retry is None:
+        raise malformed(
+            name,
+            "needs retry=Retry(attempts=..., on=...) for its breaker: 'on' are the exceptions that open it, and "
+            "attempts=1 repeats no call",
+        )
+    if breaker.then == "dead_letter" and not policy.may_keep:
+        raise malformed(
+            name,
+            "has a breaker with then='dead_letter', and so needs on_error='dead_letter', or a function of the failure",
+        )
 
 
 def _check_function(name: str, function: Any, threads: int | None) -> None:

@@ -289,6 +289,7 @@ class KeyedStream(
             retry: Retry | None = ...,
             rate: Rate | None = ...,
             breaker: Breaker | None = ...,
+            on_error: ErrorPolicy = ...,
             threads: None = ...,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -303,6 +304,7 @@ class KeyedStream(
             retry: Retry | None = ...,
             rate: Rate | None = ...,
             breaker: Breaker | None = ...,
+            on_error: ErrorPolicy = ...,
             threads: None = ...,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -315,6 +317,7 @@ class KeyedStream(
             retry: Retry | None = ...,
             rate: Rate | None = ...,
             breaker: Breaker | None = ...,
+            on_error: ErrorPolicy = ...,
             threads: int,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -327,6 +330,7 @@ class KeyedStream(
             retry: Retry | None = ...,
             rate: Rate | None = ...,
             breaker: Breaker | None = ...,
+            on_error: ErrorPolicy = ...,
             threads: int,
         ) -> KeyedStream[K, VO, T]: ...
         def map_async(self, name: str, function: Any, **options: Any) -> Any: ...

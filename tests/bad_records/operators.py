@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,6 +60,12 @@ def elements(item: Item) -> Any:
     yield item.number
     check(item)
     yield -item.number
+
+
+async def number_of(item: Item) -> int:
+    """Wait before the failure."""
+    await asyncio.sleep(0)
+    return check(item).number
 
 
 def send_twice(message: Any, output: Any) -> None:
@@ -169,6 +176,10 @@ _APPLIED: dict[str, Apply] = {
         "it", lambda item: check(item).number % 2 or None, on_error=on_error
     ),
     "flat_map": lambda stream, on_error: stream.flat_map("it", elements, on_error=on_error),
+    "map_async": lambda stream, on_error: stream.map_async("it", number_of, capacity=3, on_error=on_error),
+    "map_async in threads": lambda stream, on_error: stream.map_async(
+        "it", lambda item: check(item).number, threads=2, on_error=on_error
+    ),
     "inspect": lambda stream, on_error: stream.inspect("it", lambda msg, ctx: check(msg.value), on_error=on_error),
     "stateless_op": lambda stream, on_error: stream.stateless_op("it", send_twice, on_error=on_error),
     "split": lambda stream, on_error: stream.split("it", to_an_output, 2, on_error=on_error)[1],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from malflow import Breaker, GraphError, Rate, StreamProvider
+from malflow import Breaker, GraphError, Rate, Retry, StreamProvider
 from malflow.engine.plan import compile_graph
 from malflow.graph import Graph
 from malflow.records.batch import BATCH_SIZE
@@ -43,6 +43,9 @@ class Client:
         raise AssertionError(place)
 
 
+LETTERS = Breaker(then="dead_letter")
+
+
 def least_batch(function: Any = answer, **options: Any) -> int:
     graph = Graph()
     stream: Any = StreamProvider(graph).new_stream().source("numbers", ScriptedSource([1]))
@@ -69,7 +72,10 @@ def least_batch(function: Any = answer, **options: Any) -> int:
         (len, {"threads": 2, "timeout": timedelta(seconds=1)}, "can't stop a thread after a timeout"),
         (answer, {"retry": 3}, r"needs retry=Retry\(\.\.\.\), or None; got 3"),
         (answer, {"rate": 50}, r"needs rate=Rate\(\.\.\.\), or None; got 50"),
-        (answer, {"breaker": Breaker()}, r"needs retry=Retry\(\.\.\.\) for its breaker"),
+        (answer, {"breaker": Breaker()}, r"needs retry=Retry\(attempts=\.\.\., on=\.\.\.\) for its breaker"),
+        (answer, {"breaker": LETTERS, "retry": Retry()}, "has a breaker .* and so needs on_error='dead_letter'"),
+        (answer, {"breaker": LETTERS, "retry": Retry(), "on_error": "skip"}, "has a breaker .* and so needs on_error="),
+        (answer, {"on_error": "park_it"}, r"can't have this policy: on_error= takes 'fail', .*; got 'park_it'"),
     ],
 )
 def test_a_mistake_is_told_when_the_dataflow_is_built(function: Any, options: dict[str, Any], problem: str) -> None:

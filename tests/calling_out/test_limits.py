@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import Breaker, BreakerOpen, GraphError, Rate, Retry
-from malflow.operators.attempts import Bucket, Circuit, guarded, paced, repeated
+from malflow.operators.attempts import Bucket, Circuit, Tried, guarded, paced, repeated
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -84,8 +84,9 @@ def test_pauses_between_attempts_grow_up_to_the_longest() -> None:
             raise TimeoutError
 
         call = repeated(fails, Retry(attempts=5, first=1, factor=3, longest=5), {"retried": 0})
-        with pytest.raises(TimeoutError):
+        with pytest.raises(Tried) as failed:
             await call(None)
+        assert (type(failed.value.error), failed.value.attempts) == (TimeoutError, 5)
         return begun
 
     assert in_virtual_time(run) == pytest.approx([0, 1, 4, 9, 14])
@@ -149,8 +150,8 @@ def test_calls_fail_at_once_if_they_do_not_wait() -> None:
     async def run(loop: VirtualLoop) -> None:
         breaker = Breaker(failures=3, of=3, open_for=timedelta(seconds=30), then="fail")
         server = Server(loop, breaker, Retry(attempts=2, first=1, on=(Exception,)), up=100)
-        found = await asyncio.gather(*map(server.call, range(4)), return_exceptions=True)
-        assert [type(it) for it in found] == [BreakerOpen] * 4
+        found: list[Any] = await asyncio.gather(*map(server.call, range(4)), return_exceptions=True)
+        assert [(type(it.error), it.attempts) for it in found] == [(BreakerOpen, 1)] * 4
         assert loop.now == pytest.approx(1.25), "nothing waits for the breaker, nor for a pause"
         await asyncio.sleep(100)
         assert await server.call(7) == 7
@@ -199,7 +200,7 @@ def test_calls_of_a_rate_and_a_breaker_keep_both() -> None:
         (lambda: Breaker(0), "failures= of Breaker takes a positive integer; got 0"),
         (lambda: Breaker(20, 10), "Breaker looks back on of=10 attempts, fewer than failures=20"),
         (lambda: Breaker(open_for=30), "open_for= of Breaker takes timedelta"),  # type: ignore[arg-type]
-        (lambda: Breaker(then="skip"), "then= of Breaker takes 'wait' or 'fail'; got 'skip'"),  # type: ignore[arg-type]
+        (lambda: Breaker(then="skip"), "then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got 'skip'"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_limits_are_refused(make: Callable[[], object], problem: str) -> None:

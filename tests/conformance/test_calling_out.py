@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from malflow import OperatorError, StreamProvider
+from malflow import OperatorError, Retry, StreamProvider
 from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, dead_letters
 from tests.conformance.dataflow import sis
 from tests.kit.log import Log
 
@@ -34,15 +35,19 @@ class Client:
         self.log.append("close")
 
 
-def values_and_counts(runtime: Any, items: list[int], log: Log) -> tuple[dict[int, list[int]], dict[str, int]]:
+def values_and_counts(
+    runtime: Any, items: list[int], log: Log, *store: Any
+) -> tuple[dict[int, list[int]], dict[str, int]]:
     sink: VecSink[int, int, Any] = VecSink()
     client = Client(log)
 
     def build(provider: StreamProvider) -> None:
         keyed = provider.new_stream().source("numbers", sis(items)).key_distribute("key", lambda msg: msg.value % 4)
-        keyed.map_async("call", client, capacity=3).sink("out", sink)
+        retry = Retry(attempts=2, first=0, on=(ZeroDivisionError,))
+        guarded: dict[str, Any] = {"on_error": "dead_letter", "retry": retry} if store else {}
+        keyed.map_async("call", client, capacity=3, **guarded).sink("out", sink)
 
-    run = runtime(build).start()
+    run = runtime(build, *store).start()
     run.await_termination()
     by_key: dict[int, list[int]] = {}
     for message in sink:
@@ -66,3 +71,20 @@ def test_a_call_that_fails_ends_the_run_and_closes_its_client(any_parallelism: A
         values_and_counts(any_parallelism, [1, 2, 3, 0, 5], log)
     assert (error.value.operator, error.value.key, error.value.value) == ("call", 0, 0)
     assert [*log].count("open") == [*log].count("close")
+
+
+@pytest.mark.fault("O9")
+def test_a_call_that_fails_becomes_a_letter_and_the_others_continue(
+    any_parallelism: Any, log: Log, store: FsspecBackend
+) -> None:
+    items = [1, 0, 2, 4, 0, 3, 0]
+    by_key, counts = values_and_counts(any_parallelism, items, log, store)
+    assert by_key == {1: [100], 2: [50], 0: [25], 3: [33]}
+    assert counts == {
+        "calls": 7, "retried": 3, "timed_out": 0, "opened": 0,
+        "failed": 3, "skipped": 0, "letters": 3, "dropped": 0, "kept": 3,
+    }  # fmt: skip
+    letters = list(dead_letters(store))
+    assert [(it.key, it.value, it.timestamp, it.error, it.attempts) for it in letters] == [
+        (0, 0, at, "ZeroDivisionError", 2) for at in (1, 4, 6)
+    ]

@@ -9,6 +9,7 @@ __all__ = ["CALLING_BUGS"]
 _OPERATOR = "operators/asynchronous.py"
 _ATTEMPTS = "operators/attempts.py"
 _TESTS = "tests/calling_out/test_map_async.py"
+_FAILED = "tests/calling_out/test_failed_calls.py"
 _LIMITS = "tests/calling_out/test_limits.py"
 
 CALLING_BUGS = [
@@ -16,8 +17,8 @@ CALLING_BUGS = [
         "results are in the order of the answers",
         "appended as they come",
         _OPERATOR,
-        "                answers[at] = answer = await call(argument)\n",
-        "                answer = await call(argument)\n                answers[answers.index(None)] = answer\n",
+        "                answers[at] = answer\n",
+        "                answers[answers.index(None)] = answer\n",
         (f"{_TESTS}::test_messages_and_epochs_are_those_of_map",),
     ),
     Bug(
@@ -27,6 +28,38 @@ CALLING_BUGS = [
         "        if at >= self.failed:\n",
         "        if self.failure is not None:\n",
         (f"{_TESTS}::test_the_first_failure_counts_and_later_calls_are_cancelled",),
+    ),
+    Bug(
+        "a letter of a call counts one attempt",
+        "a call is tried once",
+        _ATTEMPTS,
+        "                    raise Tried(error, begun + 1) from None\n",
+        "                    raise error\n",
+        (f"{_FAILED}::test_a_failed_call_becomes_a_letter_with_its_attempts",),
+    ),
+    Bug(
+        "a list that fails is the letter of its first value",
+        "a call has one failure",
+        _OPERATOR,
+        "for nth in range(len(it))\n",
+        "for nth in range(1)\n",
+        (f"{_FAILED}::test_a_list_that_fails_has_failed_for_each_of_its_values",),
+    ),
+    Bug(
+        "letters of a list are replayed as a list",
+        "a replay is a batch",
+        _OPERATOR,
+        "        self._batch = None if self._batch is None else 1\n",
+        "",
+        (f"{_FAILED}::test_replayed_letters_of_lists_are_called_alone",),
+    ),
+    Bug(
+        "letters of calls are replayed one after the other",
+        "so are those of other operators",
+        _OPERATOR,
+        "    replays_together = True\n",
+        "",
+        (f"{_FAILED}::test_replayed_letters_are_called_together_and_count_their_attempts",),
     ),
     Bug(
         "a call is cancelled again while it ends",
