@@ -178,6 +178,23 @@ def test_the_first_failure_counts_and_later_calls_are_cancelled(order: str) -> N
     assert max(begun) < 15, "no call begins after the failure"
 
 
+@pytest.mark.fault("O1")
+def test_no_call_begins_after_a_failure() -> None:
+    begun: list[int] = []
+
+    async def fails(value: int) -> int:
+        begun.append(value)
+        if value == 1:
+            raise ValueError(value)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return value
+
+    with pytest.raises(OperatorError, match="value 1, "):
+        called(range(10), fails, capacity=2)
+    assert begun == [0, 1], "the first call ends after the failure"
+
+
 @pytest.mark.fault("O2")
 def test_a_call_without_an_answer_in_time_is_cancelled() -> None:
     ended: list[str] = []
@@ -241,6 +258,27 @@ def test_calls_in_threads_have_ended_when_one_has_failed() -> None:
         called(range(50), fails, threads=2)
     assert sorted(begun) == sorted([*ended, 1])
     assert len(begun) < 10
+
+
+def test_a_client_is_closed_when_its_calls_in_threads_have_ended() -> None:
+    class Slow:
+        begun, ended, closed = threading.Event(), list[int](), list[list[int]]()
+
+        def __call__(self, value: int) -> int:
+            if value == 0:
+                assert self.begun.wait(30)
+                raise ValueError(value)
+            self.begun.set()
+            time.sleep(0.05)
+            self.ended.append(value)
+            return value
+
+        def close(self) -> None:
+            self.closed.append([*self.ended])
+
+    with pytest.raises(OperatorError, match="value 0, "):
+        called(range(2), Slow(), threads=2)
+    assert Slow.closed == [[1]]
 
 
 class Client:

@@ -121,8 +121,8 @@ BAD_RECORD_BUGS = [
         "a replayed record counts as tried once",
         "a letter is a new record",
         _REPLAYS,
-        "    operator.guard.attempts = letter.attempts\n",
-        "    operator.guard.attempts = 0\n",
+        "    operator.guard.attempts = [letter.attempts for letter in letters]\n",
+        "    operator.guard.attempts = [0 for _ in letters]\n",
         (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
     ),
     Bug(

@@ -62,6 +62,30 @@ CALLING_BUGS = [
         (f"{_FAILED}::test_replayed_letters_are_called_together_and_count_their_attempts",),
     ),
     Bug(
+        "calls begin after a failure",
+        "the iterator is not stopped",
+        _OPERATOR,
+        "            if at > self.failed:\n",
+        "            if at > self.failed and False:\n",
+        (f"{_TESTS}::test_no_call_begins_after_a_failure",),
+    ),
+    Bug(
+        "a call in a thread is left when it is cancelled",
+        "a cancelled future is over",
+        _OPERATOR,
+        "            if not begun.cancel():\n                await asyncio.wait((waiting,))\n",
+        "",
+        (f"{_TESTS}::test_a_client_is_closed_when_its_calls_in_threads_have_ended",),
+    ),
+    Bug(
+        "a repeated task calls anew",
+        "without output there is nothing to store",
+        _OPERATOR,
+        "    is_repeatable = False\n",
+        "    is_repeatable = True\n",
+        ("tests/lookups/test_repeated_tasks.py::test_a_repeated_task_does_not_ask_again",),
+    ),
+    Bug(
         "a call is cancelled again while it ends",
         "each failure cancels all later calls",
         _OPERATOR,
@@ -116,6 +140,7 @@ CALLING_BUGS = [
         "                circuit.release(tried=tried)\n",
         "",
         (f"{_LIMITS}::test_a_trial_that_is_cancelled_leaves_the_next_one_to_another_call",),
+        seconds=60,
     ),
     Bug(
         "slow calls make ticks of one record",
