@@ -307,6 +307,9 @@ class Run(Protocol):
     def windows(self, name: str, /) -> Any:
         """Return the windows of an operator, to ask for their results."""
 
+    def tap(self, tap: Any, /) -> None:
+        """Add a reader of the records that leave an operator: a `malflow.engine.taps.Tap`."""
+
 
 class Listener(Protocol):
     """Receives the events of a run, one at a time, in the process that started it.

@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from malflow.cli.exits import CommandError, Exit, nearest
 from malflow.config import Settings
 from malflow.errors import short_repr
 from malflow.events import Listener
+from malflow.graph import Node
 from malflow.runtime.declared import declared_by, remade
 from malflow.runtime.face import Runtime
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
-__all__ = ["adapted", "folder_of", "listened", "place_of"]
+__all__ = ["Wanted", "adapted", "folder_of", "listened", "place_of"]
 
 Build = Callable[[StreamProvider], object]
 
 
-def adapted(runtime: Runtime, settings: Settings, note: Callable[[Exception], object] = lambda _: None) -> Runtime:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An operator that an option of a command names.
+
+    Attributes:
+        option: the option, as it was written.
+        name: the name of the operator.
+        fits: whether the option may be about an operator.
+        kind: the operators that it may be about.
+    """
+
+    option: str
+    name: str
+    fits: Callable[[Node], bool] = lambda _: True
+    kind: str = "operator"
+
+
+def adapted(
+    runtime: Runtime,
+    settings: Settings,
+    note: Callable[[Exception], object] = lambda _: None,
+    wanted: Sequence[Wanted] = (),
+) -> Runtime:
     """Return a runtime of a script with other options, perhaps of another kind.
 
     Args:
         runtime: the script's own.
         settings: the settings over its options.
         note: called with an error of the command's own when the dataflow is built, which the script may catch.
+        wanted: operators that the flow must have.
 
     Raises:
         ConfigError: if the settings contradict each other, or the script.
     """
     made = settings.apply_to(runtime)
-    build = _named_check(declared_by(made).build_dataflow, settings.run.renamed or {}, note)
+    renamed = [Wanted(f"--rename {old}={new}", new) for old, new in (settings.run.renamed or {}).items()]
+    build = _named_check(declared_by(made).build_dataflow, [*renamed, *wanted], note)
     return remade(made, build, {})
 
 
@@ -59,19 +85,19 @@ def folder_of(persistence: Persistence) -> str | None:
     return persistence._shown_url().removeprefix(f"{Path.cwd()}{os.sep}")
 
 
-def _named_check(build: Build, renamed: Mapping[str, str], note: Callable[[Exception], object]) -> Build:
-    """Return a function that builds the same dataflow, and refuses new names that it does not have."""
-    if not renamed:
+def _named_check(build: Build, wanted: Sequence[Wanted], note: Callable[[Exception], object]) -> Build:
+    """Return a function that builds the same dataflow, and refuses names of operators that it does not have."""
+    if not wanted:
         return build
 
     def checked(provider: StreamProvider) -> object:
         result = build(provider)
         provider._graph.complete()  # with the operators on dead letters
-        names = [it.node.name for it in provider._graph.vertices]
-        for old, new in renamed.items():
-            if new not in names:
+        for it in wanted:
+            names = [vertex.node.name for vertex in provider._graph.vertices if it.fits(vertex.node)]
+            if it.name not in names:
                 error = CommandError(
-                    f"--rename {old}={new}: the flow has no operator '{new}'{nearest(new, names)}", Exit.USAGE
+                    f"{it.option}: the flow has no {it.kind} '{it.name}'{nearest(it.name, names)}", Exit.USAGE
                 )
                 note(error)
                 raise error

@@ -65,6 +65,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "stopped",
         "failed",
     ),
+    "record": ("operator", "tick", "output", "key", "value", "timestamp"),
     "log": ("level", "message"),
     "error": ("error",),
     "check": ("flow", "runtime", "operators", "stages", "findings"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -23,6 +23,7 @@ from malflow.graph import (
     ExchangeNode,
     KeyNode,
     Node,
+    Port,
     SinkNode,
     SourceNode,
     SplitNode,
@@ -278,6 +279,14 @@ class Worker:
         """Record which sources have no unfinished part on which workers."""
         self._time.finished = places
 
+    def has(self, vertex: int) -> bool:
+        """Whether the stage has an operator, by its vertex."""
+        return vertex in self._active
+
+    def targets_of(self, port: Port) -> list[Target]:
+        """Return the targets of an output, which may be changed between two ticks."""
+        return self._active[port.vertex].targets[port.output]
+
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
         return act_for(operator, self.errors, act, *arguments)
 
@@ -526,7 +535,7 @@ class _Active:
     node: Node
     operator: Operator
     edges: list[list[Batch]]
-    targets: list[Iterable[Target]]
+    targets: list[list[Target]]
     exchange: bool
     given: list[int]
     given_keys: Sequence[str]

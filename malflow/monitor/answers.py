@@ -30,6 +30,7 @@ from malflow.monitor.documents import (
     why_document,
 )
 from malflow.monitor.history import History
+from malflow.monitor.samples import NOT_SHOWN, Samples, TooManySamples
 from malflow.operators.guarding import KEPT
 from malflow.runtime.progress import Progress
 
@@ -85,13 +86,15 @@ class Answers:
         facts: which run it is.
         history: the samples of its progress.
         events: its last events.
+        samples: the last records of its operators.
     """
 
-    def __init__(self, run: Run, facts: RunFacts, history: History, events: Events) -> None:
+    def __init__(self, run: Run, facts: RunFacts, history: History, events: Events, samples: Samples) -> None:
         self._run = run
         self._facts = facts
         self._history = history
         self._events = events
+        self._samples = samples
         self._by_word: Mapping[str, Callable[[Ask], Document]] = {
             "progress": lambda _: self.progress(),
             "graph": lambda _: self._graph(),
@@ -107,6 +110,7 @@ class Answers:
             "stop": self._stop,
             "replay": self._letters,
             "discard": self._letters,
+            "sample": self._sample,
         }
 
     def answer(self, ask: Ask) -> Document:
@@ -126,6 +130,19 @@ class Answers:
 
     def _show_events(self, ask: Ask) -> Document:
         return self._document("events", {"events": self._events.after(ask.given.get("after", 0))})
+
+    def _sample(self, ask: Ask) -> Document:
+        """Return the last records of an operator; it is sampled while somebody asks, at least every ten seconds."""
+        operator = ask.given["operator"]
+        if not self._samples.are_shown:
+            return refusal("NotShown", NOT_SHOWN)
+        try:
+            found = self._samples.of(operator, ask.given.get("after", 0))
+        except TooManySamples as error:
+            return refusal("Busy", str(error))
+        except GraphError as error:
+            return refusal("UnknownOperator", str(error))
+        return self._document("samples", {"operator": operator, "samples": found})
 
     def _why(self, ask: Ask) -> Document:
         operator = ask.given.get("operator")

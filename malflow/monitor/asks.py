@@ -108,11 +108,15 @@ _WORDS: Final[Mapping[str, Mapping[str, _Form]]] = {
     "stop": {},
     "replay": _LETTERS,
     "discard": _LETTERS,
+    "sample": {
+        **_OPERATOR,
+        "after": _Form(_is_count, "the number of a record", int),
+    },
 }
 QUESTIONS: Final = frozenset(_WORDS) - ACTS
 """The requests that change nothing."""
 
-_NEEDED = {"rescale": ("parallelism",), **dict.fromkeys(("state", "replay", "discard"), ("operator",))}
+_NEEDED = {"rescale": ("parallelism",), **dict.fromkeys(("state", "replay", "discard", "sample"), ("operator",))}
 
 
 def parsed(line: bytes) -> Ask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from malflow.errors import GraphError
 from malflow.events import Event, Run, RunFinished, TickFinished
+from malflow.monitor.samples import Redact, SampleSettings
 from malflow.monitor.watch import Exports, Front, Watch
 
 __all__ = ["Monitor"]
@@ -22,6 +23,10 @@ class Monitor:
     Args:
         page: a `malflow.serve.Page` that shows the run in a browser; if it can't, a warning says so.
         telemetry: a `malflow.monitor.opentelemetry.Telemetry` that sends metrics and spans elsewhere.
+        samples: whether the last records of an operator may be shown to those who ask, as texts; a few a second, from
+            runs on one thread.
+        redact: returns a message in which parts are hidden, as a `malflow.message.DataMessage`, before it is shown; it
+            must not change the one that it gets.
 
     Attributes:
         page: the page that shows its runs; None without one.
@@ -36,9 +41,17 @@ class Monitor:
     ... ).execute()
     """
 
-    def __init__(self, page: Front | None = None, telemetry: Exports | None = None) -> None:
+    def __init__(
+        self,
+        page: Front | None = None,
+        telemetry: Exports | None = None,
+        *,
+        samples: bool = False,
+        redact: Redact | None = None,
+    ) -> None:
         self.page = page
         self.telemetry = telemetry
+        self._samples = SampleSettings(samples, redact)
         self._watch: Watch | None = None
 
     def on_start(self, run: Run, /) -> None:
@@ -49,7 +62,7 @@ class Monitor:
         """
         if self._watch is not None and not self._watch.is_over and not self._watch.run.has_ended:
             raise GraphError("a monitor watches one run at a time; give each run a Monitor() of its own")
-        self._watch = Watch(run, self.page, self.telemetry)
+        self._watch = Watch(run, self.page, self.telemetry, self._samples)
 
     def on_event(self, event: Event, /) -> None:
         """Note an event; of ticks, only their durations."""

@@ -22,6 +22,7 @@ from malflow.monitor.history import History
 from malflow.monitor.meters import Meters, Times
 from malflow.monitor.metrics import Reading
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
+from malflow.monitor.samples import Samples, SampleSettings
 from malflow.runtime.owners import Owner
 from malflow.runtime.progress import Progress
 
@@ -29,6 +30,7 @@ __all__ = ["Export", "Exports", "Front", "Watch"]
 
 _log = logging.getLogger("malflow.monitor")
 
+_NOTHING_SHOWN = SampleSettings()
 _SECONDS = 1.0
 """The time between two samples."""
 _LAST_SECONDS = 3.0
@@ -77,6 +79,7 @@ class Watch:
         run: the run.
         page: the page that shows it, or None.
         telemetry: sends its metrics elsewhere; None for nowhere.
+        samples: whether records may be shown, and how.
 
     Attributes:
         run: the run.
@@ -89,7 +92,13 @@ class Watch:
         begun_ns: when the watch began, in nanoseconds since 1970.
     """
 
-    def __init__(self, run: Run, page: Front | None = None, telemetry: Exports | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        page: Front | None = None,
+        telemetry: Exports | None = None,
+        samples: SampleSettings = _NOTHING_SHOWN,
+    ) -> None:
         self.run = run
         self.id = new_id()
         self.is_over = False
@@ -98,7 +107,7 @@ class Watch:
         self.history, self._events, self.meters = History(), Events(), Meters()
         self._times = Times(run.explain_time)
         self.facts = RunFacts(self.id, run.job, run.runtime, self._pid)
-        self.answers = Answers(run, self.facts, self.history, self._events)
+        self.answers = Answers(run, self.facts, self.history, self._events, Samples(run, samples))
         self._export = self._sent_by(telemetry)
         self._ended = threading.Event()
         self._closing = threading.Lock()

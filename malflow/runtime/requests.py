@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, QueryError, SnapshotError
+from malflow.engine.taps import Tap, Taps, tapped_ports
+from malflow.errors import GraphError, QueryError, SnapshotError, UnsupportedOperator
 from malflow.failures import Replayed
 from malflow.runtime.answers import (
     Answer,
@@ -32,6 +33,7 @@ from malflow.runtime.time_table import TimeTable
 __all__ = ["RunRequests"]
 
 _OVER = "the run ended before"
+_ELSEWHERE = {"processes": "other processes", "spark": "the processes of Spark"}
 
 _MOST_WAITING = 10_000
 """Questions to a run that may wait: somebody who asks faster than it answers is told."""
@@ -52,6 +54,7 @@ class RunRequests:
         own: the threads that the run works on.
         queries: questions to the states of the run.
         replays: requests about dead letters.
+        taps: further readers of the outputs of operators.
         program: the program of the run; None before it is built.
         wake: ends a pause of the run.
         phase: the status over all attempts; None within one, which knows better.
@@ -68,6 +71,7 @@ class RunRequests:
         self.own = OwnThreads()
         self.queries: deque[Query] = deque()
         self.replays: list[ReplayRequest] = []
+        self.taps = Taps()
         self.program: Program | None = None
         self.wake = Wake()
         self.phase: Status | None = "starting"
@@ -163,6 +167,22 @@ class RunRequests:
             request.fail(None)
             raise QueryError("the run has ended, and its dead letters stay; start it again to replay them")
         return request.answer
+
+    def tap(self, tap: Tap) -> None:
+        """Add a reader of an operator's output.
+
+        Raises:
+            GraphError: if there is no such operator.
+            UnsupportedOperator: if the run is not on one thread.
+            QueryError: if the run has not begun.
+        """
+        tapped_ports(self.running, tap.operator)
+        if self.runtime != "single":
+            raise UnsupportedOperator(
+                f"the records of operator {tap.operator!r} can't be shown: they pass in {_ELSEWHERE[self.runtime]}; "
+                "run the flow on one thread to see them, with `malflow run --on single` or SingleThreadRuntime"
+            )
+        self.taps.add(tap)
 
     def ask_explanation(self, timeout: float) -> None:
         """Wait for an explanation of the run's time after the current tick, unless the run has ended.

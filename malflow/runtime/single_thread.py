@@ -92,7 +92,12 @@ class SingleThreadRuntime(LocalRuntime):
 
     def _host(self, program: Program, sinks: RunSinks, options: RunOptions) -> SingleThreadHost:
         return SingleThreadHost(
-            program, sinks, parallelism=options.parallelism or 1, tracked=self._keeps, debug=options.debug
+            program,
+            sinks,
+            parallelism=options.parallelism or 1,
+            tracked=self._keeps,
+            debug=options.debug,
+            taps=self._asked.taps,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from malflow.engine.confirmations import Confirmations
@@ -12,10 +13,13 @@ from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.questions import Outcome, Question, copies, find
+from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
+from malflow.engine.taps import Tapping, Taps
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError
+from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.host import SinkPositions
 from malflow.snapshot.delta_check import Recount
@@ -34,6 +38,7 @@ class SingleThreadHost:
         tracked: whether the run takes snapshots.
         debug: whether to make checks that are too expensive for production.
         workers: the workers; None creates them.
+        taps: the taps that the run should have; None for none.
     """
 
     def __init__(
@@ -45,10 +50,10 @@ class SingleThreadHost:
         tracked: bool,
         debug: bool = False,
         workers: Workers | None = None,
+        taps: Taps | None = None,
     ) -> None:
         if workers is None:
             workers = Workers(program, parallelism=parallelism, tracked=tracked, debug=debug)
-        self.run = workers.run
         self._program = program
         self._workers = workers
         self._states = states_of(program)
@@ -56,6 +61,7 @@ class SingleThreadHost:
         self._recount: Recount | None = None
         self._debug = debug and tracked
         self._confirmations = Confirmations(lambda: workers.sources)
+        self._tapping = Tapping(program, Taps() if taps is None else taps)
 
     @property
     def parallelism(self) -> int:
@@ -86,6 +92,14 @@ class SingleThreadHost:
             self._recount = Recount(None)
         self._workers.open()
         self._confirmations.note(tick)
+
+    def run(self, tick: Tick) -> Sequence[Report]:
+        """Run a tick on all workers."""
+        if self._tapping.is_changed:
+            self._tapping.change(chain.from_iterable(self._workers.stages))
+        reports = self._workers.run(tick)
+        self._tapping.end_tick(tick.number)
+        return reports
 
     def live(self) -> Collection[Place]:
         """Return the sources and workers with unfinished parts."""
@@ -141,6 +155,7 @@ class SingleThreadHost:
     def rescale(self, parallelism: int) -> None:
         """Move the states and readers to another number of workers."""
         self._workers.rescale(parallelism)
+        self._tapping.forget()
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
         """Build the readers of new parts; raise if an unfinished part no longer exists."""

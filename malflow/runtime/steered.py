@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from malflow.engine.taps import Tap
 from malflow.failures import DeadLetter, Replayed
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
@@ -166,6 +167,21 @@ class Steered(ABC):
             GraphError: if there is no such operator, or user code of the dataflow calls it.
         """
         return ask_why(self._asked, lambda: self.progress, operator, timeout)
+
+    def tap(self, tap: Tap) -> None:
+        """Add a reader of the records that leave an operator, from the next tick on; callable from any thread.
+
+        The run calls it on its own thread, and waits for it.
+
+        Args:
+            tap: the reader; its `end_tick` says when it is removed.
+
+        Raises:
+            GraphError: if there is no such operator.
+            UnsupportedOperator: if the run is not on one thread.
+            QueryError: if no run has begun.
+        """
+        self._asked.tap(tap)
 
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
