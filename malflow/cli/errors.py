@@ -14,11 +14,11 @@ from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
 from malflow.cli.options import NUMBER, SNAPSHOT, SPAN, output_options
 from malflow.cli.output import Output, as_text
+from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
 from malflow.cli.terminal import write_table
-from malflow.cli.texts import counted
 from malflow.errors import short_repr
-from malflow.failures import DeadLetter
+from malflow.failures import DeadLetter, Replayed
 from malflow.monitor.documents import letter_facts
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
@@ -146,14 +146,10 @@ def _steer(
     elif answer["kind"] == "accepted":
         output.write(f"{run} does so after its current tick, which takes long")
     else:
-        output.write(f"{counted(answer['done'], 'dead letter')} of operator '{operator}' {done}")
-        if answer["late"]:
-            output.say(
-                f"{answer['late']} stay, since their timestamps are at or before the epoch of '{operator}'; guard an "
-                "operator before it"
-            )
-        if answer["texts"]:
-            output.say(f"{answer['texts']} stay, since only the texts of their records are known")
+        first, *others = outcome_lines(operator, done, Replayed(answer["done"], answer["late"], answer["texts"]))
+        output.write(first)
+        for line in others:
+            output.say(line)
 
 
 def _row(letter: DeadLetter) -> list[str]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from malflow.cli.adapt import Wanted, adapted, listened, place_of
+from malflow.cli.adapt import adapted, listened, place_of
+from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.error_report import has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
@@ -21,18 +22,15 @@ from malflow.cli.narrator import Limits, LiveRuns, Narrator
 from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
-from malflow.cli.redacting import redact_of
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser, telemetry_of
 from malflow.cli.signals import signals_stop_runs
-from malflow.cli.tapping import TappingListener, refuse_elsewhere
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
 from malflow.config.code import kind_of
 from malflow.errors import ConfigError, GraphError, MalflowError
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
-from malflow.monitor.samples import Redact
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
@@ -66,6 +64,7 @@ __all__ = ["run"]
 @click.option(
     "--tap", multiple=True, metavar="OP", help="Write the records that leave an operator, at most 100 a second."
 )
+@click.option("--replay", multiple=True, metavar="OP", help="Process the dead letters of an operator again first.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
 @serve_options
 @config_options
@@ -110,8 +109,7 @@ class _Session:
         self._count: int | None = options["count"]
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
-        self._tapped: tuple[str, ...] = options["tap"]
-        self._taps: list[TappingListener] = []
+        self._additions = Additions(options, settings, output)
         self._narrators: list[Narrator] = []
         self.monitors: list[Monitor] = []
         self._refusal: Exception | None = None
@@ -140,34 +138,18 @@ class _Session:
     def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
         seconds = None if self._timeout is None else self._timeout.total_seconds()
         limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
-        same = adapted(runtime, self._settings, self._note, [*self._wanted()])
+        same = adapted(runtime, self._settings, self._note, [*self._additions.wanted()])
         options = declared_by(same).options
         place = place_of(options.persistence)
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
-        shown = self._settings.serve.samples
-        redact = redact_of(self._settings) if shown or self._tapped else None
-        taps = self._new_taps(kind_of(options), redact)
+        added = self._additions.take_listeners(kind_of(options))
         own = monitored_unless_forbidden(
-            (*options.listeners, narrator, *limits, *taps),
-            lambda: Monitor(samples=shown, redact=redact),
-            self.page,
-            self.telemetry,
+            (*options.listeners, narrator, *limits, *added), self._additions.monitor, self.page, self.telemetry
         )
         self.monitors += [it for it in own if isinstance(it, Monitor)]
         return listened(same, own)
-
-    def _wanted(self) -> Iterator[Wanted]:
-        """Yield the operators that options name."""
-        yield from (Wanted(f"--tap {name}", name, lambda node: not node.starts_stage) for name in self._tapped)
-
-    def _new_taps(self, kind: str, redact: Redact | None) -> list[TappingListener]:
-        if self._tapped:
-            refuse_elsewhere(kind)
-        taps = [TappingListener(name, redact, self._output) for name in dict.fromkeys(self._tapped)]
-        self._taps += taps
-        return taps
 
     def _note(self, error: Exception) -> None:
         self._refusal = error
@@ -203,7 +185,7 @@ class _Session:
             self._output.say(f"{target.title} ended before its run; call await_termination() of what start() returns")
         if self.code is not None:
             raise Leave(self.code)
-        if any(it.reader_is_gone for it in self._taps):
+        if self._additions.reader_is_gone:
             raise Leave(Exit.BROKEN_PIPE)
 
     def tell(self, error: BaseException) -> None:

@@ -159,7 +159,8 @@ class Coordinator:
         self._host.open(self.ticks.number)
         self.snapshots.begin()
         self.ticks.start(self._host.live())
-        return self._end() if self._is_ending else self._next()
+        replays_first = bool(self._requests.replays) and not self._requests.stopping
+        return self._end() if self._is_ending and not replays_first else self._next()
 
     def next(self, reports: Sequence[Report], seconds: float = 0.0) -> Step | None:
         """Handle the reports of a tick whose output has reached the sinks; return the next step, None at the end.

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.conftest import Malflow, Script, environment
 
 FLOW = """
@@ -73,6 +75,7 @@ def test_operators_that_can_not_be_tapped(malflow: Malflow, script: Script) -> N
     assert "--on single" in elsewhere.err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_run(script: Script) -> None:
     script("""
     import itertools, time

@@ -1,0 +1,77 @@
+"""The listeners that options of ``malflow run`` add to a run, and the operators that these options name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from malflow.cli.adapt import Wanted
+from malflow.cli.output import Output
+from malflow.cli.redacting import redact_of
+from malflow.cli.replaying import ReplayingListener
+from malflow.cli.tapping import TappingListener, refuse_elsewhere
+from malflow.config import Settings
+from malflow.graph import Node
+from malflow.monitor import Monitor
+
+__all__ = ["Additions"]
+
+
+class Additions:
+    """What the options of a command add to the first run of a script.
+
+    Args:
+        options: the options; ``tap`` and ``replay`` have names of operators.
+        settings: the settings over those of the script.
+        output: how to write.
+    """
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings, output: Output) -> None:
+        self._tapped: list[str] = [*dict.fromkeys(options["tap"])]
+        self._replayed: list[str] = [*dict.fromkeys(options["replay"])]
+        self._settings = settings
+        self._output = output
+        self._taps: list[TappingListener] = []
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the reader of standard output has exited, for which the run was stopped."""
+        return any(it.reader_is_gone for it in self._taps)
+
+    def wanted(self) -> Iterator[Wanted]:
+        """Yield the operators that the next run must have."""
+        for name in self._tapped:
+            yield Wanted(f"--tap {name}", name, lambda node: not node.starts_stage)
+        for name in self._replayed:
+            yield Wanted(f"--replay {name}", name, _may_have_letters, "operator that can have dead letters")
+
+    def take_listeners(self, kind: str) -> list[Any]:
+        """Return the listeners of the next run; those after it have none.
+
+        Args:
+            kind: the kind of its runtime.
+
+        Raises:
+            CommandError: if records can't be shown on it.
+            ConfigError: if the function that hides parts of records can't be loaded.
+        """
+        if self._tapped:
+            refuse_elsewhere(kind)
+            redact = redact_of(self._settings)
+            self._taps += [TappingListener(name, redact, self._output) for name in self._tapped]
+        found = [*self._taps, *(ReplayingListener(name, self._output) for name in self._replayed)]
+        self._tapped, self._replayed = [], []
+        return found
+
+    def monitor(self) -> Monitor:
+        """Return a monitor, which shows records if that is configured.
+
+        Raises:
+            ConfigError: if the function that hides parts of records can't be loaded.
+        """
+        shown = self._settings.serve.samples
+        return Monitor(samples=shown, redact=redact_of(self._settings) if shown else None)
+
+
+def _may_have_letters(node: Node) -> bool:
+    return node.on_error is not None
