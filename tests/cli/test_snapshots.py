@@ -188,7 +188,7 @@ def test_states_and_keys(malflow: Malflow) -> None:
         (["snapshots", "lss", "kept"], 2, "lss"),
         (["state", "get", "cuont", "a", "kept"], 6, "did you mean 'count'?"),
         (["state", "get", "count", "z", "kept"], 6, "has no state for key 'z' in snapshot 8"),
-        (["state", "get", "count", "[]", "kept"], 3, "hash"),
+        (["state", "get", "count", "[]", "kept"], 6, "has no state for key '[]'"),
         (["state", "keys", "cuont", "kept"], 6, "did you mean 'count'?"),
     ],
 )
