@@ -1,6 +1,6 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies] [--before FOLDER]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls] [--before FOLDER]
 
 `--before` is a checkout of another version, whose operators are measured in turn with those of this one.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from operate_parts.calling_out import print_calls
 from operate_parts.monitor import print_monitor
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "policies")
+_SECTIONS = ("monitor", "policies", "calls")
 
 
 def main() -> None:
@@ -28,6 +29,8 @@ def main() -> None:
         print_monitor(options.rounds, options.records)
     if "policies" in sections:
         print_policies(options.rounds, options.records, options.before)
+    if "calls" in sections:
+        print_calls(options.rounds, options.records)
 
 
 if __name__ == "__main__":
