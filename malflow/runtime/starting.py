@@ -9,7 +9,7 @@ from malflow.engine.added_consumers import unseen_rows
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.events import RunStarted
-from malflow.graph import StatefulNode
+from malflow.graph import LETTERS_OUTPUT, StatefulNode
 from malflow.snapshot.persistence import RestoredState
 
 __all__ = ["RestartGuard", "started", "warn_of_letters"]
@@ -42,8 +42,10 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
 
 
 def warn_of_letters(program: Program) -> None:
-    """Warn of the operators whose dead letters end with the run, since nothing persists its state."""
-    policies = {vertex.node.name: program.policy(vertex.node) for vertex in program.vertices}
+    """Warn of the operators whose dead letters end with the run: nothing takes them, or persists its state."""
+    taken = {port.vertex for vertex in program.vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT}
+    kept = [vertex.node for at, vertex in enumerate(program.vertices) if at not in taken]
+    policies = {node.name: program.policy(node) for node in kept}
     names = [f"'{name}'" for name, policy in policies.items() if policy is not None and policy.may_keep]
     if names:
         _log.warning(

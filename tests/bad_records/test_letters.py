@@ -220,6 +220,13 @@ def test_letters_that_will_not_outlive_the_run_are_announced(caplog: pytest.LogC
     assert "dead letters of 'parse' and 'total' end with the run, which has no persistence" in caplog.text
 
 
+@pytest.mark.fault("N6")
+def test_letters_that_a_stream_takes_are_not_announced(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "malflow.runtime"):
+        SingleThreadRuntime(taken(["1", "x", "7"], None, VecSink(), ["parse"])).execute()
+    assert "dead letters of 'total' end with the run" in caplog.text
+
+
 def test_letters_stay_under_the_policy_to_fail(store: FsspecBackend) -> None:
     SingleThreadRuntime(flow(["1", "x"]), store).execute()
     SingleThreadRuntime(flow(["1", "x", "2"], on_error="fail"), store, parallelism=2).execute()
