@@ -254,6 +254,16 @@ def test_dashboard(run: Run) -> None:
     ]
 
 
+def test_scored_orders(run: Run) -> None:
+    scored = [("Ada", 70, 7, 0), ("Bob", 15, 1, 1), ("Ada", 42, 4, 3), ("Bob", 99, 9, 4), ("Eve", 7, 0, 5)]
+    rows = [(f"Order(customer={name!r}, amount={amount})", risk, at) for name, amount, risk, at in scored]
+    assert run("scored_orders") == [
+        *(f"{{ key: NoKey, value: Scored(order={order}, risk={risk}), timestamp: {at} }}" for order, risk, at in rows),
+        "Eve: an amount can't be negative, after 1 attempt(s)",
+        "{'calls': 6, 'retried': 3, 'opened': 0, 'letters': 1}",
+    ]
+
+
 @pytest.mark.slow
 def test_device_status(run: Run, tmp_path: Path) -> None:
     rows = {"pump": {"device": "pump", "heat": 97, "ok": False}, "fan": {"device": "fan", "heat": 21, "ok": True}}
