@@ -20,7 +20,7 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "run": ("malflow.cli.run:run", "Run a flow."),
     "check": ("malflow.cli.check:check", "Build a flow without running it, and list its mistakes."),
-    "plan": ("malflow.cli.plan:plan", "Say what a start would do with the state of a job."),
+    "plan": ("malflow.cli.plan:plan", "Show the effect of a start on a job's state, without starting."),
     "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
     "ps": ("malflow.cli.ps:ps", "List the runs on this machine."),
     "top": ("malflow.cli.top:top", "Watch a run."),

@@ -1,4 +1,4 @@
-"""``malflow plan``: what a start would do with the state of a job, or why it would be refused."""
+"""``malflow plan``: the effect of a start on the state of a job, or why it would be refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from malflow.snapshot.history import snapshot_of
 __all__ = ["plan"]
 
 
-@click.command(short_help="Say what a start would do with the state of a job.")
+@click.command(short_help="Show the effect of a start on a job's state, without starting.")
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Plan it for this kind of runtime.")
@@ -51,18 +51,16 @@ __all__ = ["plan"]
 def plan(
     flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, call: int, **options: Any
 ) -> None:
-    """Say what a start would do with the state of a job, or why it would be refused; nothing is started or written.
+    """Show the effect of a start on the state of a job, or why it would be refused; nothing is started or written.
 
-    \b
-      =  kept         +  new         ~  changes worker
-      ^  migrated     -  dropped     .  a source or a sink
-      >  renamed      !  changed
+    A line begins with = for state that is kept, ^ migrated, > renamed, + new, - dropped or ! changed, ~ for keys that
+    change their worker, and . for sources and sinks.
 
     A start that would be refused ends with exit code 10, and standard error has all refusals, in the words of the
-    start. Without --deep, only manifests are read; with it, all states are, in this process, and migrations and the
-    listing of parts are your code, which may look outside. The script runs up to its first execute(), with everything
+    start. Without --deep, only manifests are read. With it, all states are, in this process; migrations and the listing
+    of parts are functions of yours, which may look outside. The script runs up to its first execute(), with everything
     that it does before; `flow.py:build` avoids that.
-    """  # noqa: D301 - click needs the character that it stands for
+    """
     target = parsed(flow)
 
     def look(runtime: Runtime, program: Program) -> int:
@@ -95,7 +93,7 @@ def _looked_at(runtime: Runtime, program: Program, target: Target, output: Outpu
 def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
     place, manifest = folder_of(options.persistence), found.manifest
     if place is None:
-        return f"{target.title} keeps no state: each start begins anew"
+        return f"{target.title} keeps no state: each start begins with none"
     job = f"job {options.job}"
     if manifest is None and not found.states:
         return f"{job} in {place}, program {target.title}"

@@ -169,7 +169,7 @@ class _Rows:
             return "" if self._refusals(state) else self._end_note(state)
         notes = ["by renamed="] if change == "rename" else []
         if state.fate == "lost":
-            notes.append("begins anew: " + ("open windows are dropped" if spec.panes else "its states are dropped"))
+            notes.append("starts empty: " + ("open windows are dropped" if spec.panes else "its states are dropped"))
         elif entry.version < spec.version:
             notes.append(self._migration_note(entry, spec))
         return ", ".join(notes)

@@ -77,7 +77,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """What a start would do.
+    """The effect of a start.
 
     Attributes:
         manifest: the snapshot from which it would resume; None for an empty state.
@@ -109,7 +109,7 @@ class StartPlan:
 
 
 def planned(program: Program, options: RunOptions, *, deep: bool = False) -> StartPlan:
-    """Return what a start of a program would do.
+    """Return the effect of a start of a program.
 
     Args:
         program: the program.
@@ -172,7 +172,7 @@ class _Planning:
             self._plan = replace(self._plan, states=tuple(ReviewedState(None, spec, "new") for spec in specs))
 
     def judge(self, manifest: Manifest, found: Preview) -> None:
-        """Note what follows from the program and the manifest: obstacles, estimated moves, rows that nobody sees."""
+        """Judge by the program and the manifest: note obstacles, estimated moves, and rows that nobody sees."""
         if found.review is None:
             return
         entries = {found.review.names[it.name]: it for it in manifest.operators if it.name in found.review.names}

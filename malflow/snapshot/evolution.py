@@ -269,7 +269,11 @@ def _replaced(there: Mapping[str, StateEntry], start: RestoreOptions) -> set[str
 def _refusals(
     manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec], here: dict[str, StateSpec]
 ) -> Iterator[Refusal]:
-    """Yield a refusal of each state that has another kind, and one of all that have no operator."""
+    """Yield a refusal of each state that has another kind, and one of all that have no operator.
+
+    A hidden state of an operator that has another kind goes with the operator's own.
+    """
+    changed = {entry.name for entry in homeless if entry.name in here}
     for entry in homeless:
         if entry.name in here:
             text = (
@@ -278,7 +282,7 @@ def _refusals(
                 f"allow_dropped_state=['{entry.name}'] if the old state may be dropped"
             )
             yield Refusal("kind", (entry.name,), SnapshotError(text))
-    homeless = [entry for entry in homeless if entry.name not in here]
+    homeless = [entry for entry in homeless if changed.isdisjoint((entry.name, entry.name.partition("/")[0]))]
     if not homeless:
         return
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
