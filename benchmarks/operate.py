@@ -1,6 +1,6 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls] [--before FOLDER]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls,plan] [--before FOLDER]
 
 `--before` is a checkout of another version, whose operators are measured in turn with those of this one.
 """
@@ -12,15 +12,16 @@ from pathlib import Path
 
 from operate_parts.calling_out import print_calls
 from operate_parts.monitor import print_monitor
+from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "policies", "calls")
+_SECTIONS = ("monitor", "policies", "calls", "plan")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="how often each job runs in each mode")
-    parser.add_argument("--records", type=int, default=1_000_000, help="how many records each job gets")
+    parser.add_argument("--records", type=int, default=1_000_000, help="how many records or keys each job gets")
     parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
     parser.add_argument("--before", type=Path, help="the folder of another version")
     options = parser.parse_args()
@@ -31,6 +32,8 @@ def main() -> None:
         print_policies(options.rounds, options.records, options.before)
     if "calls" in sections:
         print_calls(options.rounds, options.records)
+    if "plan" in sections:
+        print_plan(options.rounds, options.records)
 
 
 if __name__ == "__main__":
