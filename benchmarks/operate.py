@@ -2,7 +2,7 @@
 
 python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls,plan] [--before FOLDER]
 
-`--before` is a checkout of another version, whose operators are measured in turn with those of this one.
+`--before` is a checkout of another version, which is measured in turn with this one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     sections = options.only.split(",")
     if "monitor" in sections:
-        print_monitor(options.rounds, options.records)
+        print_monitor(options.rounds, options.records, options.before)
     if "policies" in sections:
         print_policies(options.rounds, options.records, options.before)
     if "calls" in sections:

@@ -1,6 +1,7 @@
 """The price of a monitor: without anybody who asks, with one client twice a second, and with a hundred silent ones.
 
-The runs alternate in one process. Times are those of its processors, so the threads of the monitor are in them.
+The runs alternate in one process, and with those of another version in a second one. Times are those of the processors,
+so the threads of the monitor are in them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from operator import truediv
 from pathlib import Path
 from statistics import median
@@ -25,11 +26,13 @@ from malflow import NoKey, SingleThreadRuntime, StreamProvider
 from malflow.monitor import Monitor, client
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from operate_parts.versions import ROOT, Measure, other_version, serve
 
 __all__ = ["print_monitor"]
 
 _PER_TICK = (8192, 64)
 _CLIENTS = 100
+BEFORE, PLAIN = "before", "plain"
 _NAMES = [f"key-{number}" for number in range(1_000)]
 
 
@@ -77,37 +80,44 @@ class _Nothing(StatelessSinkImpl[Any, Any, Any]):
         pass
 
 
-def print_monitor(rounds: int, records: int) -> None:
-    """Print the table."""
-    modes: dict[str, Callable[[], Any]] = {
-        "plain": nullcontext,
-        "monitor": nullcontext,
-        "asked": _asked,
-        "100 clients": _besieged,
-    }
+def print_monitor(rounds: int, records: int, before: Path | None = None) -> None:
+    """Print the table.
+
+    Args:
+        rounds: how often each job runs in each mode.
+        records: how many records each job gets.
+        before: a checkout of another version, whose runs without a monitor are measured in turn.
+    """
+    modes = [*([BEFORE] if before else []), *LOOKS]
     folder = tempfile.mkdtemp(prefix="mf")
     os.environ["XDG_RUNTIME_DIR"] = folder
     try:
-        rows = [_row(per_tick, modes, rounds, records) for per_tick in _PER_TICK]
+        with ExitStack() as stack:
+            here = stack.enter_context(other_version(__file__, ROOT))
+            measures = dict.fromkeys(LOOKS, here)
+            if before:
+                measures[BEFORE] = stack.enter_context(other_version(__file__, before))
+            rows = [_row(per_tick, modes, measures, rounds, records) for per_tick in _PER_TICK]
     finally:
         shutil.rmtree(folder)
-    print("\nCPU ns a record by those who look, medians; '/': the speed, medians of the rounds, 'plain' is 1\n")
-    print_table(("records a tick", *modes, *(f"{mode} / plain" for mode in [*modes][1:])), rows)
+    print(f"\nCPU ns a record by those who look, medians; '/': the speed, medians of the rounds, '{modes[0]}' is 1\n")
+    print_table(("records a tick", *modes, *(f"{mode} / {modes[0]}" for mode in modes[1:])), rows)
 
 
-def _row(per_tick: int, modes: dict[str, Callable[[], Any]], rounds: int, records: int) -> Sequence[str]:
+def _row(
+    per_tick: int, modes: Sequence[str], measures: Mapping[str, Measure], rounds: int, records: int
+) -> Sequence[str]:
     """Run the job once a round in each mode, each round beginning with another one, and make the row of the table."""
     times: dict[str, list[float]] = {mode: [] for mode in modes}
-    names = [*modes]
     for turn in range(rounds):
-        for mode in names[turn % len(names) :] + names[: turn % len(names)]:
-            times[mode].append(_measured(per_tick, records, modes[mode], is_watched=mode != "plain"))
-    ratios = [median(map(truediv, times["plain"], times[mode])) for mode in names[1:]]
+        for mode in [*modes[turn % len(modes) :], *modes[: turn % len(modes)]]:
+            times[mode].append(measures[mode](per_tick, records, mode))
+    ratios = [median(map(truediv, times[modes[0]], times[mode])) for mode in modes[1:]]
     print(per_tick, {mode: round(median(found), 1) for mode, found in times.items()}, flush=True)
-    return (f"{per_tick:,}", *(f"{median(times[it]):,.0f}" for it in names), *(f"{it:.3f}" for it in ratios))
+    return (f"{per_tick:,}", *(f"{median(times[it]):,.0f}" for it in modes), *(f"{it:.3f}" for it in ratios))
 
 
-def _measured(per_tick: int, records: int, looks: Callable[[], Any], *, is_watched: bool) -> float:
+def _measured(per_tick: int, records: int, mode: str) -> float:
     """Return the processor time of a run, in ns a record."""
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -118,8 +128,8 @@ def _measured(per_tick: int, records: int, looks: Callable[[], Any], *, is_watch
         )
 
     gc.collect()
-    runtime = SingleThreadRuntime(build_dataflow, listeners=[Monitor()] if is_watched else [])
-    with looks():
+    runtime = SingleThreadRuntime(build_dataflow, listeners=[] if mode in (BEFORE, PLAIN) else [Monitor()])
+    with LOOKS.get(mode, nullcontext)():
         start = time.process_time()
         runtime.execute()
         return (time.process_time() - start) / records * 1e9
@@ -137,7 +147,8 @@ def _asked() -> Iterator[None]:
     def ask() -> None:
         while not is_done.wait(0.5):
             for run in client.live_runs():
-                client.ask(run, "progress")
+                with suppress(client.NoAnswer):  # it has just ended
+                    client.ask(run, "progress")
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -178,3 +189,14 @@ def _send_half(stack: ExitStack, path: Path) -> None:
         end.sendall(b'{"malflow": 1')
     except OSError:  # the run has ended, or has closed it
         pass
+
+
+LOOKS: dict[str, Callable[[], Any]] = {
+    PLAIN: nullcontext,
+    "monitor": nullcontext,
+    "asked": _asked,
+    "100 clients": _besieged,
+}
+
+if __name__ == "__main__":  # a process that measures
+    serve(_measured)

@@ -51,10 +51,6 @@ class OutputChannels:
             for channel in stage.outputs
             if channel.local is not None and len(workers) > 1 and not debug
         }
-        self._outputs: Outputs = {}
-
-    def begin(self) -> None:
-        """Forget all output; called before each run of the stage."""
         self._outputs = self._nothing()
 
     def send(self, channel: int, batch: Batch) -> None:
@@ -84,6 +80,8 @@ class OutputChannels:
 
     def take_hot(self) -> dict[str, HotSample]:
         """Return the samples of the keys sent since the last call, by the names of the channels that have any."""
+        if not self._routers:
+            return {}
         hot = {self._names[number]: router.hot.take() for number, router in self._routers.items()}
         return {name: it for name, it in hot.items() if it is not None}
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
+from malflow.engine.facts import Facts
 from malflow.failures import Failures, Replayed
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.hot_keys import HotSample
@@ -40,6 +41,7 @@ class Report:
         hot: the busiest worker and key of each exchange for which records were sampled.
         failures: the failures of operators that have a budget.
         replayed: the outcome of the requests about the dead letters of each operator.
+        facts: what the worker has measured of each operator; not the same if the tick is repeated.
     """
 
     worker: int
@@ -59,6 +61,7 @@ class Report:
     hot: Mapping[str, HotSample] = field(default_factory=dict)
     replayed: Mapping[str, Replayed] = field(default_factory=dict)
     failures: Mapping[str, Failures] = field(default_factory=dict)
+    facts: Mapping[str, Facts] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Report], tuple[Any, ...]]:
         """Pickle the values without their names: with many workers, thousands of reports are pickled in a tick."""

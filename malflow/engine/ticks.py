@@ -20,6 +20,7 @@ from malflow.engine.plan import Program
 from malflow.engine.poll_pacing import PollPacing
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.reports import Report
+from malflow.engine.run_sums import RunSums
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay
 from malflow.operators.epochs.lateness import merge_lateness
@@ -44,7 +45,7 @@ class Ticks:
         clock: the clock of the ticks.
         polled: the number of records polled in the last tick.
         seconds: the duration of the last tick.
-        counts: the counters of the workers: see `malflow.engine.worker.Worker`.
+        sums: the sums of the counts and facts of the workers.
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         lags: the lag of each part whose reader reports it.
@@ -57,7 +58,7 @@ class Ticks:
         self.clock = RunClock()
         self.polled = 0
         self.seconds = 0.0
-        self.counts: Counter[str] = Counter()
+        self.sums = RunSums()
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}
@@ -80,12 +81,18 @@ class Ticks:
         return len(self._ended) == len(self._sources)
 
     @property
+    def counts(self) -> Counter[str]:
+        """The counters of the workers: see `malflow.engine.worker.Worker`."""
+        return self.sums.counts
+
+    @property
     def heard(self) -> Mapping[Place, datetime]:
         """The start of the last tick in which a source emitted records, by source and worker."""
         return self._quiet.heard
 
     def place(self, parts: Parts) -> None:
         """Start over with parts that have moved between workers, whose silence is unknown."""
+        self.sums.place(max(map(len, parts.values()), default=1))
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
@@ -159,18 +166,19 @@ class Ticks:
             seconds: the duration of the tick.
         """
         self.number = tick.number
-        gauges: Counter[str] = Counter()
+        gauges: Counter[str] | None = None
         polled = 0
+        self.sums.add(reports)
         for it in reports:
-            self.counts.update(it.counts)
             polled += it.polled
             if it.gauges:
+                gauges = Counter() if gauges is None else gauges
                 gauges.update(it.gauges)
             if it.lateness:
                 merge_lateness(self.lateness, it.lateness)
             for name, sample in it.hot.items():
                 self.hot.setdefault(name, {})[it.worker] = sample
-        self.gauges, self.polled, self.seconds = gauges, polled, seconds
+        self.gauges, self.polled, self.seconds = gauges or {}, polled, seconds
         polls, sizes = [it.largest_poll for it in reports], [it.largest for it in reports]
         self._pacing.note(max(polls, default=0), max(sizes, default=1), seconds)
         if not tick.final:

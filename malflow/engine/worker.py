@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, assert_never
 
+from malflow.engine.facts import CLOCK, LEAST_BUSY, FactPacing, Facts, merge_facts
 from malflow.engine.output_channels import OutputChannels, Outputs, Sender, Target
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, Step, key_of_count, keys_of_given
@@ -73,6 +74,7 @@ class Worker:
         operators: the operators of the stage, in the order in which records pass them.
         sources: the operators that host a source.
         sinks: the operators that host a sink.
+        flushing: the operators that have something to flush.
         errors: the exceptions that are attributed to user code; BaseException in processes that malflow owns, in which
             SystemExit and KeyboardInterrupt in user code are operator errors.
 
@@ -126,6 +128,11 @@ class Worker:
         self._replayed: dict[str, Replayed] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
+        self._ended = 0
+        self._pacing = FactPacing()
+        self._active_of = {active.operator: active for active in self._active.values()}
+        self._polling = [(source, self._active_of[source]) for source in self.sources]
+        self.flushing = [it for it in self.operators if type(it).flush is not Operator.flush]
         self._guarded = [operator for operator in self.operators if isinstance(operator, Guarded)]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
@@ -175,8 +182,14 @@ class Worker:
 
     def flush(self) -> None:
         """Make all output so far visible."""
-        for operator in self.operators:
-            self._act(operator, operator.flush)
+        for operator in self.flushing:
+            self.flush_operator(operator)
+
+    def flush_operator(self, operator: Operator) -> None:
+        """Make all output of an operator so far visible."""
+        began = CLOCK()
+        self._act(operator, operator.flush)
+        self._active_of[operator].busy += CLOCK() - began
 
     def park(self) -> None:
         """Close, but keep readers that can continue from the positions that will be loaded before the next `open`."""
@@ -206,7 +219,6 @@ class Worker:
             tick: the tick. In the final tick, the sources emit only the epoch `MAX`; no deltas follow it.
             ends: whether the tick ends with it; otherwise `drain` follows the tick's last run.
         """
-        self._output.begin()
         for source in self.sources:
             source.final, source.pauses = tick.final, not tick.polls
         self._time.note_ended(tick.ended, final=tick.final)
@@ -220,11 +232,12 @@ class Worker:
         self.counts, self.lateness = {}, {}
         replays = tick.replays if tick.number != self._replayed_in else ()  # once a tick, however many runs share it
         self._replayed_in = tick.number
+        before = CLOCK()
         for vertex, active in self._active.items():
-            taken = sum(len(batch) for batches in active.edges for batch in batches)
+            taken = active.count_taken()
             if replays and vertex in self._letters:
                 taken += self._act(active.operator, self._replay, vertex, active, replays)
-            largest = max(largest, self._act(active.operator, self._carry, active))
+            largest = max(largest, act_for(active.operator, self.errors, self._carry, active))
             if active.letter_targets:
                 self._post_letters(active, final=tick.final)
             for edge in active.edges:
@@ -232,6 +245,10 @@ class Worker:
             if not active.exchange:
                 self.counts[active.operator.context.operator_name] = taken
                 active.count_given(self.counts)
+            now = CLOCK()
+            active.busy += now - before
+            before = now
+        self._ended = before
         self._count()
         self.largest = largest
         return self._output.drain() if ends else self._output.take()
@@ -242,8 +259,11 @@ class Worker:
 
     def _count(self) -> None:
         """Record the tick's counts of sources, and of operators that have counters and gauges."""
-        for source in self.sources:
+        for source, active in self._polling:
             self.counts[source.context.operator_name] = source.polled
+            if source.polled:
+                active.batches += 1
+                active.largest = max(active.largest, source.polled)
         for name, saved in self._output.take_saved():
             self.counts[name] = self.counts.get(name, 0) + saved
         for generator in self._generators.values():
@@ -257,13 +277,16 @@ class Worker:
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has processed, after the operators were flushed."""
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
-        failures = {it.context.operator_name: it.guard.take_failures() for it in self._guarded}
-        report.failures = {name: it for name, it in failures.items() if it is not None}
+        if self._guarded:
+            failures = {it.context.operator_name: it.guard.take_failures() for it in self._guarded}
+            report.failures = {name: it for name, it in failures.items() if it is not None}
         if self._replayed:
             report.replayed, self._replayed = self._replayed, {}
         if tick.finished or self._lifts_silent:
             report.reached = self.reached()
         report.hot = self._output.take_hot()
+        if self._pacing.is_due(self._ended) or tick.final:
+            report.facts = self._take_facts()
         if not self.sources:
             return report
         report.polled = sum(source.polled for source in self.sources)
@@ -274,6 +297,19 @@ class Worker:
         if not tick.final:
             report.lags = {it.context.operator_name: it.lags() for it in self.sources if it.tells_lag}
         return report
+
+    def _take_facts(self) -> dict[str, Facts]:
+        """Return the facts since the last call, of the operators that did something."""
+        facts: dict[str, Facts] = {}
+        for active in self._active.values():
+            if active.batches or active.busy >= LEAST_BUSY:
+                merge_facts(facts, {active.operator.context.operator_name: active.take_facts()})
+        for source in self.sources:
+            if source.polls:
+                polls = Facts(polls=source.polls, saturated=source.saturated)
+                source.polls = source.saturated = 0
+                merge_facts(facts, {source.context.operator_name: polls})
+        return facts
 
     def note_finished(self, places: frozenset[Place]) -> None:
         """Record which sources have no unfinished part on which workers."""
@@ -530,6 +566,9 @@ class _Active:
     Attributes:
         given: the number of records that have left each output.
         given_keys: the keys of these numbers in reports.
+        busy: the nanoseconds that the operator took since its facts were last taken.
+        batches: the number of batches with records since then.
+        largest: the records of the largest of them.
     """
 
     node: Node
@@ -540,6 +579,27 @@ class _Active:
     given: list[int]
     given_keys: Sequence[str]
     letter_targets: list[Target] = field(default_factory=list)
+    busy: int = 0
+    batches: int = 0
+    largest: int = 0
+
+    def count_taken(self) -> int:
+        """Return the number of records in the input, and count its batches."""
+        taken = 0
+        for batches in self.edges:
+            for batch in batches:
+                if size := len(batch):
+                    taken += size
+                    self.batches += 1
+                    self.largest = max(self.largest, size)
+        return taken
+
+    def take_facts(self) -> Facts:
+        """Return the facts since the last call, but for those of polls."""
+        batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
+        facts = Facts(self.busy, batches, largest, self.operator.calls)
+        self.busy = self.batches = self.largest = self.operator.calls = 0
+        return facts
 
     def count_given(self, counts: dict[str, int]) -> None:
         """Move the numbers of records that have left to the counts of a tick."""

@@ -272,8 +272,8 @@ class Workers:
                 sent[channel.number] = [output[channel.number] for output in outputs]
             if exchange is not None and stage.outputs:
                 exchange(stage, sent)
-        for operator in self._operators:
-            operator.flush()
+        for worker, operator in self._flushing:
+            worker.flush_operator(operator)
         return [worker.report(tick) for worker in self._workers]
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
@@ -384,6 +384,8 @@ class Workers:
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]
         self._operators = _each_once(operator for worker in workers for operator in worker.operators)
+        flushing = [(worker, operator) for worker in self._workers for operator in worker.flushing]
+        self._flushing = list({id(operator.resource): (worker, operator) for worker, operator in flushing}.values())
 
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:

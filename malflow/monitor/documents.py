@@ -17,7 +17,7 @@ from malflow.errors import MalflowError, OperatorError, error_text, short_repr
 from malflow.events import Event
 from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo
+from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted
@@ -148,7 +148,10 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
             "snapshot_interval": progress.snapshot_interval,
             "unfinished": [*progress.unfinished],
             "parts": _parts(progress),
-            "operators": [_operator(name, it, progress, rates) for name, it in progress.operators.items()],
+            "operators": [
+                _operator(name, it, progress, rates, 1 if facts.runtime == "single" else progress.parallelism)
+                for name, it in progress.operators.items()
+            ],
             "sinks": [{"name": name, **asdict(it)} for name, it in progress.sinks.items()],
             "hot": [
                 {
@@ -177,7 +180,7 @@ def event_document(number: int, at: datetime, event: Event) -> Document:
 
 
 def history_document(facts: RunFacts, history: History, last: int | None = None) -> Document:
-    """Return the document of the last minutes: for each sample, the records so far.
+    """Return the document of the last minutes: for each sample, the records and the busy seconds so far.
 
     Args:
         facts: which run it is.
@@ -196,8 +199,9 @@ def history_document(facts: RunFacts, history: History, last: int | None = None)
                 "name": name,
                 "taken": [it.counts[at] for it in samples],
                 "given": [[it.counts[at + output] for it in samples] for output in range(1, outputs + 1)],
+                "busy": [it.busy[number] for it in samples],
             }
-            for name, at, outputs in history.columns
+            for number, (name, at, outputs) in enumerate(history.columns)
         ],
     }
     return document("history", content)
@@ -289,8 +293,10 @@ def _time_row(row: TimeRow) -> Document:
     }
 
 
-def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates) -> Document:
+def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates, at_once: int) -> Document:
+    """Return the facts about an operator, of whose workers so many may work at the same time."""
     taken, given = rates.of(name)
+    busy = rates.busy.get(name)
     size = progress.states.get(name)
     return {
         "name": name,
@@ -305,7 +311,23 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates)
         "late": progress.late.get(name),
         "lateness": shown(progress.lateness[name]) if name in progress.lateness else None,
         "counts": dict(progress.counts.get(name, {})),
+        "failed": it.failed,
+        "skipped": it.skipped,
+        "letters": it.letters,
+        "retries": it.retries,
+        "busy": it.busy,
+        "busy_share": None if busy is None else min(1.0, busy / at_once),
+        "batches": it.batches,
+        "largest": it.largest,
+        "calls": it.calls,
+        "polls": it.polls,
+        "saturated_polls": it.saturated_polls,
+        "workers": {"taken": _spread(it.workers_taken), "busy": _spread(it.workers_busy)},
     }
+
+
+def _spread(spread: Spread) -> Document:
+    return {"greatest": spread.greatest, "mean": spread.mean, "by_worker": [*spread.by_worker]}
 
 
 def _snapshot(info: SnapshotInfo | None) -> Document | None:

@@ -27,10 +27,12 @@ class Rates:
     Attributes:
         polled: those that all sources gave; None if unknown.
         by_operator: by the name of the operator, those that it took, and those that it gave by output.
+        busy: by the name of the operator, the seconds a second in which it worked, the sum of its workers.
     """
 
     polled: float | None = None
     by_operator: dict[str, tuple[float, list[float]]] = field(default_factory=dict)
+    busy: dict[str, float] = field(default_factory=dict)
 
     def of(self, name: str) -> tuple[float | None, list[float] | None]:
         """Return the rates of an operator; None where they are unknown."""
@@ -46,12 +48,14 @@ class Sample:
         at: the time, in UTC.
         tick: the number of the last tick.
         counts: for each operator, the records that it took, then those that it gave by output.
+        busy: for each operator, the seconds in which it worked, the sum of its workers.
     """
 
     seconds: float
     at: datetime
     tick: int
     counts: array[int]
+    busy: array[float]
 
 
 class History:
@@ -79,7 +83,8 @@ class History:
         for it in progress.operators.values():
             counts.append(it.taken)
             counts.extend(it.given)
-        self._samples.append(Sample(seconds, progress.at, progress.tick, counts))
+        busy = array("d", (it.busy for it in progress.operators.values()))
+        self._samples.append(Sample(seconds, progress.at, progress.tick, counts, busy))
 
     @property
     def rates(self) -> Rates:
@@ -92,7 +97,9 @@ class History:
         if first is last:
             return Rates()
         by_operator = dict(self._rates_between(first, last))
-        return Rates(sum(by_operator[name][0] for name in self._sources), by_operator)
+        passed = last.seconds - first.seconds
+        busy = {name: (last.busy[at] - first.busy[at]) / passed for at, (name, _) in enumerate(self._shape)}
+        return Rates(sum(by_operator[name][0] for name in self._sources), by_operator, busy)
 
     def _rates_between(self, first: Sample, last: Sample) -> Iterator[tuple[str, tuple[float, list[float]]]]:
         passed = last.seconds - first.seconds

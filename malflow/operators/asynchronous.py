@@ -108,6 +108,7 @@ class MapAsync(Operator):
         size = self._batch
         arguments = values if size is None else [values[at : at + size] for at in range(0, len(values), size)]
         calls = _Calls(self._outside.call(self._counts), arguments, survives=self.survives)
+        self.calls = max(self.calls, min(self._how.options.capacity, len(arguments)))
         run_on_loop(calls.end(self._how.options.capacity))
         self._counts["calls"] += calls.begun
         failure = calls.failure

@@ -256,6 +256,8 @@ class Operator:
     """Whether the same input and state always give the same output; not if it asks systems outside."""
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
+    calls = 0
+    """The greatest number of calls to a system outside at a time, since a worker has set it to zero."""
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context

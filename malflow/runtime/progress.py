@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from malflow.drawing.html_tables import table
-from malflow.engine.plan import Program, key_of_count, keys_of_given
+from malflow.engine.plan import Program, key_of_count
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
-from malflow.graph import Port, SinkNode, SourceNode
+from malflow.graph import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.runtime.hot_keys import HotKey, hot_keys
+from malflow.runtime.operator_progress import OperatorProgress, Spread, operators_of
 from malflow.snapshot.sizes import StateSize
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SinkProgress",
     "SnapshotFailure",
     "SnapshotInfo",
+    "Spread",
     "Status",
     "finished",
     "lag_of",
@@ -37,23 +39,6 @@ __all__ = [
 
 Status: TypeAlias = Literal["starting", "running", "resting", "blocked", "stopping", "restarting", "ended", "failed"]
 """What a run does: it rests while sources have nothing, and is blocked while sinks wait for a snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorProgress:
-    """The progress of an operator, equal on every runtime.
-
-    Attributes:
-        taken: the number of records that it has received or, for a source, emitted, since this run started.
-        given: the number of records that have left each of its outputs.
-        keys: the number of keys of its state in the last snapshot of this run; None if it keeps none, or before one.
-        kind: whether it is a ``source``, a ``sink``, or an ``operator`` between them.
-    """
-
-    taken: int
-    given: tuple[int, ...] = ()
-    keys: int | None = None
-    kind: Literal["source", "operator", "sink"] = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,24 +216,8 @@ def progress_of(
         states={name: size for name, size in sizes.items() if "/" not in name},
         status=status,
         seconds=ticks.seconds,
-        operators=_operators_of(program, counts, sizes),
+        operators=operators_of(program, ticks.sums, counts, own, sizes),
     )
-
-
-def _operators_of(
-    program: Program, counts: Mapping[str, int], sizes: Mapping[str, StateSize]
-) -> dict[str, OperatorProgress]:
-    """Return the progress of each operator, in the order of the program; exchanges are none."""
-    nodes = [vertex.node for vertex in program.vertices if not vertex.node.starts_stage]
-    return {
-        node.name: OperatorProgress(
-            counts.get(node.name, 0),
-            tuple(counts.get(key, 0) for key in keys_of_given(node)),
-            sizes[node.name].keys if node.name in sizes else None,
-            "source" if isinstance(node, SourceNode) else "sink" if isinstance(node, SinkNode) else "operator",
-        )
-        for node in nodes
-    }
 
 
 def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from malflow import StreamProvider
 from malflow.events import TickFinished
@@ -149,3 +152,35 @@ def test_records_taken_and_given_by_each_operator(any_parallelism: Any, tmp_path
 
 def by_size(message: Any, outputs: list[bool]) -> None:
     outputs[0 if message.value <= 20 else 2] = True
+
+
+def test_facts_of_each_operator(any_parallelism: Any) -> None:
+    """The times of sixteen calls of 10 ms are found; a source of two parts was asked until both had ended."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource({"a": [*range(8)], "b": [*range(8)]}))
+        keyed = numbers.key_distribute("key", lambda msg: msg.value % 4)
+        keyed.map("slow", slowly).sink("sink", VecSink())
+
+    runtime = any_parallelism(build_dataflow)
+    assert runtime.progress.operators == {}
+    runtime.execute()
+    progress = runtime.progress
+    numbers, slow, sink = (progress.operators[name] for name in ("numbers", "slow", "sink"))
+    workers = len(slow.workers_taken.by_worker)
+    assert workers == progress.parallelism
+    assert sum(slow.workers_taken.by_worker) == slow.taken == 16
+    assert slow.workers_taken.greatest == max(slow.workers_taken.by_worker)
+    assert slow.workers_taken.mean * workers == 16
+    assert sum(slow.workers_busy.by_worker) == pytest.approx(slow.busy)
+    assert slow.busy >= 0.16
+    assert numbers.busy + sink.busy < slow.busy
+    assert 1 <= slow.batches <= 16
+    assert 1 <= numbers.batches <= numbers.polls
+    assert 0 <= numbers.saturated_polls <= numbers.polls
+    assert (slow.polls, slow.failed, slow.retries) == (0, None, None)
+
+
+def slowly(value: int) -> int:
+    time.sleep(0.01)
+    return value

@@ -25,7 +25,7 @@ from malflow.monitor.documents import (
     why_document,
 )
 from malflow.monitor.history import History, Rates
-from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, SnapshotFailure, SnapshotInfo
+from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.sinks import VecSink
@@ -61,13 +61,27 @@ def test_keys_of_progress() -> None:
         started=NOON,
         at=NOON + timedelta(seconds=1),
         seconds=0.25,
-        operators={"lines": OperatorProgress(5, (5,), kind="source"), "epochs": OperatorProgress(5, (3, 2), keys=9)},
+        operators={
+            "lines": OperatorProgress(
+                5,
+                (5,),
+                kind="source",
+                busy=1.5,
+                batches=3,
+                largest=4,
+                polls=6,
+                saturated_polls=2,
+                workers_taken=Spread(4, 2.5, (4, 1)),
+                workers_busy=Spread(1.0, 0.75, (1.0, 0.5)),
+            ),
+            "epochs": OperatorProgress(5, (3, 2), keys=9, failed=3, skipped=1, letters=2, retries=7, calls=8),
+        },
         last_snapshot=SnapshotInfo(3, 6, NOON, 9, 100, 0.1, 0.2),
         snapshot_failure=SnapshotFailure(6, "OSError: at s3://me:hush@bucket", NOON),
         snapshot_interval=10.0,
         sinks={"out": SinkProgress(5, 2, 1, 4)},
     )
-    rates = Rates(2.5, {"lines": (2.5, [2.5])})
+    rates = Rates(2.5, {"lines": (2.5, [2.5])}, {"lines": 0.5})
     found = json.loads(as_json(progress_document(FACTS, progress, rates)))
     assert found == {
         "malflow": 1,
@@ -116,6 +130,21 @@ def test_keys_of_progress() -> None:
                 "late": None,
                 "lateness": None,
                 "counts": {},
+                "failed": None,
+                "skipped": None,
+                "letters": None,
+                "retries": None,
+                "busy": 1.5,
+                "busy_share": 0.5,
+                "batches": 3,
+                "largest": 4,
+                "calls": 0,
+                "polls": 6,
+                "saturated_polls": 2,
+                "workers": {
+                    "taken": {"greatest": 4, "mean": 2.5, "by_worker": [4, 1]},
+                    "busy": {"greatest": 1.0, "mean": 0.75, "by_worker": [1.0, 0.5]},
+                },
             },
             {
                 "name": "epochs",
@@ -130,6 +159,21 @@ def test_keys_of_progress() -> None:
                 "late": 2,
                 "lateness": "datetime.timedelta(seconds=3)",
                 "counts": {},
+                "failed": 3,
+                "skipped": 1,
+                "letters": 2,
+                "retries": 7,
+                "busy": 0.0,
+                "busy_share": None,
+                "batches": 0,
+                "largest": 0,
+                "calls": 8,
+                "polls": 0,
+                "saturated_polls": 0,
+                "workers": {
+                    "taken": {"greatest": 0, "mean": 0, "by_worker": []},
+                    "busy": {"greatest": 0, "mean": 0, "by_worker": []},
+                },
             },
         ],
         "sinks": [{"name": "out", "kept": 5, "waiting": 2, "uncommitted": 1, "limit": 4}],
@@ -140,7 +184,7 @@ def test_keys_of_progress() -> None:
 def test_keys_of_history_and_why() -> None:
     history = History()
     for second in range(2):
-        operators = {"lines": OperatorProgress(5 * second, (5 * second,), kind="source")}
+        operators = {"lines": OperatorProgress(5 * second, (5 * second,), kind="source", busy=second / 2)}
         history.add(Progress(second, 1, {}, 0, None, 0, operators=operators, at=NOON), float(second))
     assert history_document(FACTS, history) == {
         "malflow": 1,
@@ -149,7 +193,7 @@ def test_keys_of_history_and_why() -> None:
         "job": "orders",
         "at": [iso(NOON), iso(NOON)],
         "ticks": [0, 1],
-        "operators": [{"name": "lines", "taken": [0, 5], "given": [[0, 5]]}],
+        "operators": [{"name": "lines", "taken": [0, 5], "given": [[0, 5]], "busy": [0.0, 0.5]}],
     }
     row = TimeRow("hours", 1, "windows", 2, NOON, None, "epochs", "lines", "a.txt", None, timedelta(seconds=90))
     found = time_document(FACTS, TimeTable(NOON, (row,), {"epochs": 2}, {"epochs": 3}))

@@ -16,7 +16,8 @@ PLAIN = Progress(0, 1, {}, 0, None, 0)
 
 def at(taken: int, given_: tuple[int, ...] = (), restarts: int = 0) -> Progress:
     """Return the progress of a source with so many records."""
-    operators = {"other": OperatorProgress(7, (7,)), "lines": OperatorProgress(taken, given_, kind="source")}
+    lines = OperatorProgress(taken, given_, kind="source", busy=taken / 1000)
+    operators = {"other": OperatorProgress(7, (7,)), "lines": lines}
     return replace(PLAIN, operators=operators, restarts=restarts)
 
 
@@ -41,6 +42,7 @@ def test_rates_are_those_of_the_last_five_seconds(steps: list[tuple[int, int, in
     assert given_ == pytest.approx([(now[2] - within[0][2]) / passed])
     assert rates.polled == taken
     assert rates.of("other") == (0.0, [0.0])
+    assert rates.busy == pytest.approx({"other": 0.0, "lines": (now[1] - within[0][1]) / passed / 1000})
 
 
 def test_a_restart_begins_at_zero_and_is_not_a_negative_rate() -> None:

@@ -44,6 +44,8 @@ class Source(PartOperator):
         in_order: whether the parts are read one after the other.
         live_parts: the unfinished parts, in the order listed; replaced by a new object when they change.
         polled_parts: the value of `live_parts` when the last tick began.
+        polls: how often records were asked for, since a worker has set it to zero.
+        saturated: how often a part then gave all that it was asked for.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Source(PartOperator):
         super().__init__(context, source.impl)
         self.polled = 0
         self.polled_by_part: dict[Any, int] = {}
+        self.polls = self.saturated = 0
         self.pauses = False
         self.most = BATCH_SIZE
         self.final = False
@@ -135,10 +138,15 @@ class Source(PartOperator):
             self.polled, self.polled_by_part = 0, {}
             return ((Batch(None, (), (), ((0, MAX),)),),)
         polled: dict[Any, Batch] = {}
+        limit = 0
         if not self.pauses:
             parts = self.live_parts[: 1 if self.in_order else None]
-            polled = {part: self._poll(part, len(parts)) for part in parts}
+            limit = self._limit_of_part(len(parts) or 1)
+            polled = {part: self._poll(part, limit) for part in parts}
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
+        if polled:
+            self.polls += 1
+            self.saturated += max(self.polled_by_part.values(), default=0) >= limit
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
         self.polled = len(batch)
@@ -301,9 +309,11 @@ class Source(PartOperator):
                 operator=self.context.operator_name,
             ) from error
 
-    def _poll(self, part: Any, parts: int) -> Batch:
+    def _limit_of_part(self, parts: int) -> int:
         limit = max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
-        limit = max(1, min(limit, self.most // parts))
+        return max(1, min(limit, self.most // parts))
+
+    def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
 

@@ -232,8 +232,8 @@ class ProcessesHost:
         """Run a tick in all processes, and write its output to the sinks in this process."""
         ticked: list[Ticked] = self._running.ask_all(RunTick(tick))
         self._tick = tick.number
-        deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
-        return [report for it in ticked for report in it.reports]
+        sinks = deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
+        return [*(report for it in ticked for report in it.reports), sinks]
 
     # Snapshots
 

@@ -284,7 +284,7 @@ class SparkHost:
         """
         reports = self._reports(rows)
         began = time.monotonic()
-        deliver(self._sinks.writers, sink_chunks(rows))
+        sinks = deliver(self._sinks.writers, sink_chunks(rows))
         seconds += time.monotonic() - began
         command = self._command
         self.processes.update({it.process: command.tick for it in reports})
@@ -300,7 +300,7 @@ class SparkHost:
         whole = time.monotonic() - self._began  # with Spark's planning, during which records wait
         spent = seconds if self._settings.options.latency is None else whole
         self._is_cut_short = not is_longer and self._pace.note(most, spent, most_bytes)
-        return [it.report for it in reports], seconds
+        return [*(it.report for it in reports), sinks], seconds
 
     def _reports(self, rows: list[Row]) -> list[StageReport]:
         """Return the reports of the tick.

@@ -209,6 +209,8 @@ class StageAttempt:
             or self._may_come
             or (self._taken and not all(operator.is_repeatable for operator in live.worker.operators))
         )
+        if not is_noted:
+            report.report.facts = {}  # another attempt would measure others
         report = replace(
             report,
             noted=is_noted and report.bytes is None,

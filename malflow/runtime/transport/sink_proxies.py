@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from malflow.engine.facts import CLOCK, Facts
 from malflow.engine.plan import Program
+from malflow.engine.reports import Report
 from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
@@ -154,21 +156,30 @@ def encoded_pieces(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, list[Any]
             yield sink.resource.number, pieces
 
 
-def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) -> None:
+def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) -> Report:
     """Write the records of a tick to the sinks in this process.
 
     Args:
         writers: the operators of the sinks, in the order of `driver_sinks`.
         chunks: the records, each chunk with the index of its sink.
 
+    Returns:
+        A report of how long each took, as one of the first worker.
+
     Raises:
         OperatorError: if a sink fails.
     """
+    busy = [0] * len(writers)
     for number, chunk in chunks:
+        began = CLOCK()
         writer = writers[number]
         writer.process(chunk.batch(writer.context.operator_name))
-    for writer in writers:
+        busy[number] += CLOCK() - began
+    for number, writer in enumerate(writers):
+        began = CLOCK()
         writer.flush()
+        busy[number] += CLOCK() - began
+    return Report(0, facts={it.context.operator_name: Facts(took) for it, took in zip(writers, busy, strict=True)})
 
 
 def check_sinks(program: Program) -> None:
