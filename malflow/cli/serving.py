@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import sys
 import tempfile
@@ -133,6 +134,7 @@ def _open(page: Page, output: Output) -> None:
     timer = threading.Timer(_CODE_SECONDS, _remove, (file.name,))
     timer.daemon = True
     timer.start()
+    atexit.register(_remove, file.name)
     if not webbrowser.open(Path(file.name).as_uri()):
         output.say("there is no browser to open")
         _remove(file.name)

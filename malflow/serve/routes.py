@@ -53,6 +53,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +90,8 @@ _STATUS: Final[Mapping[str, int]] = {
     "Timeout": 503,
 }
 _CONFLICT: Final = 409
+_RECENT: Final = 3.0
+"""The seconds for which somebody who asked for the progress is taken for a viewer."""
 
 
 class Routes:
@@ -110,6 +113,13 @@ class Routes:
         self._metrics_token = metrics_token
         self._waiting = 0
         self._progress = Numbered()
+        self._seen_at = float("-inf")
+        self._end_seen = False
+
+    @property
+    def has_unaware_viewer(self) -> bool:
+        """Whether somebody looked at the progress just now, and has not seen the end of the run."""
+        return not self._end_seen and time.monotonic() - self._seen_at < _RECENT
 
     def application(self) -> web.Application:
         """Return the application."""
@@ -198,6 +208,7 @@ class Routes:
         if self.watch is None:
             return _answer(_NO_RUN)
         number, data = self._progress.latest(self.watch)
+        self._seen_at, self._end_seen = time.monotonic(), self.watch.is_over
         if number == known:
             return web.Response(status=304)
         return web.Response(body=data, content_type="application/json")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Page"]
 
 _LIMITS: Final = Limits(connections=64, head_seconds=10.0, idle_seconds=15.0, makes_room=True)
+
+_LAST_SECONDS: Final = 1.5
+"""The longest time for which the end of the process waits, if somebody looks at the page."""
+_TURN: Final = 0.05
 
 
 class Page:
@@ -61,6 +68,7 @@ class Page:
         self._routes = Routes(self._guard, control=control, metrics_token=metrics_token)
         self._server: WebServer | None = None
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     @property
     def address(self) -> str | None:
@@ -88,6 +96,8 @@ class Page:
                 return
             server = WebServer(self._routes.application(), self._place, _LIMITS, name="malflow-page")
             self._guard.port = server.place.port
+            if self._server is None:
+                atexit.register(self._at_exit)
             self._server = server
 
     def show(self, watch: Watch, /) -> None:
@@ -104,6 +114,15 @@ class Page:
         with self._lock:
             if self._server is not None:
                 self._server.stop()
+
+    def _at_exit(self) -> None:
+        """Let viewers see the end of the run, for a moment, and stop listening; a forked child does nothing."""
+        if os.getpid() != self._pid:
+            return
+        deadline = time.monotonic() + _LAST_SECONDS
+        while self._routes.has_unaware_viewer and time.monotonic() < deadline:
+            time.sleep(_TURN)
+        self.close()
 
     def __repr__(self) -> str:
         return f"Page({str(self._place)!r})"
