@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from malflow.cli.adapt import Wanted
+from malflow.cli.live_area import LiveArea
+from malflow.cli.live_view import LiveView, live_area
 from malflow.cli.output import Output
 from malflow.cli.redacting import redact_of
 from malflow.cli.replaying import ReplayingListener
@@ -24,6 +27,9 @@ class Additions:
         options: the options; ``tap`` and ``replay`` have names of operators.
         settings: the settings over those of the script.
         output: how to write.
+
+    Attributes:
+        area: where a live view is drawn; None if standard error is not a terminal.
     """
 
     def __init__(self, options: Mapping[str, Any], settings: Settings, output: Output) -> None:
@@ -31,12 +37,20 @@ class Additions:
         self._replayed: list[str] = [*dict.fromkeys(options["replay"])]
         self._settings = settings
         self._output = output
+        self._is_live: bool = options["live"]
         self._taps: list[TappingListener] = []
+        self.area: LiveArea | None = None
 
     @property
     def reader_is_gone(self) -> bool:
         """Whether the reader of standard output has exited, for which the run was stopped."""
         return any(it.reader_is_gone for it in self._taps)
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Within the context, there is an area for a live view, if one is wanted and there is a terminal."""
+        with live_area(self._output, wanted=self._is_live) as self.area:
+            yield
 
     def wanted(self) -> Iterator[Wanted]:
         """Yield the operators that the next run must have."""
@@ -46,7 +60,7 @@ class Additions:
             yield Wanted(f"--replay {name}", name, _may_have_letters, "operator that can have dead letters")
 
     def take_listeners(self, kind: str) -> list[Any]:
-        """Return the listeners of the next run; those after it have none.
+        """Return the listeners of the next run; operators are those of the first one.
 
         Args:
             kind: the kind of its runtime.
@@ -59,9 +73,9 @@ class Additions:
             refuse_elsewhere(kind)
             redact = redact_of(self._settings)
             self._taps += [TappingListener(name, redact, self._output) for name in self._tapped]
-        found = [*self._taps, *(ReplayingListener(name, self._output) for name in self._replayed)]
+        found: list[Any] = [*self._taps, *(ReplayingListener(name, self._output) for name in self._replayed)]
         self._tapped, self._replayed = [], []
-        return found
+        return [*found, LiveView(self._output, self.area)] if self._is_live else found
 
     def monitor(self) -> Monitor:
         """Return a monitor, which shows records if that is configured.

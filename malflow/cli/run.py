@@ -64,6 +64,7 @@ __all__ = ["run"]
 @click.option(
     "--tap", multiple=True, metavar="OP", help="Write the records that leave an operator, at most 100 a second."
 )
+@click.option("--live", is_flag=True, help="Show operators, rates and bars below the log.")
 @click.option("--replay", multiple=True, metavar="OP", help="Process the dead letters of an operator again first.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
 @serve_options
@@ -87,7 +88,7 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
         show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
     calls = Calls(session.on_call, options["call"], output.say)
     shows_progress = signal_shows_progress(session.monitors, output)
-    with _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
+    with session.additions.drawing(), _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
         session.run(target, arguments, calls)
 
 
@@ -95,6 +96,7 @@ class _Session:
     """The runs of a script under the command.
 
     Attributes:
+        additions: what options add to its runs.
         monitors: the monitors of its runs.
         runs: those that have not ended.
         code: the exit code of the first error of a thread; None if there was none.
@@ -109,7 +111,7 @@ class _Session:
         self._count: int | None = options["count"]
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
-        self._additions = Additions(options, settings, output)
+        self.additions = Additions(options, settings, output)
         self._narrators: list[Narrator] = []
         self.monitors: list[Monitor] = []
         self._refusal: Exception | None = None
@@ -138,15 +140,15 @@ class _Session:
     def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
         seconds = None if self._timeout is None else self._timeout.total_seconds()
         limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
-        same = adapted(runtime, self._settings, self._note, [*self._additions.wanted()])
+        same = adapted(runtime, self._settings, self._note, [*self.additions.wanted()])
         options = declared_by(same).options
         place = place_of(options.persistence)
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
-        added = self._additions.take_listeners(kind_of(options))
+        added = self.additions.take_listeners(kind_of(options))
         own = monitored_unless_forbidden(
-            (*options.listeners, narrator, *limits, *added), self._additions.monitor, self.page, self.telemetry
+            (*options.listeners, narrator, *limits, *added), self.additions.monitor, self.page, self.telemetry
         )
         self.monitors += [it for it in own if isinstance(it, Monitor)]
         return listened(same, own)
@@ -185,7 +187,7 @@ class _Session:
             self._output.say(f"{target.title} ended before its run; call await_termination() of what start() returns")
         if self.code is not None:
             raise Leave(self.code)
-        if self._additions.reader_is_gone:
+        if self.additions.reader_is_gone:
             raise Leave(Exit.BROKEN_PIPE)
 
     def tell(self, error: BaseException) -> None:

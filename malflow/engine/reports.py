@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow.engine.facts import Facts
 from malflow.failures import Failures, Replayed
-from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hosting.reader_methods import Lags, Share
 from malflow.operators.hot_keys import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 
@@ -34,6 +34,8 @@ class Report:
         emitting: the sources that emitted records on this worker.
         skipped: the time that test scripts skip.
         lags: the lag of each unfinished part on this worker whose reader reports it.
+        shares: how much of its parts on this worker each source has read, and how much there is; None if it is unknown
+            for one of them.
         reached: the progress of the epoch generators, if a source has finished on a worker, or a generator advances
             without input.
         times: the progress of each operator in event time, by vertex, before the tick, if requested.
@@ -55,6 +57,7 @@ class Report:
     emitting: Sequence[str] = ()
     skipped: timedelta = timedelta(0)
     lags: Mapping[str, Lags] = field(default_factory=dict)
+    shares: Mapping[str, Share | None] = field(default_factory=dict)
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     held: Mapping[str, Waiting] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from malflow.engine.run_sums import RunSums
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay
 from malflow.operators.epochs.lateness import merge_lateness
-from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hosting.reader_methods import Lags, Share, total_share
 from malflow.operators.hot_keys import HotSample
 
 __all__ = ["Ticks"]
@@ -49,6 +49,7 @@ class Ticks:
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         lags: the lag of each part whose reader reports it.
+        shares: how much each source has read that tells it, and how much there is; None if unknown.
         hot: the last sample of the keys that each worker has sent through each exchange, by its name.
         unfinished: the sources with unfinished parts, and those with discovery.
     """
@@ -62,6 +63,7 @@ class Ticks:
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}
+        self.shares: Mapping[str, Share | None] = {}
         self.hot: dict[str, dict[int, HotSample]] = {}
         self.unfinished: tuple[str, ...] = ()
         self._pacing = PollPacing(first_limit, program.least_batch)
@@ -69,6 +71,7 @@ class Ticks:
         self._sources = frozenset(program.sources)
         self._discovering = frozenset(discovering(program))
         self._lags_by_place: dict[Place, Lags] = {}
+        self._shares_by_place: dict[Place, Share | None] = {}
         self._ended: frozenset[str] = frozenset()
         self._finished: frozenset[Place] = frozenset()
         self._live: frozenset[Place] = frozenset()
@@ -97,6 +100,7 @@ class Ticks:
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
         self._lags_by_place.clear()
+        self._shares_by_place.clear()
         self.hot = {}
 
     def start(self, live: Iterable[Place] | None) -> None:
@@ -183,6 +187,7 @@ class Ticks:
         self._pacing.note(max(polls, default=0), max(sizes, default=1), seconds)
         if not tick.final:
             self._note_lags(reports)
+            self._note_shares(reports)
             self._note_sources(tick, reports)
 
     def resume(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
@@ -230,3 +235,12 @@ class Ticks:
             for (name, _), by_part in sorted(self._lags_by_place.items(), key=itemgetter(0)):
                 lags.setdefault(name, {}).update(by_part)
             self.lags = lags
+
+    def _note_shares(self, reports: Iterable[Report]) -> None:
+        found = {(name, it.worker): share for it in reports for name, share in it.shares.items()}
+        if found:
+            self._shares_by_place |= found
+            shares: dict[str, list[Share | None]] = {}
+            for (name, _), share in self._shares_by_place.items():
+                shares.setdefault(name, []).append(share)
+            self.shares = {name: total_share(it) for name, it in shares.items()}

@@ -296,6 +296,7 @@ class Worker:
         report.skipped = max(source.take_skipped() for source in self.sources)
         if not tick.final:
             report.lags = {it.context.operator_name: it.lags() for it in self.sources if it.tells_lag}
+            report.shares = {it.context.operator_name: it.share() for it in self.sources if it.tells_share}
         return report
 
     def _take_facts(self) -> dict[str, Facts]:

@@ -117,6 +117,8 @@ class Progress:
         lag: how much input waits after the position of each source whose readers report it, in the source's own unit,
             such as records or bytes; None if it is unknown for one of its parts.
         lag_by_part: the same for each unfinished part.
+        shares: how much each source has read in all, and how much there is, in its own unit, such as bytes or records;
+            only of those that know it: files, lists, and readers with a ``share()``.
         unfinished: the sources that have not emitted their last record, for which the run waits.
         counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
             gauges as they are now. The numbers in `late` and `patterns` are among them.
@@ -160,6 +162,7 @@ class Progress:
     snapshot_failure: SnapshotFailure | None = None
     snapshot_interval: float | None = None
     sinks: dict[str, SinkProgress] = field(default_factory=dict)
+    shares: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""
@@ -211,6 +214,7 @@ def progress_of(
         patterns={name: own[name] for name in program.patterns},
         lag=lag_of(ticks.lags),
         lag_by_part=lags_of(ticks.lags),
+        shares={name: share for name, share in ticks.shares.items() if share is not None},
         counts=own,
         hot=hot_keys(program, ticks.hot),
         states={name: size for name, size in sizes.items() if "/" not in name},

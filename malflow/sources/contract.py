@@ -35,6 +35,7 @@ class StatelessSourcePartition(Generic[V, T]):
     - ``set_clock(now, started)``: called before the polls of a tick with the time of the tick and that of the run's
       first tick, in UTC. A repeated tick has the same time;
     - ``position()``: returns the position for the source's ``resume_part()``, see `StatelessSourceImpl`;
+    - ``share()``: returns how much has been read, see `StatefulSourcePartition`;
     - ``take_skipped()``: returns the time, a timedelta, by which to advance the clock of ticks since the last call. For
       test scripts.
     """
@@ -98,6 +99,15 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """Return how much input waits after the position, in the source's own unit; None if unknown.
 
         It is called at the end of each tick, so it must not query a server. Optional; `malflow.Progress` shows it.
+        """
+        return None
+
+    def share(self) -> tuple[int, int] | None:
+        """Return how much of the part has been read, and how much there is in all, in one unit; None if unknown.
+
+        The unit, such as bytes or records, is the same for all parts of the source. None also says that the part has no
+        end. It is called at the end of each tick, so it must not query a server. Optional; ``malflow run --live`` draws
+        a bar of it.
         """
         return None
 

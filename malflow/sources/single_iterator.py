@@ -67,7 +67,7 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
     def build_part(self, part: NoKeyType) -> IteratorPartition[V]:
         """Start iterating."""
         del part
-        return IteratorPartition(iter(self._iterable), at_hand=type(self._iterable) in _AT_HAND)
+        return IteratorPartition(iter(self._iterable), at_hand=type(self._iterable) in _AT_HAND, length=self._length)
 
     def resume_part(self, part: NoKeyType, position: int) -> IteratorPartition[V]:
         """Start iterating at the item with this index."""
@@ -78,15 +78,21 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
             iterator.__setstate__(position)
         else:
             deque(islice(iterator, position), maxlen=0)
-        return IteratorPartition(iterator, at_hand=at_hand, position=position)
+        return IteratorPartition(iterator, at_hand=at_hand, position=position, length=self._length)
+
+    @property
+    def _length(self) -> int | None:
+        """The number of items; None if that is unknown."""
+        return len(self._iterable) if isinstance(self._iterable, _AT_HAND) else None
 
 
 class IteratorPartition(StatelessSourcePartition[V, int]):
     """An iterator with its position."""
 
-    def __init__(self, iterator: Iterator[V], *, at_hand: bool, position: int = 0) -> None:
+    def __init__(self, iterator: Iterator[V], *, at_hand: bool, position: int = 0, length: int | None = None) -> None:
         self._iterator = iterator
         self._at_hand = at_hand
+        self._length = length
         self._position = position
         self._prompt = 0
         self._finished = False
@@ -132,6 +138,10 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
     def position(self) -> int:
         """Return the number of items emitted."""
         return self._position
+
+    def share(self) -> tuple[int, int] | None:
+        """Return the number of items emitted, and that of all; None if the iterable has no length."""
+        return None if self._length is None else (self._position, self._length)
 
     def is_finished(self) -> bool:
         """Whether the iterable is exhausted."""

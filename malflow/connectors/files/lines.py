@@ -83,9 +83,10 @@ class LineBuffer:
         split: Callable[[str], list[str]],
         read_head: Callable[[int], bytes] | None = None,
         *,
-        is_compressed: bool = False,
+        stored: Any = None,
     ) -> None:
-        self.is_compressed = is_compressed
+        self.is_compressed = stored is not None
+        self._stored = file if stored is None else stored
         self.lines: list[str] = []
         self.next = 0
         self._path = path
@@ -180,6 +181,18 @@ class LineBuffer:
             return start
         head, tail = spans(start.offset)
         return start._replace(digest=digest(self._head[:head], before[len(before) - (start.offset - tail) :]))
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """The number of bytes of the file, as it is stored, that were read, and that of all; None if it has no size."""
+        whole = getattr(self._stored, "size", None)
+        if whole is None:
+            return None
+        if self.is_compressed:
+            return int(self._stored.tell()), int(whole)
+        first = self._blocks[0] if self._blocks else None
+        begun = 0 if first is None else len(first.raw) * self.next // max(1, first.lines)
+        return self._start.offset + begun, int(whole)
 
     @property
     def suspect(self) -> bool:
@@ -277,7 +290,7 @@ def open_lines(
         if file is raw and isinstance(raw, AbstractBufferedFile):  # it would fetch a whole block
             read_head = partial(_cat_head, filesystem, inner)
         opened = opening.pop_all()
-        return LineBuffer(path, file, opened, encoding, split, read_head, is_compressed=compression is not None)
+        return LineBuffer(path, file, opened, encoding, split, read_head, stored=raw if compression else None)
 
 
 def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:

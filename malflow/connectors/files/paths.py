@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 from fsspec.implementations.local import LocalFileSystem
 
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import filesystem_of, is_local
+from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
 
-__all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
+__all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "local_size", "one_name", "path_list"]
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -172,3 +172,13 @@ def _part(filesystem: Any, given: str, inner: str) -> str:
     if filesystem._strip_protocol(name) == inner:  # noqa: SLF001 - fsspec has no public equivalent
         return name
     return f"{protocol}://{inner if rest.startswith('/') else inner.lstrip('/')}"
+
+
+def local_size(path: str) -> int | None:
+    """Return the size of a local file in bytes; None for a file elsewhere, and for one that is gone."""
+    if not is_local(path):
+        return None
+    try:
+        return os.stat(local_path(path)).st_size  # noqa: PTH116 - of a path or URL
+    except OSError:
+        return None

@@ -24,7 +24,15 @@ from malflow.connectors.files.lines import (
     open_lines,
 )
 from malflow.connectors.files.parser import Parsed, RecordParser
-from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
+from malflow.connectors.files.paths import (
+    InputFileError,
+    Path,
+    ReplacedFileError,
+    expand,
+    local_size,
+    one_name,
+    path_list,
+)
 from malflow.connectors.options import require_choice_or_function, require_flag, require_mapping, require_one_of
 from malflow.disk_names import written_as
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -100,6 +108,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._tally = tally
         self._lines: LineBuffer | None = None
         self._finished = False
+        self._share: tuple[int, int] | None = None
         self._take_place(position)
 
     def poll(self) -> tuple[V, int] | None:
@@ -123,6 +132,17 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
     def is_finished(self) -> bool:
         """Whether the end of the file was reached."""
         return self._finished
+
+    def share(self) -> tuple[int, int] | None:
+        """Return the number of bytes read, and that of the file, as it is stored; None if that is not known yet."""
+        if self._lines is not None:
+            self._share = self._lines.share
+        elif self._share is None:
+            size = local_size(self._path)
+            self._share = None if size is None else (self._position.at.offset, size)
+        if self._finished and self._share is not None:
+            self._share = self._share[1], self._share[1]
+        return self._share
 
     def snapshot(self) -> FilePosition:
         """Return the position after the last record returned."""

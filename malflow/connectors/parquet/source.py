@@ -18,6 +18,7 @@ from malflow.connectors.files.paths import (
     Path,
     ReplacedFileError,
     expand,
+    local_size,
     one_name,
     path_list,
 )
@@ -96,6 +97,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         self._batch: RowBatch | None = None
         self._at = 0
         self._finished = False
+        self._share: tuple[int, int] | None = None
 
     def poll(self) -> tuple[Any, Any] | None:
         """Return the next record."""
@@ -123,6 +125,19 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         if not self._finished and self._file is None and self._position.is_end:
             self._finished = is_gone(self._path, self._options.storage_options)
         return self._finished
+
+    def share(self) -> tuple[int, int] | None:
+        """Return the share of the file's bytes that its rows read so far have; None if that is not known yet."""
+        if self._file is not None:
+            version = self._file.version
+            rows = self._file.rows_before(self._position.row_group) + self._position.row
+            self._share = version.size * rows // max(1, version.rows), version.size
+        elif self._share is None:
+            size = local_size(self._path)
+            self._share = None if size is None else (0, size)
+        if self._finished and self._share is not None:
+            self._share = self._share[1], self._share[1]
+        return self._share
 
     def snapshot(self) -> PlainPosition:
         """Return the position after the last record returned."""

@@ -38,9 +38,10 @@ class Reader:
         must_note: whether its position must still be saved, though it has finished.
         confirms: whether it confirms positions, by ``committed``.
         tells_lag: whether it reports how much input waits after its position, by ``lag``.
+        tells_share: whether it reports how much of its part it has read, by ``share``.
     """
 
-    __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag")
+    __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag", "tells_share")
 
     def __init__(self, partition: Any, *, has_position: bool) -> None:
         self.partition = partition
@@ -48,6 +49,7 @@ class Reader:
         self.must_note = False
         self.confirms = has_position and offers_own(partition, "committed")
         self.tells_lag = offers_own(partition, "lag")
+        self.tells_share = offers_own(partition, "share")
 
     def check(self) -> None:
         """Check that the user's object is a reader.

@@ -18,7 +18,7 @@ from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.reader import PickledReader, Reader
-from malflow.operators.hosting.reader_methods import Lags, lag_of
+from malflow.operators.hosting.reader_methods import Lags, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.sources.contract import StatefulSource, StatelessSource
@@ -79,6 +79,8 @@ class Source(PartOperator):
         self._parked: dict[Any, Reader] = {}
         self._finished: set[Any] = set()
         self._newly_finished: list[Any] = []
+        self._ended_of: tuple[Any, ...] | None = None
+        self._ended: list[Share | None] = []
 
     @property
     def is_finished(self) -> bool:
@@ -230,6 +232,22 @@ class Source(PartOperator):
         """Return the lag of each unfinished part whose reader reports it."""
         telling = (part for part in self.live_parts if self._readers[part].tells_lag)
         return {part: self._call(part, lag_of, self._readers[part].partition) for part in telling}
+
+    @property
+    def tells_share(self) -> bool:
+        """Whether readers report how much of their parts they have read, by ``share``."""
+        return any(reader.tells_share for reader in self._readers.values())
+
+    def share(self) -> Share | None:
+        """Return how much of all parts has been read, and how much there is; None if a part does not tell."""
+        if self._ended_of is not self.live_parts:  # ended parts are asked once
+            ended = [part for part, reader in self._readers.items() if not reader.is_live]
+            self._ended_of, self._ended = self.live_parts, [self._share(part) for part in ended]
+        return total_share([*self._ended, *map(self._share, self.live_parts)])
+
+    def _share(self, part: Any) -> Share | None:
+        reader = self._readers[part]
+        return self._call(part, share_of, reader.partition) if reader.tells_share else None
 
     def close(self) -> None:
         """Suspend the readers."""

@@ -211,6 +211,7 @@ class StageAttempt:
         )
         if not is_noted:
             report.report.facts = {}  # another attempt would measure others
+            report.report.shares = {}  # the size of a file may have changed
         report = replace(
             report,
             noted=is_noted and report.bytes is None,

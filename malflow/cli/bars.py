@@ -1,0 +1,79 @@
+"""Bars of the sources that know how much input they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from malflow.cli.terminal import one_line
+from malflow.cli.texts import duration
+
+__all__ = ["Bars"]
+
+_WIDTH: Final = 30
+_LEAST: Final = 5
+_NAME: Final = 24
+_PARTS: Final = " ▏▎▍▌▋▊▉"
+"""The last cell of a bar, by eighths."""
+_MOST: Final = 8
+"""Bars that are drawn; others are counted."""
+_DAY: Final = 86_400.0
+
+
+class Bars:
+    """The bars of a run, with the time that is left, reckoned from the pace since the first look."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[float, float]] = {}
+
+    def lines(self, progress: Mapping[str, Any], seconds: float, width: int) -> list[str]:
+        """Return a line for each source that knows how much input it has.
+
+        Args:
+            progress: the document of the run's progress.
+            seconds: the time, by a clock that only advances.
+            width: the columns that there are.
+        """
+        found = list(self._shares(progress))
+        lines = [self._line(name, share, seconds, width) for name, share in found[:_MOST]]
+        return [*lines, f"and {len(found) - _MOST} more sources"] if len(found) > _MOST else lines
+
+    def text(self, progress: Mapping[str, Any], seconds: float) -> str:
+        """Return the shares in one line, without bars."""
+        return "   ".join(
+            one_line(f"{name} {share:.0%}{self._left(name, share, seconds)}") for name, share in self._shares(progress)
+        )
+
+    @staticmethod
+    def _shares(progress: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+        for it in progress["operators"]:
+            if it.get("share") is not None:
+                read, whole = it["share"]
+                yield it["name"], (read / whole if whole else 1.0)
+
+    def _line(self, name: str, share: float, seconds: float, width: int) -> str:
+        rest = f" {share:>4.0%}{self._left(name, share, seconds)}"
+        label = one_line(name)
+        label = label if len(label) <= _NAME else f"{label[: _NAME - 1]}…"
+        room = min(_WIDTH, width - len(label) - len(rest) - 1)
+        return f"{label} {bar(share, room)}{rest}" if room >= _LEAST else f"{label}{rest}"
+
+    def _left(self, name: str, share: float, seconds: float) -> str:
+        """Return the time that is left, as far as it can be reckoned."""
+        at, before = self._first.setdefault(name, (seconds, share))
+        passed, done = seconds - at, share - before
+        if share >= 1 or passed < 1 or done <= 0:
+            return ""
+        left = passed / done * (1 - share)
+        return "" if left > _DAY else f", {duration(left)} left"
+
+
+def bar(share: float, width: int) -> str:
+    """Return a bar of a width.
+
+    >>> bar(0.5, 10), bar(0.44, 10), bar(1, 4), bar(0, 4)
+    ('█████     ', '████▍     ', '████', '    ')
+    """
+    eighths = int(min(1.0, max(0.0, share)) * width * 8)
+    full, part = divmod(eighths, 8)
+    return f"{'█' * full}{_PARTS[part] if full < width else ''}".ljust(width)

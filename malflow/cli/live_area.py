@@ -1,0 +1,139 @@
+"""The last lines of a terminal, redrawn in place below all that is written meanwhile.
+
+Every write to the streams of the terminal first removes the lines, and the next redraw puts them below it: so logs,
+prints and results scroll as without them. The cursor stays visible, and no mode of the terminal is changed, so that
+nothing has to be restored after an end of any kind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+__all__ = ["LiveArea", "can_draw", "terminal_below"]
+
+_SIZE = os.terminal_size((80, 24))
+
+
+def can_draw(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal whose cursor can move."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
+
+
+class LiveArea:
+    """The last lines of a terminal.
+
+    Args:
+        stream: the stream of the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # a signal handler may write while this thread does
+        self._drawn: list[int] = []  # the width of each line
+        self._is_within_line = False
+        self._is_gone = False
+
+    @property
+    def size(self) -> os.terminal_size:
+        """The columns and lines of the terminal."""
+        try:
+            size = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            return _SIZE
+        return size if size.columns > 0 and size.lines > 0 else _SIZE
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Draw lines in place of the last ones; they are cut to the size of the terminal.
+
+        Nothing is drawn while somebody is within a line, as after a question.
+        """
+        from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - only on a terminal
+
+        with self._lock:
+            if self._is_gone or self._is_within_line:
+                return
+            columns, rows = self.size
+            most = max(1, rows - 1)
+            kept = lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more lines"]
+            cut = [it if cell_len(it) < columns else set_cell_size(it, columns - 1).rstrip() for it in kept]
+            self._send("\n".join([f"{self._removal()}{cut[0]}", *cut[1:], ""]))
+            self._drawn = [cell_len(it) for it in cut]
+
+    def keep(self) -> None:
+        """Leave the lines in their place, as if they had been written."""
+        with self._lock:
+            self._drawn = []
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """Within the context, the lines are removed, and write nothing."""
+        if os.getpid() != self._process:  # in a child that was forked, another thread may have held the lock
+            yield
+            return
+        with self._lock:
+            if self._drawn:
+                self._send(self._removal())
+                self._drawn = []
+            yield
+
+    def note(self, text: str) -> None:
+        """Note a text that was written on the terminal."""
+        if text:
+            self._is_within_line = not text.endswith("\n")
+
+    def _removal(self) -> str:
+        """Return the codes that remove the lines; those that no longer fit into a line take several."""
+        columns = self.size.columns
+        rows = sum(max(1, -(-width // columns)) for width in self._drawn)
+        return f"\x1b[{rows}F\x1b[J" if rows else ""
+
+    def _send(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal has gone, or the stream is closed
+            self._is_gone = True
+
+
+class _Above:
+    """A stream of the terminal, whose texts are written above the lines."""
+
+    def __init__(self, stream: TextIO, area: LiveArea) -> None:
+        self._stream = stream
+        self._area = area
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text above the lines."""
+        with self._area.above():
+            written = self._stream.write(text)
+            self._area.note(text)
+            self._stream.flush()
+        return written
+
+    def writelines(self, lines: Any) -> None:
+        """Write texts above the lines."""
+        self.write("".join(lines))
+
+
+@contextmanager
+def terminal_below(area: LiveArea) -> Iterator[None]:
+    """Within the context, what is written to the terminal by ``sys.stdout`` and ``sys.stderr`` is above the lines."""
+    before = sys.stdout, sys.stderr
+    mine: list[Any] = [it if it is None or not it.isatty() else _Above(it, area) for it in before]
+    sys.stdout, sys.stderr = mine
+    try:
+        yield
+    finally:
+        if sys.stdout is mine[0]:
+            sys.stdout = before[0]
+        if sys.stderr is mine[1]:
+            sys.stderr = before[1]

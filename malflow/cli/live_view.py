@@ -1,0 +1,105 @@
+"""``malflow run --live``: the operators of a run with their rates, below its log."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from malflow.cli.bars import Bars
+from malflow.cli.live_area import LiveArea, can_draw, terminal_below
+from malflow.cli.output import Output
+from malflow.cli.screens import line_of, screen_of
+from malflow.events import Event, Run, RunFinished
+from malflow.monitor.documents import RunFacts, progress_document
+from malflow.monitor.history import History
+
+__all__ = ["LiveView", "live_area"]
+
+_REDRAW_SECONDS: Final = 0.25
+_LINE_SECONDS: Final = 10.0
+_SAMPLE_SECONDS: Final = 1.0
+_END_SECONDS: Final = 2.0
+"""The longest time in which the thread ends after its run."""
+
+
+class LiveView:
+    """A listener that draws its run on the terminal four times a second, or elsewhere writes a line each ten seconds.
+
+    Args:
+        output: how to write.
+        area: the lines of the terminal; None if standard error is not a terminal.
+    """
+
+    def __init__(self, output: Output, area: LiveArea | None) -> None:
+        self._output = output
+        self._area = area
+        self._run: Run | None = None
+        self._history = History()
+        self._bars = Bars()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def on_start(self, run: Run, /) -> None:
+        """Begin to draw."""
+        self._run = run
+        self._thread = threading.Thread(target=self._draw_all, args=(run,), name="malflow-live", daemon=True)
+        self._thread.start()
+
+    def on_event(self, event: Event, /) -> None:
+        """Draw a last time at the end."""
+        if isinstance(event, RunFinished) and self._thread is not None:
+            self._ended.set()
+            self._thread.join(_END_SECONDS)
+
+    def _draw_all(self, run: Run) -> None:
+        every = _LINE_SECONDS if self._area is None else _REDRAW_SECONDS
+        sampled = -_SAMPLE_SECONDS
+        due = time.monotonic() + (every if self._area is None else 0)
+        try:
+            while not self._ended.is_set() and not run.has_ended:
+                now = time.monotonic()
+                with suppress(RuntimeError):  # the run has changed its counts meanwhile; the next look has them
+                    if now - sampled >= _SAMPLE_SECONDS:
+                        self._history.add(run.progress, now)
+                        sampled = now
+                    if now >= due:
+                        self._draw(run, now)
+                        due = now + every
+                self._ended.wait(max(0.0, min(due, sampled + _SAMPLE_SECONDS) - time.monotonic()))
+            if self._area is not None:
+                self._history.add(run.progress, time.monotonic())
+                self._draw(run, time.monotonic())
+                self._area.keep()
+        except (OSError, ValueError):
+            return  # the reader of standard error has gone; the run continues
+
+    def _draw(self, run: Run, now: float) -> None:
+        progress = progress_document(RunFacts("", run.job, run.runtime, 0), run.progress, self._history.rates)
+        if self._area is not None:
+            columns = self._area.size.columns
+            bars = self._bars.lines(progress, now, columns)
+            self._area.draw(["", *screen_of(progress), *(["", *bars] if bars else [])])
+        elif self._output.json:
+            self._output.document("progress", _content(progress), err=True)
+        else:
+            bars_text = self._bars.text(progress, now)
+            self._output.say(f"{line_of(progress)}{'   ' if bars_text else ''}{bars_text}")
+
+
+def _content(progress: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: it for name, it in progress.items() if name not in ("kind", "malflow")}
+
+
+@contextmanager
+def live_area(output: Output, *, wanted: bool) -> Iterator[LiveArea | None]:
+    """Within the context, there is an area on the terminal, if one is wanted and standard error is a terminal."""
+    if not wanted or output.json or not can_draw(sys.stderr):
+        yield None
+        return
+    area = LiveArea(sys.stderr)
+    with terminal_below(area):
+        yield area
