@@ -122,7 +122,8 @@ def described(command: click.Command, context: click.Context, level: int) -> Ite
         return
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{path} {usage}\n```\n"
-    own = [it for it in command.params if isinstance(it, click.Option) and it.name not in COMMON]
+    options = [it for it in command.params if isinstance(it, click.Option) and not it.hidden]
+    own = [it for it in options if it.name not in COMMON]
     if own:
         yield from table(own)
         yield ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from malflow.cli.default_state import without_needless_default
 from malflow.cli.exits import CommandError, Exit, nearest
 from malflow.config import Settings
 from malflow.errors import short_repr
@@ -57,6 +58,7 @@ def adapted(
     Raises:
         ConfigError: if the settings contradict each other, or the script.
     """
+    settings = without_needless_default(settings, runtime)
     made = settings.apply_to(runtime)
     renamed = [Wanted(f"--rename {old}={new}", new) for old, new in (settings.run.renamed or {}).items()]
     build = _named_check(declared_by(made).build_dataflow, [*renamed, *wanted], note)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from malflow.cli.default_state import with_default
 from malflow.cli.serving import CONFIGURED
 from malflow.cli.target import Target
 from malflow.config import Override, Settings, check, load
@@ -48,11 +49,13 @@ class Configuration:
         file: the file; None for the one beside the script.
         profile: the profile; None for that of the environment.
         overrides: the settings on the command line.
+        default_persistence: where the state is kept if neither the configuration nor the code says it.
     """
 
     file: str | None
     profile: str | None
     overrides: Mapping[str, Override]
+    default_persistence: str | None = None
 
     def settings(self, target: Target | None = None) -> Settings:
         """Return the settings for a flow; without one, or for a module, the file is that of this folder.
@@ -60,7 +63,8 @@ class Configuration:
         Raises:
             ConfigError: with all faults.
         """
-        return load(self._place(target), profile=self.profile, overrides=self.overrides)
+        settings = load(self._place(target), profile=self.profile, overrides=self.overrides)
+        return settings if self.default_persistence is None else with_default(settings, self.default_persistence)
 
     def faults(self, target: Target | None = None) -> tuple[ConfigFault, ...]:
         """Return all faults of these settings."""
@@ -79,12 +83,15 @@ def config_options(command: _F) -> _F:
     """
 
     def collected(*args: Any, config: str | None, profile: str | None, overrides: Any, **given: Any) -> Any:
-        return command(*args, configuration=Configuration(config, profile, _overrides(overrides)), **given)
+        default: str | None = given.pop("default_persistence")
+        configuration = Configuration(config, profile, _overrides(overrides), default)
+        return command(*args, configuration=configuration, **given)
 
     collected.__doc__ = command.__doc__
     collected.__name__ = command.__name__
     collected.__click_params__ = [*getattr(command, "__click_params__", [])]  # type: ignore[attr-defined] # click's
     for decorate in (
+        click.option("--default-persistence", hidden=True),
         click.option("--set", "overrides", type=_Set(), multiple=True, help="A setting, such as run.debug=true."),
         click.option("--profile", metavar="NAME", help="The profile of the configuration."),
         click.option(

@@ -65,6 +65,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "stopped",
         "failed",
     ),
+    "reload": ("flow", "at", "event", "changed", "message"),
     "record": ("operator", "tick", "output", "key", "value", "timestamp"),
     "log": ("level", "message"),
     "error": ("error",),

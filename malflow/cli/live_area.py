@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from malflow.cli.terminal import columns_of, fitting
+
 __all__ = ["LiveArea", "can_draw", "terminal_below"]
 
 _SIZE = os.terminal_size((80, 24))
@@ -53,17 +55,15 @@ class LiveArea:
 
         Nothing is drawn while somebody is within a line, as after a question.
         """
-        from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - only on a terminal
-
         with self._lock:
             if self._is_gone or self._is_within_line:
                 return
             columns, rows = self.size
             most = max(1, rows - 1)
             kept = lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more lines"]
-            cut = [it if cell_len(it) < columns else set_cell_size(it, columns - 1).rstrip() for it in kept]
+            cut = [fitting(it, columns - 1) for it in kept]
             self._send("\n".join([f"{self._removal()}{cut[0]}", *cut[1:], ""]))
-            self._drawn = [cell_len(it) for it in cut]
+            self._drawn = [columns_of(it) for it in cut]
 
     def keep(self) -> None:
         """Leave the lines in their place, as if they had been written."""

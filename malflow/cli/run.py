@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import click
 from malflow.cli.adapt import adapted, listened, place_of
 from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
+from malflow.cli.default_state import default_of, without_needless_default
 from malflow.cli.error_report import has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
@@ -22,6 +23,8 @@ from malflow.cli.narrator import Limits, LiveRuns, Narrator
 from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
+from malflow.cli.reload import Reloader, given_to
+from malflow.cli.reloaded import ParentPipe
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser, telemetry_of
 from malflow.cli.signals import signals_stop_runs
@@ -40,8 +43,18 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_WORDS = "malflow.cli.run.words"
 
-@click.command(cls=ServingCommand, short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
+
+class _Run(ServingCommand):
+    """The command; it remembers the words that it was given, for those of a child."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = [*args]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Run, short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
 @click.argument("flow", type=FLOW)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
@@ -64,13 +77,15 @@ __all__ = ["run"]
 @click.option(
     "--tap", multiple=True, metavar="OP", help="Write the records that leave an operator, at most 100 a second."
 )
+@click.option("--reload", is_flag=True, help="Start it again, with its state, whenever a module beside it changes.")
+@click.option("--reloaded", type=int, hidden=True)
 @click.option("--live", is_flag=True, help="Show operators, rates and bars below the log.")
 @click.option("--replay", multiple=True, metavar="OP", help="Process the dead letters of an operator again first.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
 @serve_options
 @config_options
 @output_options
-def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, **options: Any) -> None:
+def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Configuration, **options: Any) -> int:
     """Run a flow: a script as it is, or a function of it.
 
     FLOW is a script (flow.py), a module (package.module), or a function or runtime in one (flow.py:build). A script
@@ -80,6 +95,9 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     Ctrl-C stops the run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
     """
     target = parsed(flow)
+    if options["reload"]:
+        context = click.get_current_context()
+        return Reloader(target, given_to(context, context.meta[_WORDS]), output).run()
     write_log(output)
     settings = configuration.settings(target)
     session = _Session(target, output, settings, options)
@@ -88,8 +106,12 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
         show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
     calls = Calls(session.on_call, options["call"], output.say)
     shows_progress = signal_shows_progress(session.monitors, output)
-    with session.additions.drawing(), _errors_of_threads(session), signals_stop_runs(session.runs.stop), shows_progress:
+    around = session.parent.followed(), session.additions.drawing(), _errors_of_threads(session)
+    with ExitStack() as stack:
+        for within in (*around, signals_stop_runs(session.runs.stop), shows_progress):
+            stack.enter_context(within)
         session.run(target, arguments, calls)
+    return Exit.DONE
 
 
 class _Session:
@@ -99,6 +121,7 @@ class _Session:
         additions: what options add to its runs.
         monitors: the monitors of its runs.
         runs: those that have not ended.
+        parent: the process that starts this one again after changes, if one does.
         code: the exit code of the first error of a thread; None if there was none.
         page: the page that shows them; None without one.
         telemetry: sends their metrics elsewhere; None for nowhere.
@@ -116,12 +139,15 @@ class _Session:
         self.monitors: list[Monitor] = []
         self._refusal: Exception | None = None
         self.runs = LiveRuns()
+        self.parent = ParentPipe(options["reloaded"], self.runs, output)
         self.code: int | None = None
         self.page: Page | None = None
         self.telemetry = telemetry_of(settings)
 
     def on_call(self, runtime: Runtime, call: Call) -> Runtime:
         """Return the runtime that runs in place of a script's."""
+        if self.parent.is_closed:
+            end_process(Exit.DONE)
         if self._refusal is not None:  # the script has caught it, and tries again
             self.tell(self._refusal)
             end_process(exit_code(self._refusal))
@@ -143,6 +169,8 @@ class _Session:
         same = adapted(runtime, self._settings, self._note, [*self.additions.wanted()])
         options = declared_by(same).options
         place = place_of(options.persistence)
+        if place is not None and default_of(without_needless_default(self._settings, runtime)) is not None:
+            self._output.say(f"neither the flow nor an option says where to keep state; --reload keeps it in {place}")
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)

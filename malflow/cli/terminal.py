@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from malflow.cli.output import Output, as_text, is_colored
 
-__all__ = ["aligned", "one_line", "redrawn", "write_table"]
+__all__ = ["aligned", "columns_of", "fitting", "one_line", "redrawn", "write_table"]
 
 
 def one_line(text: str) -> str:
@@ -60,6 +60,20 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def columns_of(text: str) -> int:
+    """Return the columns that a text takes on a terminal, where some characters take two."""
+    from rich.cells import cell_len  # noqa: PLC0415 - not where standard output is no terminal
+
+    return cell_len(text)
+
+
+def fitting(text: str, columns: int) -> str:
+    """Return the beginning of a text that fits into some columns of a terminal."""
+    from rich.cells import set_cell_size  # noqa: PLC0415 - as there
+
+    return text if columns_of(text) <= columns else set_cell_size(text, columns).rstrip()
 
 
 def redrawn(screens: Iterable[Sequence[str]]) -> None:

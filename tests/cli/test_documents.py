@@ -8,6 +8,7 @@ PINNED = """
 run_started: flow at runtime parallelism persistence snapshot keys restarts
 snapshot_committed: flow at snapshot tick
 run_finished: flow at tick parallelism records late snapshot restarts stopped failed
+reload: flow at event changed message
 record: operator tick output key value timestamp
 log: level message
 error: error

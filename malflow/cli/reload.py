@@ -1,0 +1,304 @@
+"""``malflow run --reload``: a flow that starts again, with its state, whenever one of its modules changes.
+
+The run is a child. After a change, another child says whether the new program could start: if it could not, the old run
+continues. Otherwise the old run is stopped, which takes a snapshot, and the new one begins with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from malflow.cli.exits import Exit
+from malflow.cli.modules import Seen, changed_names, modules_in
+from malflow.cli.output import Output
+from malflow.cli.target import Target
+from malflow.runtime.processes.spawning import flags_of_interpreter
+
+__all__ = ["REHEARSAL", "Given", "Reloader", "given_to"]
+
+REHEARSAL: Final = "check"
+"""The command that says whether a program could start."""
+_COULD_START: Final = frozenset({Exit.DONE, Exit.FOUND}) if REHEARSAL == "check" else frozenset({Exit.DONE})
+
+_TURN: Final = 0.5
+"""The seconds between two looks at the modules."""
+_SETTLING: Final = 0.1
+"""The seconds in which no module may change before the new program is looked at."""
+_LONGEST_REHEARSAL: Final = 120.0
+_PATIENCE: Final = 1.0
+"""The seconds in which a child ends by itself after a second signal."""
+_OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay"})
+"""Options that apply to the first start; the following ones begin with the snapshot of the run before."""
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options and arguments of a command, as they were written.
+
+    Attributes:
+        options: the words of each option, by its name in the command.
+        arguments: the flow, and the script's own arguments.
+    """
+
+    options: Mapping[str, tuple[str, ...]]
+    arguments: tuple[str, ...]
+
+    def words(self, names: frozenset[str] | None, without: frozenset[str]) -> list[str]:
+        """Return them as words of a command line.
+
+        Args:
+            names: the options that the command has; None for all.
+            without: options that are left out.
+        """
+        kept = [it for name, it in self.options.items() if name not in without and (names is None or name in names)]
+        flow, *others = self.arguments
+        return [*(word for words in kept for word in words), flow, "--", *others]
+
+
+def given_to(context: click.Context, words: Sequence[str]) -> Given:
+    """Return the options and arguments of a command from the words after its name."""
+    values, _, _ = context.command.make_parser(context).parse_args([*words])
+    options: dict[str, tuple[str, ...]] = {}
+    for it in context.command.params:
+        found = values.get(it.name or "")
+        if isinstance(it, click.Option) and isinstance(found, str | bool | list):
+            each = found if isinstance(found, list) else [found]
+            option = max(it.opts, key=len)
+            options[it.name or ""] = (
+                (option,) if it.is_flag else tuple(word for value in each for word in (option, str(value)))
+            )
+    arguments = values.get("arguments")
+    return Given(options, (str(values["flow"]), *(arguments if isinstance(arguments, list | tuple) else ())))
+
+
+class Reloader:
+    """The parent of a flow that starts again after changes.
+
+    Args:
+        target: the flow.
+        given: the options and arguments of the command.
+        output: how to write.
+    """
+
+    def __init__(self, target: Target, given: Given, output: Output) -> None:
+        self._target = target
+        self._given = given
+        self._output = output
+        self._folder = Path() if target.file is None else target.file.parent
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._code = 0
+        self._has_run = False
+        self._signals: list[int] = []
+        self._wakes, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+
+    def run(self) -> int:
+        """Run the flow until a signal ends it; return its exit code."""
+        with self._noting_signals():
+            seen = modules_in(self._folder)
+            self._start()
+            try:
+                while not self._signals:
+                    if self._note_end() and self._code == Exit.USAGE and not self._has_run:
+                        return self._code
+                    now = modules_in(self._folder)
+                    if now != seen:
+                        seen = self._changed(seen, now)
+                    self._sleep(_TURN)
+                return self._end()
+            finally:
+                self._release()
+
+    # Changes
+
+    def _changed(self, before: Seen, now: Seen) -> Seen:
+        """Start the new program if it could start; return the modules that were looked at."""
+        while not self._signals:
+            self._sleep(_SETTLING)
+            settled = modules_in(self._folder)
+            if settled != now:
+                now = settled
+                continue
+            names = changed_names(before, now)
+            if not names:
+                return now
+            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            self._tell("changed", f"{shown} changed", names)
+            problem = self._rehearsed()
+            if modules_in(self._folder) != now:
+                continue  # what was looked at is not what would start
+            if problem is None:
+                self._restart()
+            elif not self._signals:
+                self._refuse(problem, names)
+            return now
+        return now
+
+    def _rehearsed(self) -> str | None:
+        """Return None if the program could start; otherwise the reason."""
+        from malflow.cli import cli  # noqa: PLC0415 - it has this module's command
+
+        context = click.Context(cli)
+        command = cli.get_command(context, REHEARSAL)
+        names = frozenset(it.name for it in command.params if it.name) if command is not None else frozenset()
+        words = self._given.words(names, self._left_out | {"json", "as_json"})
+        with tempfile.TemporaryFile() as told:
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                [*_malflow(), REHEARSAL, *self._default(), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=told,
+            )
+            deadline = time.monotonic() + _LONGEST_REHEARSAL
+            while process.poll() is None and not self._signals and time.monotonic() < deadline:
+                self._sleep(_SETTLING)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                return f"it did not get to its execute() within {_LONGEST_REHEARSAL:g} s"
+            if process.returncode in _COULD_START:
+                return None
+            told.seek(0)
+            return told.read().decode(errors="replace").strip() or f"exit code {process.returncode}"
+
+    def _refuse(self, problem: str, names: Sequence[str]) -> None:
+        is_alive = self._child is not None and self._child.poll() is None
+        state = "the run before this change continues" if is_alive else "it starts once it is mended"
+        self._tell("refused", f"{problem}\n{self._target.title} was not reloaded; {state}", names)
+
+    def _restart(self) -> None:
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+            while child.poll() is None and not self._signals:
+                self._sleep(_SETTLING)
+        if self._signals:
+            return
+        self._note_stop()
+        self._start()
+
+    # The child
+
+    def _start(self) -> None:
+        read, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        words = self._given.words(None, self._left_out)
+        command = [*_malflow(), "run", "--reloaded", str(read), *self._default(), *words]
+        try:
+            self._child = subprocess.Popen(command, pass_fds=(read,))  # noqa: S603 - our own program
+        finally:
+            os.close(read)
+
+    @property
+    def _left_out(self) -> frozenset[str]:
+        return frozenset({"reload", *(_OF_ONE_START if self._has_run else ())})
+
+    def _default(self) -> list[str]:
+        return ["--default-persistence", str(self._folder / ".malflow")]
+
+    def _note_end(self) -> bool:
+        """Note that the child has ended by itself; return whether it has."""
+        if self._child is None or self._child.poll() is None:
+            return False
+        code = self._note_stop()
+        by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}" if code else "has ended"
+        self._tell("ended", f"{self._target.title} {by}; it starts again once a module changes", ())
+        return True
+
+    def _note_stop(self) -> int:
+        """Note the exit code of the child, which has ended, and return it; that of the last one if there is none."""
+        child, self._child = self._child, None
+        if child is None:
+            return self._code
+        code = child.wait()
+        self._release()
+        self._has_run = self._has_run or code == 0
+        self._code = code if code >= 0 else 128 - code
+        return code
+
+    def _end(self) -> int:
+        """End the child after a signal; a second one ends it without a snapshot, a third one at once."""
+        self._release()
+        child, hard = self._child, None
+        while child is not None and child.poll() is None:
+            self._sleep(_SETTLING)
+            if len(self._signals) > 2:  # noqa: PLR2004 - the third signal
+                child.kill()
+            elif len(self._signals) > 1:
+                hard = hard or time.monotonic() + _PATIENCE
+                if time.monotonic() > hard:  # it was not sent to both
+                    child.send_signal(signal.SIGTERM)
+                    hard = time.monotonic() + _PATIENCE
+        if child is not None:
+            self._code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+        return self._code
+
+    def _release(self) -> None:
+        """Close the pipe, which lets the child end."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    # What is written, and signals
+
+    def _tell(self, event: str, text: str, names: Sequence[str]) -> None:
+        if self._output.json:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            facts = {"flow": self._target.title, "at": at, "event": event, "changed": [*names], "message": text}
+            self._output.document("reload", facts, err=True)
+        elif event != "changed" or not self._output.quiet:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        """Write lines; the child does it below whose lines a live view may be."""
+        is_alive = self._child is not None and self._child.poll() is None
+        if is_alive and "live" in self._given.options and self._pipe >= 0:
+            with suppress(OSError):
+                os.write(self._pipe, f"{text}\n".encode(errors="replace"))
+                return
+        self._output.warn(text)
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait; a signal cuts it short."""
+        if select.select([self._wakes], [], [], seconds)[0]:
+            os.read(self._wakes, 100)
+
+    @contextmanager
+    def _noting_signals(self) -> Iterator[None]:
+        def on_signal(number: int, _frame: FrameType | None) -> None:
+            self._signals.append(number)
+            with suppress(OSError):
+                os.write(self._waker, b"\0")
+
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._wakes)
+            os.close(self._waker)
+
+
+def _malflow() -> list[str]:
+    """Return the words that run malflow as this process does."""
+    program = Path(sys.argv[0])
+    is_script = program.name.startswith("malflow") and program.is_file()
+    return [sys.executable, *flags_of_interpreter(), *([str(program)] if is_script else ["-m", "malflow"])]
