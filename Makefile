@@ -61,6 +61,7 @@ format: $(VENV)/.dev
 reference: $(VENV)/.dev
 	$(BIN)/python -m docs.api_page
 	$(BIN)/python -m docs.configuration_page
+	$(BIN)/python -m docs.metrics_page
 	$(BIN)/python -m docs.command_line_page
 
 # The site, in docs/_build.

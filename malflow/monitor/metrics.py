@@ -105,6 +105,17 @@ def _counted(count: str) -> Callable[[Reading], Iterable[Series]]:
     return series
 
 
+def _skew(it: OperatorProgress) -> float | None:
+    busy = it.workers_busy
+    return busy.greatest / busy.mean if busy.mean > 0 else None
+
+
+def _in_flight(it: Reading) -> Iterator[Series]:
+    for name, own in it.progress.counts.items():
+        if "calls" in own and name in it.progress.operators:
+            yield (name,), it.progress.operators[name].calls
+
+
 def _given(it: Reading) -> Iterator[Series]:
     for name, operator in it.progress.operators.items():
         for port, given in enumerate(operator.given):
@@ -202,6 +213,43 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("operator", "port"),
     ),
     Metric(
+        "malflow_busy_seconds_total",
+        "counter",
+        "Time in which the operator processed records or waited for systems outside, summed over its workers; an "
+        "estimate where ticks are short.",
+        _of_operators(lambda it: it.busy),
+        _OPERATOR,
+        _S,
+    ),
+    Metric(
+        "malflow_worker_skew",
+        "gauge",
+        "Busy time of the operator's busiest worker, as a multiple of the mean of its workers.",
+        _of_operators(_skew),
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_batch_records",
+        "gauge",
+        "Records of the operator's largest batch in the last tick.",
+        _of_operators(lambda it: it.largest),
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_polls_total",
+        "counter",
+        "Requests for records to the parts of a source.",
+        _of_operators(lambda it: it.polls if it.kind == "source" else None),
+        ("source",),
+    ),
+    Metric(
+        "malflow_saturated_polls_total",
+        "counter",
+        "Those of them that got all that they asked for, so that there is likely a backlog.",
+        _of_operators(lambda it: it.saturated_polls if it.kind == "source" else None),
+        ("source",),
+    ),
+    Metric(
         "malflow_tick_seconds",
         "histogram",
         "Durations of ticks, without the work between two of them.",
@@ -244,19 +292,29 @@ METRICS: Final[tuple[Metric, ...]] = (
         "malflow_operator_errors_total",
         "counter",
         "Records at which the operator's function failed, and the run did not.",
-        _counted("failed"),
+        _of_operators(lambda it: it.failed),
         _OPERATOR,
     ),
     Metric(
         "malflow_dead_letters_total",
         "counter",
         "Records of those that became dead letters.",
-        _counted("letters"),
+        _of_operators(lambda it: it.letters),
         _OPERATOR,
     ),
-    Metric("malflow_skipped_total", "counter", "Records of those that were skipped.", _counted("skipped"), _OPERATOR),
     Metric(
-        "malflow_retries_total", "counter", "Calls of a function that were made again.", _counted("retried"), _OPERATOR
+        "malflow_skipped_total",
+        "counter",
+        "Records of those that were skipped.",
+        _of_operators(lambda it: it.skipped),
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_retries_total",
+        "counter",
+        "Calls of a function that were made again.",
+        _of_operators(lambda it: it.retries),
+        _OPERATOR,
     ),
     Metric("malflow_letters", "gauge", "Dead letters that the operator keeps.", _counted("kept"), _OPERATOR),
     Metric(
@@ -324,6 +382,34 @@ METRICS: Final[tuple[Metric, ...]] = (
         _OPERATOR,
     ),
     Metric("malflow_pattern_matches_total", "counter", "Matches of a pattern.", _of_patterns("matches"), _OPERATOR),
+    Metric(
+        "malflow_async_calls_total",
+        "counter",
+        "Calls of a map_async to a system outside.",
+        _counted("calls"),
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_async_timeouts_total",
+        "counter",
+        "Those of them that got no answer in time.",
+        _counted("timed_out"),
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_async_in_flight",
+        "gauge",
+        "Greatest number of calls that a worker had at a time in the last tick.",
+        _in_flight,
+        _OPERATOR,
+    ),
+    Metric(
+        "malflow_breaker_opened_total",
+        "counter",
+        "How often the breaker of a map_async has opened.",
+        _counted("opened"),
+        _OPERATOR,
+    ),
     Metric("malflow_parallelism", "gauge", "Number of workers.", _alone(lambda it: it.progress.parallelism)),
     Metric("malflow_up", "gauge", "Whether the run has not ended: 1 or 0.", _alone(_up)),
     Metric(

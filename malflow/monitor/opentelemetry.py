@@ -253,11 +253,8 @@ class _Spans:
 
 
 def instrument_name(metric: Metric) -> str:
-    """Return the name of a metric as OpenTelemetry has it: without its unit, and without the ``total`` of counters."""
-    name = metric.name.removesuffix("_total")
-    if metric.unit:
-        name = name.removesuffix({"s": "_seconds", "By": "_bytes"}[metric.unit])
-    return name.replace("malflow_", "malflow.", 1)
+    """Return the name of a metric as OpenTelemetry has it: without the ``total`` of counters, which collectors add."""
+    return metric.name.removesuffix("_total").replace("malflow_", "malflow.", 1)
 
 
 def _make_instruments(meter: Meter, read: Callable[[], Reading]) -> None:

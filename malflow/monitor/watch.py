@@ -151,7 +151,9 @@ class Watch:
     def reading(self) -> Reading:
         """Return the facts from which metrics are read."""
         times, grew = self._times.latest()
-        return Reading(self.facts, self.progress(), self.meters, time.monotonic(), times, grew)
+        progress, now = self.progress(), time.monotonic()
+        self.meters.sample(progress, now)
+        return Reading(self.facts, progress, self.meters, now, times, grew)
 
     def close(self, status: str) -> None:
         """Show that the run has ended; in a forked child of its process, do nothing.

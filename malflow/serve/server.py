@@ -116,7 +116,7 @@ class Page:
                 self._server.stop()
 
     def _at_exit(self) -> None:
-        """Let viewers see the end of the run, for a moment, and stop listening; a forked child does nothing."""
+        """Stop listening, after a moment in which viewers see the end of the run; a forked child does nothing."""
         if os.getpid() != self._pid:
             return
         deadline = time.monotonic() + _LAST_SECONDS
