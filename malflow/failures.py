@@ -15,6 +15,7 @@ from malflow.errors import GraphError, short_repr
 __all__ = [
     "FAIL",
     "FATES",
+    "PARKED",
     "Budget",
     "DeadLetter",
     "ErrorPolicy",
@@ -28,10 +29,18 @@ __all__ = [
     "policy_of",
 ]
 
-Fate = Literal["fail", "skip", "dead_letter"]
-"""The fate of a record at which a function failed: it ends the run, it is skipped, or it becomes a dead letter."""
+Fate = Literal["fail", "skip", "dead_letter", "park"]
+"""The fate of a record at which a function failed: it ends the run, it is skipped, it becomes a dead letter, or it
+becomes one that the later records of its key follow."""
 
-FATES: tuple[Fate, ...] = ("fail", "skip", "dead_letter")
+FATES: tuple[Fate, ...] = ("fail", "skip", "dead_letter", "park")
+
+PARKED = "Parked"
+"""The `error` of a dead letter whose record was not tried, since it follows another one of its key."""
+
+_MOST_ATTEMPTS = 100
+_LONGEST_SLEEP = 1.0
+"""The most attempts of a call of a plain function, and the seconds that it may sleep: the whole run waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class DeadLetter:
         key: the key of the record; `NoKey` without one.
         value: its value; the text of it if `is_text`.
         timestamp: its timestamp.
-        error: the name of the exception's class.
+        error: the name of the exception's class; ``Parked`` for a record that follows another one of its key.
         message: the exception's text, up to 4,096 characters.
         place: the user's function, with file and line; None if unknown.
         trace: the traceback in the user's code, up to 4,096 characters: its end.
@@ -74,6 +83,7 @@ class DeadLetter:
         worker: the worker.
         at: the time of the tick, in UTC.
         is_text: whether key, value and timestamp could not be serialised, and are texts.
+        is_parked: whether later records of its key follow it, by the policy ``"park"``.
     """
 
     id: str
@@ -90,6 +100,7 @@ class DeadLetter:
     worker: int
     at: datetime
     is_text: bool = False
+    is_parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,87 +164,13 @@ class Replayed(NamedTuple):
         late: how many stay since their timestamps are at or before the last epoch (watermark) of the operator's
             input: downstream, they would break what windows are promised. Guard an operator before the epochs.
         texts: how many stay since their records could not be serialised, so that only texts are known.
+        parked: how many stay since an earlier letter of their key stays: those of a parked key go in their order.
     """
 
     done: int = 0
     late: int = 0
     texts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OnError:
-    """The policy of an operator for records at which its function fails.
-
-    Args:
-        fate: the fate of such a record, or a function that decides about each `Failure`.
-        keep: how many dead letters each worker keeps.
-        keep_bytes: how many bytes they may have, serialised.
-        full: whether one more letter ends the run, or the oldest ones are dropped and counted.
-        budget: the share of records that may fail before the run ends; None for any share.
-
-    Raises:
-        GraphError: if an argument is invalid.
-    """
-
-    fate: Fate | Callable[[Failure], Fate] = "fail"
-    keep: int = 10_000
-    keep_bytes: int = 64 << 20
-    full: Literal["fail", "drop_oldest"] = "fail"
-    budget: Budget | None = None
-
-    def __post_init__(self) -> None:
-        for name, limit in (("keep", self.keep), ("keep_bytes", self.keep_bytes)):
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-                raise GraphError(f"{name}= of OnError takes a positive integer; got {short_repr(limit)}")
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise GraphError(f"budget= of OnError takes a Budget; got {short_repr(self.budget)}")
-        if self.full not in ("fail", "drop_oldest"):
-            raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
-        if isinstance(self.fate, str):
-            if self.fate not in FATES:
-                raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}{_near(self.fate)}")
-            return
-        if not callable(self.fate):
-            raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}")
-        kind = deferred(self.fate)
-        if kind is not None:
-            raise GraphError(f"on_error= takes a plain function; got {kind}, which decides nothing when it is called")
-        if not takes(self.fate, 1):
-            raise GraphError("on_error= calls its function as on_error(failure), but it takes other arguments")
-
-    @property
-    def never_passes(self) -> bool:
-        """Whether every failure ends the run, so that calls need no guard."""
-        return self.fate == "fail"
-
-    @property
-    def may_keep(self) -> bool:
-        """Whether a failed record may become a dead letter."""
-        return self.fate not in ("fail", "skip")
-
-
-FAIL = OnError()
-"""The default policy: every failure ends the run."""
-
-ErrorPolicy: TypeAlias = Fate | Callable[[Failure], Fate] | OnError
-"""The argument ``on_error=`` of operators."""
-
-
-def policy_of(on_error: ErrorPolicy) -> OnError:
-    """Return the policy that an argument ``on_error=`` denotes.
-
-    Raises:
-        GraphError: if it denotes none.
-    """
-    return on_error if isinstance(on_error, OnError) else OnError(on_error)
-
-
-def _near(word: str) -> str:
-    near = get_close_matches(word, FATES, 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
-
-
-_WORDS = f"{', '.join(repr(word) for word in FATES)} or a function of the failure that returns one of these words"
+    parked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +215,113 @@ class Retry:
             pause = min(self.longest, pause * self.factor)
 
 
+def _check_retry(retry: object) -> None:
+    """Check that a plain function may be repeated so often.
+
+    Raises:
+        GraphError: if not.
+    """
+    if retry is None:
+        return
+    if not isinstance(retry, Retry):
+        raise GraphError(f"retry= of OnError takes a Retry; got {short_repr(retry)}")
+    if retry.attempts > _MOST_ATTEMPTS:
+        raise GraphError(f"retry= of OnError takes at most {_MOST_ATTEMPTS} attempts; got {retry.attempts:,}")
+    if (pauses := sum(retry.pauses())) > _LONGEST_SLEEP:
+        raise GraphError(
+            f"retry= of OnError may pause for {pauses:.3g} s in sum, and the whole run waits meanwhile; at most "
+            f"{_LONGEST_SLEEP:g} s is allowed: lower attempts=, first= or longest=, or call out by .map_async()"
+        )
+
+
 def _is_number(number: Any) -> bool:
     return not isinstance(number, bool) and isinstance(number, (int, float)) and isfinite(number)
 
 
 def _is_exception(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Exception)
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """The policy of an operator for records at which its function fails.
+
+    Args:
+        fate: the fate of such a record, or a function that decides about each `Failure`.
+        keep: how many dead letters each worker keeps.
+        keep_bytes: how many bytes they may have, serialised.
+        full: whether one more letter ends the run, or the oldest ones are dropped and counted.
+        budget: the share of records that may fail before the run ends; None for any share.
+        retry: how often a call is repeated before the policy decides about it. The run waits meanwhile, so its pauses
+            may have a second in sum.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    fate: Fate | Callable[[Failure], Fate] = "fail"
+    keep: int = 10_000
+    keep_bytes: int = 64 << 20
+    full: Literal["fail", "drop_oldest"] = "fail"
+    budget: Budget | None = None
+    retry: Retry | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in (("keep", self.keep), ("keep_bytes", self.keep_bytes)):
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise GraphError(f"{name}= of OnError takes a positive integer; got {short_repr(limit)}")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise GraphError(f"budget= of OnError takes a Budget; got {short_repr(self.budget)}")
+        _check_retry(self.retry)
+        if self.full not in ("fail", "drop_oldest"):
+            raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
+        if isinstance(self.fate, str):
+            if self.fate not in FATES:
+                raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}{_near(self.fate)}")
+            return
+        if not callable(self.fate):
+            raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}")
+        kind = deferred(self.fate)
+        if kind is not None:
+            raise GraphError(f"on_error= takes a plain function; got {kind}, which decides nothing when it is called")
+        if not takes(self.fate, 1):
+            raise GraphError("on_error= calls its function as on_error(failure), but it takes other arguments")
+
+    @property
+    def never_passes(self) -> bool:
+        """Whether every failure ends the run, so that calls need no guard."""
+        return self.fate == "fail" and self.retry is None
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether a failed record may become a dead letter."""
+        return self.fate not in ("fail", "skip")
+
+    @property
+    def may_park(self) -> bool:
+        """Whether later records of a key may follow one that failed."""
+        return self.fate == "park" or not isinstance(self.fate, str)
+
+
+FAIL = OnError()
+"""The default policy: every failure ends the run."""
+
+ErrorPolicy: TypeAlias = Fate | Callable[[Failure], Fate] | OnError
+"""The argument ``on_error=`` of operators."""
+
+
+def policy_of(on_error: ErrorPolicy) -> OnError:
+    """Return the policy that an argument ``on_error=`` denotes.
+
+    Raises:
+        GraphError: if it denotes none.
+    """
+    return on_error if isinstance(on_error, OnError) else OnError(on_error)
+
+
+def _near(word: str) -> str:
+    near = get_close_matches(word, FATES, 1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+_WORDS = f"{', '.join(repr(word) for word in FATES)} or a function of the failure that returns one of these words"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, assert_never
 from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
 from malflow.errors import ConfigFault, GraphError
-from malflow.failures import OnError
+from malflow.failures import OnError, Retry
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
@@ -317,6 +317,7 @@ class Graph:
         misconfigured: the faults of these, found so far.
         policies: the configured policies for failed records, by operator.
         default_policy: that of other operators whose code has the policy to fail; None leaves them.
+        retries: how often calls of their functions are repeated, by operator, as configured.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
@@ -327,6 +328,7 @@ class Graph:
     misconfigured: list[ConfigFault] = field(default_factory=list)
     policies: Mapping[str, OnError] = field(default_factory=dict)
     default_policy: OnError | None = None
+    retries: Mapping[str, Retry] = field(default_factory=dict)
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)

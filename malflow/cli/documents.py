@@ -31,6 +31,7 @@ _LETTER: Final = (
     "message",
     "place",
     "attempts",
+    "is_parked",
     "tick",
     "worker",
     "at",
@@ -143,7 +144,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "why": ("run", "job", "operator", "cause", "text", "stops_at", "is_fault", "facts"),
     "done": ("run", "job", "do", "snapshot", "parallelism"),
-    "letters_done": ("run", "job", "operator", "do", "done", "late", "texts"),
+    "letters_done": ("run", "job", "operator", "do", "done", "late", "texts", "parked"),
     "accepted": ("run", "job", "do"),
     "stopped": ("run", "job", "status"),
 }

@@ -146,7 +146,8 @@ def _steer(
     elif answer["kind"] == "accepted":
         output.write(f"{run} does so after its current tick, which takes long")
     else:
-        first, *others = outcome_lines(operator, done, Replayed(answer["done"], answer["late"], answer["texts"]))
+        found = Replayed(answer["done"], answer["late"], answer["texts"], answer["parked"])
+        first, *others = outcome_lines(operator, done, found)
         output.write(first)
         for line in others:
             output.say(line)
@@ -154,4 +155,6 @@ def _steer(
 
 def _row(letter: DeadLetter) -> list[str]:
     error = f"{letter.error}: {letter.message}".splitlines()[0]
+    if letter.is_parked and letter.attempts:
+        error = f"parks its key; {error}"
     return [letter.operator, letter.id, short_repr(letter.key), short_repr(letter.value), error]

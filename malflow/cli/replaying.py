@@ -25,6 +25,8 @@ def outcome_lines(operator: str, verb: str, done: Replayed) -> Iterator[str]:
         )
     if done.texts:
         yield f"{done.texts} stay, since only the texts of their records are known"
+    if done.parked:
+        yield f"{done.parked} stay, since an earlier letter of their key stays"
 
 
 class ReplayingListener:

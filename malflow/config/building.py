@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -14,7 +15,7 @@ from malflow.config.entries import Faults, Path, Stacks, dotted
 from malflow.config.secrets import shown
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
-from malflow.failures import Budget, Fate, OnError
+from malflow.failures import Budget, Fate, OnError, Retry
 from malflow.runtime.declared import Declared, declared_by, remade
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import NOTHING, check_build
@@ -29,6 +30,7 @@ from malflow.streams.stream import StreamProvider
 
 if TYPE_CHECKING:
     from malflow.config.settings import Settings
+    from malflow.config.tables import RetrySettings
 
 __all__ = ["On", "applied", "built", "configured"]
 
@@ -235,7 +237,9 @@ def configured(settings: Settings, build_dataflow: Build) -> Build:
     policies = {
         name: _policy(it.on_error, settings) for name, it in settings.operators.items() if it.on_error is not None
     }
-    return ConfiguredBuild(build_dataflow, replacements, partial(_operator_faults, stacks), policies, default)
+    retries = {name: _retry(it.retry) for name, it in settings.operators.items() if it.retry is not None}
+    faults = partial(_operator_faults, stacks)
+    return ConfiguredBuild(build_dataflow, replacements, faults, policies, default, retries)
 
 
 def _policy(fate: Fate, settings: Settings) -> OnError:
@@ -244,6 +248,11 @@ def _policy(fate: Fate, settings: Settings) -> OnError:
     spent = errors.budget
     budget = None if spent is None else Budget(spent.share, spent.window, spent.at_least)
     return OnError(fate, errors.keep, errors.keep_bytes, errors.full, budget)
+
+
+def _retry(it: RetrySettings) -> Retry:
+    kinds = tuple(getattr(builtins, name) for name in it.on)
+    return Retry(it.attempts, it.first.total_seconds(), it.factor, it.longest.total_seconds(), kinds)
 
 
 def _place(stacks: Stacks, name: str) -> str:

@@ -92,7 +92,7 @@ def _warn_of_idle(layers: Mapping[LayerName, Layer], faults: Faults) -> None:
     """Warn of settings that are checked, and that nothing reads."""
     for layer in layers.values():
         for path, entry in layer.items():
-            if path[0] in _IDLE or (path[0] == "operators" and path[2:3] == ("retry",)):
+            if path[0] in _IDLE:
                 faults.warn(entry.origin, f"{dotted(path)} has no effect in this version")
 
 

@@ -32,7 +32,7 @@ __all__ = [
 
 _KEPT = ByteCount(64 * 2**20)
 
-Policy = Literal["fail", "skip", "dead_letter"]
+Policy = Literal["fail", "skip", "dead_letter", "park"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

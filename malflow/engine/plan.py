@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from malflow.engine.letter_checks import check_letters
 from malflow.errors import GraphError
 from malflow.failures import OnError
 from malflow.graph import (
@@ -253,29 +254,11 @@ def compile_graph(graph: Graph) -> Program:
     graph.close()
     vertices = tuple(graph.vertices)
     _check_targets(vertices)
-    for vertex in letter_readers(vertices):
-        if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
-            raise letters_of_letters(vertex)
+    check_letters(vertices)
     levels = stages_of(vertices)
     channels = _channels(vertices, levels)
     stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
     return Program(vertices, stages, channels)
-
-
-def letter_readers(vertices: Sequence[Vertex]) -> Iterator[Vertex]:
-    """Yield the operators downstream of dead letters."""
-    reached: set[int] = set()
-    for index, vertex in enumerate(vertices):
-        if vertex.has_letters or any(port.vertex in reached for port in vertex.inputs):
-            reached.add(index)
-            yield vertex
-
-
-def letters_of_letters(vertex: Vertex) -> GraphError:
-    """Return the error for an operator on dead letters that would make others."""
-    name = vertex.node.name
-    message = f"operator '{name}' processes dead letters, and can only fail or skip; write on_error='fail' or 'skip'"
-    return GraphError(message, operator=name, location=vertex.location)
 
 
 def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:

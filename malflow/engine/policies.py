@@ -2,50 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from types import MappingProxyType
 
-from malflow.engine.plan import Program, letter_readers, letters_of_letters
+from malflow.engine.letter_checks import calls_out, letter_readers, letters_of_letters, letters_taken, no_parking
+from malflow.engine.plan import Program
 from malflow.errors import GraphError
-from malflow.failures import OnError
+from malflow.failures import OnError, Retry
+from malflow.graph import StatelessNode, Vertex
+from malflow.operators.calling_out import CallingOut
 
 __all__ = ["with_policies"]
 
 
-def with_policies(program: Program, policies: Mapping[str, OnError], default: OnError | None = None) -> Program:
+def with_policies(
+    program: Program,
+    policies: Mapping[str, OnError],
+    default: OnError | None = None,
+    retries: Mapping[str, Retry] = MappingProxyType({}),
+) -> Program:
     """Return a program with other policies for failed records.
 
     Args:
         program: the program.
         policies: the policies by operator; they precede those of the code.
-        default: the policy of all other operators whose code has the policy to fail; None leaves them.
+        default: the policy of all other operators whose code has the policy to fail; None leaves them. With ``"park"``,
+            operators without keys that an exchange has distributed keep dead letters.
+        retries: how often calls of their functions are repeated, by operator, whatever its policy.
 
     Raises:
-        GraphError: if there is no such operator, or it can't have a policy.
+        GraphError: if there is no such operator, or it can't have a policy, or calls that are repeated.
     """
     nodes = [vertex.node for vertex in program.vertices]
     guarded = {node.name: node.on_error for node in nodes if node.on_error is not None}
-    for name in policies:
-        if name not in guarded:
+    calling = {node.name for node in nodes if calls_out(node)}.intersection(retries)
+    for name in (*policies, *retries):
+        if name not in guarded and name not in calling:
             location = next((vertex.location for vertex in program.vertices if vertex.node.name == name), None)
-            raise GraphError(_refusal(name, {node.name for node in nodes}), operator=name, location=location)
+            what = "an on_error=" if name in policies else "a retry"
+            raise GraphError(_refusal(name, {node.name for node in nodes}, what), operator=name, location=location)
     for vertex in letter_readers(program.vertices):
         policy = policies.get(vertex.node.name, default)
         if vertex.node.on_error is not None and policy is not None and policy.may_keep:
             raise letters_of_letters(vertex)
+    taken = letters_taken(program.vertices)
+    for vertex in program.vertices:
+        parks = vertex.node.name in policies and policies[vertex.node.name].fate == "park"
+        if parks and (error := no_parking(vertex, taken)) is not None:
+            raise error
     chosen = dict(policies)
     if default is not None:
-        chosen = {name: default for name, policy in guarded.items() if policy.never_passes} | chosen
-    return replace(program, policies={**program.policies, **chosen})
+        never = [vertex for vertex in program.vertices if (held := vertex.node.on_error) and held.fate == "fail"]
+        chosen = {vertex.node.name: _fitting(default, vertex, taken) for vertex in never} | chosen
+    now = {**program.policies, **chosen}
+    for name, held in guarded.items():
+        if name not in calling and (retry := retries.get(name, held.retry)) is not None:
+            now[name] = _with_retry(name, now.get(name, held), retry)
+    vertices = tuple(_calling_again(vertex, retries) for vertex in program.vertices) if calling else program.vertices
+    return replace(program, policies=now, vertices=vertices)
 
 
-def _refusal(name: str, names: set[str]) -> str:
+def _with_retry(name: str, policy: OnError, retry: Retry) -> OnError:
+    """Return a policy with a retry, unless it has one.
+
+    Raises:
+        GraphError: if the retry is too long.
+    """
+    try:
+        return replace(policy, retry=policy.retry or retry)
+    except GraphError as error:
+        raise GraphError(f"operator '{name}' can't have this retry: {error.reason}", operator=name) from None
+
+
+def _fitting(default: OnError, vertex: Vertex, taken: Collection[str]) -> OnError:
+    """Return the default policy of an operator."""
+    if default.fate == "park" and no_parking(vertex, taken) is not None:
+        return replace(default, fate="dead_letter")
+    return default
+
+
+def _calling_again(vertex: Vertex, retries: Mapping[str, Retry]) -> Vertex:
+    """Return an operator that calls out with the retry that it is to have."""
+    node = vertex.node
+    if not isinstance(node, StatelessNode) or not isinstance(node.logic, CallingOut) or node.name not in retries:
+        return vertex
+    options = replace(node.logic.options, retry=retries[node.name])
+    return replace(vertex, node=replace(node, logic=CallingOut(options)))
+
+
+def _refusal(name: str, names: set[str], what: str) -> str:
     if name in names:
         return (
-            f"operator '{name}' can't have an on_error=: it has no function of the user's that is called record by "
-            "record; put a .map() with that on_error= before it, which fails at the records that it can't take"
+            f"operator '{name}' can't have {what}: it has no function of the user's that is called record by "
+            f"record; put a .map() with {'that on_error=' if what != 'a retry' else 'it'} before it, which fails at "
+            "the records that it can't take"
         )
     near = get_close_matches(name, names, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    return f"there is no operator '{name}' for this on_error={hint}"
+    return f"there is no operator '{name}' for this {'retry' if what == 'a retry' else 'on_error='}{hint}"

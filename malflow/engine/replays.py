@@ -12,7 +12,7 @@ from malflow.message import NoKey
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.guarding import Guarded
-from malflow.operators.letters import Letters
+from malflow.operators.letters import Chosen, Letters
 from malflow.records.batch import Batch
 
 __all__ = ["reached_by", "replay", "total"]
@@ -23,7 +23,8 @@ def replay(
 ) -> Replayed:
     """Serve a request about the dead letters of an operator; each leaves the state when its record is processed.
 
-    A record that fails again is a new letter, which has one more attempt.
+    A record that fails again is a letter with one more attempt: a new one or, if its key is parked, in its old place,
+    and the later ones of the key stay.
 
     Args:
         request: the request.
@@ -35,21 +36,30 @@ def replay(
     Raises:
         OperatorError: if a record fails and the policy is to fail.
     """
-    done = late = texts = 0
-    going: list[DeadLetter] = []
-    for entry, letter in letters.chosen(request.ids):
-        if not request.discards and letter.is_text:
+    found = letters.chosen(request.ids)
+    if request.discards:
+        for entry, _ in found:
+            letters.drop(entry)
+        return Replayed(len(found))
+    done = late = texts = parked = 0
+    queues = letters.queues()
+    together: list[Chosen] = []
+    for entry, letter in found:
+        if letter.is_parked and queues[entry[1]][0] != letter.id:
+            parked += 1
+        elif letter.is_text:
             texts += 1
-        elif not request.discards and _is_late(letter, reached):
+        elif _is_late(letter, reached):
             late += 1
         else:
-            letters.drop(entry)
             done += 1
-            going.append(letter)
-    if going and not request.discards:
-        for group in [going] if operator.replays_together else ([letter] for letter in going):
-            emit(_processed(operator, group))
-    return Replayed(done, late, texts)
+            if operator.replays_together and not letter.is_parked:
+                together.append((entry, letter))
+            elif _settled(operator, letters, [(entry, letter)], emit) and letter.is_parked:
+                queues[entry[1]].popleft()
+    if together:
+        _settled(operator, letters, together, emit)
+    return Replayed(done, late, texts, parked)
 
 
 def reached_by(program: Program, operators: Mapping[int, Operator], vertex: int) -> Any:
@@ -79,16 +89,21 @@ def total(found: Sequence[Replayed]) -> Replayed:
     return Replayed(*map(sum, zip(*found, strict=True))) if found else Replayed()
 
 
-def _processed(operator: Operator, letters: Sequence[DeadLetter]) -> Sequence[Batch]:
-    keys = None if letters[0].key is NoKey else [letter.key for letter in letters]
-    batch = Batch(keys, [letter.value for letter in letters], [letter.timestamp for letter in letters])
+def _settled(
+    operator: Operator, letters: Letters, group: Sequence[Chosen], emit: Callable[[Sequence[Batch]], object]
+) -> bool:
+    """Process the records of letters; return whether all of them have left, so that the next one of a key follows."""
+    chosen = [letter for _, letter in group]
+    keys = None if chosen[0].key is NoKey else [letter.key for letter in chosen]
+    batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
     if not isinstance(operator, Guarded):
-        return operator.process_again(batch)
-    operator.guard.attempts = [letter.attempts for letter in letters]
-    try:
-        return operator.process_again(batch)
-    finally:
-        operator.guard.attempts = ()
+        for entry, _ in group:
+            letters.drop(entry)
+        emit(operator.process_again(batch))
+        return True
+    with operator.guard.replaying(group):
+        emit(operator.process_again(batch))
+    return not any(entry in letters for entry, _ in group)
 
 
 def _is_late(letter: DeadLetter, reached: Any) -> bool:

@@ -210,7 +210,7 @@ class Answers:
             return refusal("UnknownOperator", str(error))
         except TimeoutError:
             return self._document("accepted", {"do": ask.do})
-        counts = {"done": outcome.done, "late": outcome.late, "texts": outcome.texts}
+        counts = outcome._asdict()
         return self._document("letters_done", {"operator": operator, "do": ask.do, **counts})
 
     def _served(self, ask: Ask, answer: Future[Any], content: Callable[[Any], Mapping[str, Any]]) -> Document:

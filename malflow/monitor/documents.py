@@ -254,6 +254,7 @@ def letter_facts(letter: DeadLetter) -> Document:
         "message": _cut(letter.message),
         "place": letter.place,
         "attempts": letter.attempts,
+        "is_parked": letter.is_parked,
         "tick": letter.tick,
         "worker": letter.worker,
         "at": iso(letter.at),

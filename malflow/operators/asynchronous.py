@@ -10,11 +10,12 @@ from itertools import chain
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import short_repr
 from malflow.operators.attempts import Bucket, Call, Circuit, Tried, guarded, paced, repeated, timed
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
+from malflow.operators.guarding import FATAL
 from malflow.records.batch import Batch
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ __all__ = ["UNASKED", "MapAsync", "Outside"]
 
 UNASKED = "CancelledError, though nobody cancelled the call"
 """What is told of a call that is cancelled from inside."""
-
-_FATAL = (MemoryError, MalflowError)
-"""The exceptions about which no policy decides."""
 
 
 class MapAsync(Operator):
@@ -265,7 +263,7 @@ class _Calls:
         error = tried.error
         if at >= self.failed:
             return
-        if self._survives and isinstance(error, (Exception, asyncio.CancelledError)) and not isinstance(error, _FATAL):
+        if self._survives and isinstance(error, (Exception, asyncio.CancelledError)) and not isinstance(error, FATAL):
             self.failures[at] = tried
             return
         self.failed, self.failure = at, error

@@ -55,7 +55,8 @@ class Counts:
 
     def with_those_of(self, other: Counts) -> Counts:
         """Return the counts of both."""
-        return Counts((*self.counters, *other.counters), (*self.gauges, *other.gauges))
+        counters = dict.fromkeys((*self.counters, *other.counters))
+        return Counts(tuple(counters), tuple(dict.fromkeys((*self.gauges, *other.gauges))))
 
 
 NO_COUNTS = Counts()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice, repeat, starmap
 from typing import Any
 
 from malflow.diagnostics import note_missing_field
@@ -48,7 +48,7 @@ class GuardedMap(Guarded, Map):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, without the failed records."""
-        values, failed = self.attempt(map(self.callback, iter(batch.values)), batch)
+        values, failed = self.attempt(map(self.callback, self.guard.turns(batch.values, batch)), batch)
         return (without(failed, batch.with_values(values)),)
 
 
@@ -57,7 +57,8 @@ class GuardedMapWithKey(Guarded, MapWithKey):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the columns of keys and values, without the failed records."""
-        values, failed = self.attempt(map(self.callback, batch.key_column(), batch.values), batch)
+        pairs = self.guard.turns(zip(batch.key_column(), batch.values, strict=True), batch)
+        values, failed = self.attempt(starmap(self.callback, pairs), batch)
         return (without(failed, batch.with_values(values)),)
 
 
@@ -66,7 +67,7 @@ class GuardedFilter(Guarded, Filter):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute a mask and compress the columns."""
-        mask, _ = self.attempt(map(bool, map(self.callback, batch.values)), batch, False)
+        mask, _ = self.attempt(map(bool, map(self.callback, self.guard.turns(batch.values, batch))), batch, False)
         return (batch.select(mask),)
 
 
@@ -75,7 +76,7 @@ class GuardedFilterMap(Guarded, FilterMap):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then compress the columns."""
-        values, _ = self.attempt(map(self.callback, batch.values), batch)
+        values, _ = self.attempt(map(self.callback, self.guard.turns(batch.values, batch)), batch)
         return (batch.with_values(values).select([value is not None for value in values]),)
 
 
@@ -84,7 +85,7 @@ class GuardedFlatten(Guarded, Flatten):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Chain the values."""
-        elements, _ = self.attempt(map(elements_of, batch.values), batch, ())
+        elements, _ = self.attempt(map(elements_of, self.guard.turns(batch.values, batch)), batch, ())
         return (chained(batch, elements),)
 
 
@@ -93,7 +94,8 @@ class GuardedFlatMap(Guarded, FlatMap):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, and chain the results."""
-        elements, _ = self.attempt(map(elements_returned, map(self.callback, batch.values)), batch, ())
+        answers = map(elements_returned, map(self.callback, self.guard.turns(batch.values, batch)))
+        elements, _ = self.attempt(answers, batch, ())
         return (chained(batch, elements),)
 
 
@@ -103,7 +105,8 @@ class GuardedInspect(Guarded, Inspect):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the inspector and pass the batch on."""
         messages = map(DataMessage, batch.key_column(), batch.values, batch.timestamps)
-        _, failed = self.attempt(map(self.callback, messages, repeat(self.context)), batch)
+        turns = self.guard.turns(messages, batch)
+        _, failed = self.attempt(map(self.callback, turns, repeat(self.context)), batch)
         return (without(failed, batch),)
 
 
@@ -116,14 +119,15 @@ class GuardedStatelessOp(Guarded, StatelessOp):
         records = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
         epochs = []
         for count, epoch in batch.runs():
-            for record in islice(records, count):
+            for record in self.guard.turns(islice(records, count)):
                 start = len(output)
                 try:
                     if (answer := on_data(DataMessage(*record), output)) is not None:
                         refuse_answer(answer)
                 except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
                     output.cut(start)
-                    self.guard.take(error, record)
+                    if not self.guard.repeats(error):
+                        self.guard.take(error, record)
             if epoch is not None:
                 self._take_epoch(epoch)
                 epochs.append((len(output), epoch))
@@ -162,7 +166,9 @@ class GuardedKeyByField(GuardedKeyBy, KeyByField):
 
     def _keys(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
         column = column_of(batch, self._field)
-        return column if column is not None else map(partial(_read, self._field), batch.values)
+        if column is not None:
+            return self.guard.turns(column, batch)
+        return map(partial(_read, self._field), self.guard.turns(batch.values, batch))
 
 
 class GuardedTimestamps(Guarded, AssignTimestamps):
@@ -171,7 +177,10 @@ class GuardedTimestamps(Guarded, AssignTimestamps):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the timestamp column, without the failed records."""
         with _View(self, batch) as view:
-            stamps, failed = self.attempt(map(_comparable, self._stamps(batch, view)), batch)
+            answers = map(_comparable, self._stamps(batch, view))
+            if self.guard.takes_turns:  # a record that can't be compared fails at its turn, before later ones
+                answers = map(partial(_beside, _FaultFinder(), []), answers)
+            stamps, failed = self.attempt(answers, batch)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         before = without(failed, Batch(batch.keys, batch.values, batch.timestamps, epochs))
         kept = stamps if not failed else without(failed, Batch(None, stamps, stamps)).values
@@ -199,7 +208,9 @@ class GuardedTimestampsByField(GuardedTimestamps, AssignTimestampsByField):
 
     def _stamps(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
         column = column_of(batch, self._field)
-        return column if column is not None else map(partial(_read, self._field), batch.values)
+        if column is not None:
+            return self.guard.turns(column, batch)
+        return map(partial(_read, self._field), self.guard.turns(batch.values, batch))
 
 
 _GUARDED: Mapping[Any, type[Guarded]] = {
@@ -236,21 +247,25 @@ def guarded(logic: Logic, context: OperatorContext, policy: OnError, letters: Le
         kind, options = (logic.func, logic.keywords) if isinstance(logic, partial) else (logic, {})
         operator = _GUARDED[kind](context, **options)
     operator.guard = Guard(operator, policy, letters)
+    if policy.retry is not None:
+        operator.is_repeatable = False  # which attempt succeeds may depend on systems outside
     return operator
 
 
 class _View:
     """The messages of a batch, as one view object; the checks of a debug run find a function that keeps it."""
 
-    def __init__(self, operator: Operator, batch: Batch) -> None:
+    def __init__(self, operator: Guarded, batch: Batch) -> None:
         self._debug = operator.context.debug
+        self._guard = operator.guard
         self._batch = batch
         self._message: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
 
     def __enter__(self) -> Iterator[DataMessage[Any, Any, Any]]:
         view, batch = self._message, self._batch
         columns = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
-        self._messages = (view for view.key, view.value, view.timestamp in columns)
+        turns = self._guard.turns(columns)
+        self._messages = (view for view.key, view.value, view.timestamp in turns)
         return self._messages
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

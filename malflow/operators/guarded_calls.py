@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from malflow.failures import Fate
 from malflow.limits import BreakerOpen
@@ -19,13 +19,33 @@ class GuardedMapAsync(Guarded, MapAsync):
 
     survives = True
 
+    def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+        """Return the output for each batch, without calls for the records of parked keys."""
+        return super().mapped([self._unparked(batch) for batch in batches] if self.guard.takes_turns else batches)
+
+    def _unparked(self, batch: Batch) -> Batch:
+        return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
+
     def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, Tried]) -> Batch:
-        """Pass each failed record to the guard, in order, and return the answers of the others."""
-        for at, tried in failures.items():
+        """Pass each failed record to the guard, in order, and return the answers of the others.
+
+        A record after one whose failure has parked their key follows it, although its call has succeeded.
+        """
+        if not failures:
+            return answers
+        left_out: list[int] = []
+        for at in range(len(batch)) if self.guard.takes_turns else failures:
+            if self.guard.follows(record_of(batch, at)):
+                left_out.append(at)
+                continue
+            tried = failures.get(at)
+            if tried is None:
+                continue
+            left_out.append(at)
             error = tried.error if isinstance(tried.error, Exception) else RuntimeError(UNASKED)
             fate = self._held_back if isinstance(error, BreakerOpen) else None
             self.guard.take(error, record_of(batch, at), at=at, attempts=tried.attempts, fate=fate)
-        return without([*failures], answers)
+        return without(left_out, answers)
 
     @property
     def _held_back(self) -> Fate | None:
@@ -34,5 +54,5 @@ class GuardedMapAsync(Guarded, MapAsync):
         return "dead_letter" if breaker and breaker.then == "dead_letter" and self.guard.may_keep else None
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return the counters of the calls and of the guard."""
-        return {**MapAsync.take_counts(self), **self.guard.take_counts()}
+        """Return the counters of the calls and of the guard; attempts are repeated by the calls only."""
+        return {**self.guard.take_counts(), **MapAsync.take_counts(self)}

@@ -71,16 +71,18 @@ class GuardedStatefulMap(GuardedStates, StatefulMap):
         mapper, states, spare = self._mapper, self.state, self.spare
         values: list[Any] = []
         failed: list[int] = []
-        for key, value in zip(batch.key_column(), batch.values, strict=True):
+        records = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        for key, value, timestamp in self.guard.turns(records):
             try:
                 held = states[key]
                 emitted, state = mapper(key, value, held if type(held) in ATOMIC_TYPES else spare(key, held))
                 if emitted is state and type(emitted) not in ATOMIC_TYPES:
                     emitted = copied(emitted)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
-                at = len(values)
-                self.lose(error, (key, value, batch.timestamps[at]), self._explained(error))
-                failed.append(at)
+                if self.guard.repeats(error):
+                    continue
+                self.lose(error, (key, value, timestamp), self._explained(error))
+                failed.append(len(values) + len(self.guard.passed))
                 values.append(None)
                 continue
             values.append(emitted)
@@ -88,6 +90,7 @@ class GuardedStatefulMap(GuardedStates, StatefulMap):
                 states.pop(key, None)
             else:
                 states[key] = state
+        values, failed = self.completed(values, failed)
         states.touch(batch.key_column())
         return (without(failed, batch.with_values(values)),)
 
@@ -97,14 +100,15 @@ class GuardedStatefulOp(GuardedStates, StatefulOp):
 
     def _take_data(self, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
         on_data, states, output, spare = self._on_data, self.state, self._output, self.spare
-        for message in messages:
+        for message in self.guard.turns(messages):
             key, start, record = message.key, len(output), (message.key, message.value, message.timestamp)
             try:
                 output.held = held = spare(key, states[key])
                 state = on_data(message, held, output)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
                 output.cut(start)
-                self.lose(error, record)
+                if not self.guard.repeats(error):
+                    self.lose(error, record)
                 continue
             if state is None:
                 states.pop(key, None)
@@ -124,7 +128,7 @@ class GuardedTimedOp(GuardedStates, TimedOp):
 
     def _take_data(self, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
         on_data, output = self._on_data, self._output
-        for message in messages:
+        for message in self.guard.turns(messages):
             key, start, record = message.key, len(output), (message.key, message.value, message.timestamp)
             output.key = key
             try:
@@ -134,7 +138,8 @@ class GuardedTimedOp(GuardedStates, TimedOp):
                 output.cut(start)
                 for timers in self._set:
                     timers.drop()
-                self.lose(error, record)
+                if not self.guard.repeats(error):
+                    self.lose(error, record)
                 continue
             self._keep(key, start, state)
         output.key = NO_KEY
@@ -160,7 +165,9 @@ class GuardedTtlMap(GuardedStates, TtlMap):
 
     def _map(self, records: Iterator[Record], values: list[Any]) -> None:
         mapper, states = self.callback, self.state
-        for record in records:
+        mapped: list[Any] = []
+        failed: list[int] = []
+        for record in self.guard.turns(records):
             key, value, timestamp = record
             try:
                 held = self.read(key)
@@ -170,15 +177,20 @@ class GuardedTtlMap(GuardedStates, TtlMap):
                 if entries is not None:
                     self.note_read(entries)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
+                if self.guard.repeats(error):
+                    continue
                 self.lose(error, record, shape_error(error, "(value, ExpireMap | None)"))
-                self._failed.append(len(values))
-                values.append(None)
+                failed.append(len(mapped) + len(self.guard.passed))
+                mapped.append(None)
                 continue
-            values.append(emitted)
+            mapped.append(emitted)
             if entries is None:
                 self.drop(key)
             else:
                 states[key] = entries
+        mapped, failed = self.completed(mapped, failed)
+        self._failed += [len(values) + at for at in failed]
+        values += mapped
 
 
 GUARDED_STATES: Mapping[type[Operator], type[Guarded]] = {

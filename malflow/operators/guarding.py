@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import sleep
 from typing import Any
 
 from malflow.diagnostics import operator_error, place_of
-from malflow.errors import MalflowError, error_text, short_repr
+from malflow.errors import MalflowError, OperatorError, error_text, short_repr
 from malflow.event_time.tick import Tick
 from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
-from malflow.operators.letters import Letters, Record, masked
+from malflow.operators.letters import Chosen, FailedTry, Letters, Record, masked
 from malflow.records.batch import Batch
 
-__all__ = ["GUARD_COUNTS", "Guard", "Guarded", "Record", "record_of", "without"]
+__all__ = [
+    "FAILED",
+    "FATAL",
+    "GUARD_COUNTS",
+    "LETTERS",
+    "RETRIED",
+    "SKIPPED",
+    "Guard",
+    "Guarded",
+    "Record",
+    "record_of",
+    "without",
+]
 
-FAILED, SKIPPED, LETTERS, DROPPED, KEPT = "failed", "skipped", "letters", "dropped", "kept"
+FAILED, SKIPPED, LETTERS, DROPPED, RETRIED = "failed", "skipped", "letters", "dropped", "retried"
+KEPT, PARKED_KEYS = "kept", "parked"
 
-GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED, LETTERS, DROPPED), gauges=(KEPT,))
+GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED, LETTERS, DROPPED, RETRIED), gauges=(KEPT, PARKED_KEYS))
 """The counts of a guarded operator.
 
-The counters: the records at which its function failed, and of them those that it skipped and those that became dead
-letters; and the letters that it dropped, since there was no room for more. The gauge: the letters that it keeps.
+The counters: the records at which its function failed, and of them those that it skipped; those that became dead
+letters; the letters that it dropped, since there was no room for more; and the calls that it repeated. The gauges: the
+letters that it keeps, and the keys that are parked.
 """
+
+FATAL = (MemoryError, MalflowError)
+"""The exceptions about which no policy decides."""
 
 _EXAMPLES = 3
 _LONGEST = 200
@@ -40,7 +59,8 @@ class Guard:
 
     Attributes:
         taken: the dead letters of this run of the operator, which other operators take; None if they are kept.
-        attempts: how often each record of the current batch was tried before; empty for none.
+        takes_turns: whether calls may be repeated, or records left out.
+        passed: the positions of the records that `turns` has left out.
     """
 
     def __init__(self, operator: Operator, policy: OnError, letters: Letters) -> None:
@@ -48,7 +68,15 @@ class Guard:
         self._policy = policy
         self._letters = letters
         self.taken: list[DeadLetter] | None = None
-        self.attempts: Sequence[int] = ()
+        self._before: Sequence[int] = ()  # how often the record of each letter that is replayed was tried before
+        self._replayed: tuple[str, Any] | None = None  # the key of the entry that is replayed, if its key is parked
+        self._is_replay = False
+        self.passed: list[int] = []
+        self._pauses = () if policy.retry is None else tuple(policy.retry.pauses())
+        self._parks = policy.may_park and letters.is_placed
+        self.takes_turns = self._parks or policy.retry is not None
+        self._tries = 0
+        self._again = False
         self._errors: Counter[str] = Counter()
         self._examples: list[str] = []
         self._counts = dict.fromkeys(GUARD_COUNTS.counters, 0)
@@ -65,7 +93,7 @@ class Guard:
         reason: Exception | str | None = None,
         *,
         at: int = 0,
-        attempts: int = 1,
+        attempts: int | None = None,
         fate: Fate | None = None,
     ) -> None:
         """Handle a failure: return if the record is settled, so that the operator continues without it.
@@ -75,14 +103,16 @@ class Guard:
             record: the key, the value and the timestamp of the record.
             reason: the reason for an error message; None for the exception itself.
             at: the position of the record in its batch, if dead letters are processed together.
-            attempts: how often the record was tried, apart from earlier letters.
+            attempts: how often the record was tried, apart from earlier letters; None for the tries of `turns`.
             fate: the fate of the record; None for that of the policy.
 
         Raises:
             OperatorError: if the policy is to fail, the policy itself fails, or memory is short or the error is
                 malflow's own, about which no policy decides.
         """
-        if isinstance(error, (MemoryError, MalflowError)):
+        if isinstance(error, OperatorError) and error.operator == self._operator.context.operator_name:
+            raise error  # of this guard, about a record before
+        if isinstance(error, FATAL):
             raise self._operator.error(error, record) from error
         fate = fate or self._fate_of(error, record)
         if fate == "fail":
@@ -93,9 +123,82 @@ class Guard:
         if fate == "skip":
             self._counts[SKIPPED] += 1
             return
-        self._counts[LETTERS] += 1
-        before = self.attempts[at] if self.attempts else 0
-        self._keep(error, record, before + attempts)
+        if fate == "park":
+            self._check_parks(error, record)
+        before = self._before[at] if self._before else 0
+        tries = self._tries + 1 if attempts is None else attempts
+        self._keep(record, error, before + tries, parks=fate == "park")
+
+    def turns(self, items: Iterable[Any], batch: Batch | None = None) -> Iterable[Any]:
+        """Return items of records for calls in turn: one comes again if its call is repeated; none with a parked key.
+
+        Args:
+            items: an item for each record; without a batch, they are messages, or records as tuples.
+            batch: the records.
+        """
+        if not self.takes_turns:
+            return items
+        self.passed = []
+        return self._in_turn(items, batch)
+
+    def follows(self, record: Record) -> bool:
+        """Keep a record whose key is parked; return whether it is.
+
+        Args:
+            record: the record.
+        """
+        parked = self._letters.parked
+        if not parked or not self._parks or self._is_replay or record[0] not in parked:
+            return False
+        self._keep(record, None, 0, parks=True)
+        return True
+
+    def repeats(self, error: Exception) -> bool:
+        """Whether the call that failed is to be made again, with the next item of `turns`; pause before it."""
+        retry = self._policy.retry
+        if retry is None or self._tries == len(self._pauses) or not isinstance(error, retry.on):
+            return False
+        if isinstance(error, FATAL):
+            return False
+        sleep(self._pauses[self._tries])
+        self._tries += 1
+        self._counts[RETRIED] += 1
+        self._again = True
+        return True
+
+    def _in_turn(self, items: Iterable[Any], batch: Batch | None) -> Iterator[Any]:
+        records = None if batch is None else zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        for at, item in enumerate(items):
+            record = _as_record(item) if records is None else next(records)
+            if self.follows(record):
+                self.passed.append(at)
+                continue
+            self._tries = 0
+            yield item
+            while self._again:
+                self._again = False
+                yield item
+        self._tries = 0
+
+    @contextmanager
+    def replaying(self, group: Sequence[Chosen]) -> Iterator[None]:
+        """Process the records of letters in the meantime; afterwards, those that have not failed again have left.
+
+        Args:
+            group: the letters with the keys of their entries; one alone if its key is parked.
+        """
+        self._before, self._is_replay = [letter.attempts for _, letter in group], True
+        for entry, letter in group:
+            if letter.is_parked:
+                self._replayed = entry
+            else:
+                self._letters.drop(entry)
+        try:
+            yield
+            if self._replayed is not None:
+                self._letters.drop(self._replayed)
+        finally:
+            self._before, self._is_replay, self._replayed = (), False, None
 
     def begin_tick(self, tick: Tick) -> None:
         """Receive the tick's number and time."""
@@ -123,32 +226,63 @@ class Guard:
 
     def gauges(self) -> Mapping[str, int]:
         """Return the gauges."""
-        return {KEPT: len(self._letters)}
+        return {KEPT: len(self._letters), PARKED_KEYS: len(self._letters.parked) if self._parks else 0}
 
-    def _keep(self, error: Exception, record: Record, attempts: int) -> None:
+    def _keep(self, record: Record, error: Exception | None, attempts: int, *, parks: bool) -> None:
         """Pass a dead letter to the operators that take them, or else keep it, if there is room.
 
+        Args:
+            record: the record.
+            error: the exception of the user's function; None for a record that follows another one of its key.
+            attempts: how often it was tried, as an earlier letter too.
+            parks: whether later records of the key follow it.
+
         Raises:
-            OperatorError: if it has no such letter, and the policy is to fail then.
+            OperatorError: if it has no such letter, and the policy is to fail then; or if the key can't be parked.
         """
-        letters, policy = self._letters, self._policy
-        place = place_of(error, self._operator.callback)
+        letters, policy, operator = self._letters, self._policy, self._operator
+        self._counts[LETTERS] += 1
+        tried = FailedTry(None, None, 0)
+        if error is not None:
+            tried = FailedTry(error, place_of(error, operator.callback), attempts)
         if self.taken is not None:
-            self.taken.append(letters.make(record, error, place, attempts))
+            self.taken.append(letters.make(record, tried))
             return
-        letters.add(record, error, place, attempts)
+        replayed, self._replayed = self._replayed, None
+        if replayed is not None and not parks:
+            letters.drop(replayed)
+        try:
+            letters.add(record, tried, parks=parks, at=replayed if parks else None)
+        except ValueError as unusable:
+            raise operator.error(unusable, record) from error
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":
+            told = "of a key that is parked" if error is None else f"{type(error).__name__}: {error_text(error)}"
             reason = (
                 f"it keeps as many dead letters as it may: {policy.keep:,}, or {policy.keep_bytes:,} bytes; take them "
                 "by on_dead_letters(), replay or remove some, or raise keep= or keep_bytes= of OnError; this one is "
-                f"{type(error).__name__}: {error_text(error)}"
+                f"{told}"
             )
-            raise self._operator.error(reason, record) from error
+            raise operator.error(reason, record) from error
         while len(letters) > policy.keep or letters.size > policy.keep_bytes:
             letters.drop_oldest()
             self._counts[DROPPED] += 1
+
+    def _check_parks(self, error: Exception, record: Record) -> None:
+        """Check that a function of the policy may park the key of a record.
+
+        Raises:
+            OperatorError: if not.
+        """
+        if self._parks and self.taken is None:
+            return
+        if self.taken is not None:
+            reason = "whose letters are taken as a stream"
+        else:
+            reason = "whose keys no exchange has distributed"
+        message = f"its on_error= function returned 'park' for an operator {reason}; return 'dead_letter'"
+        raise operator_error(self._operator.context.operator_name, message, record, self._policy.fate) from error
 
     def _fate_of(self, error: Exception, record: Record) -> Fate:
         decide = self._policy.fate
@@ -197,7 +331,7 @@ class Guarded(Operator):
         there is no step between two calls of the user's function, and each record is passed to it once.
 
         Args:
-            answers: a `map` that calls the function with each record, in order.
+            answers: a `map` that calls the function with each record, in order: with the items of `Guard.turns`.
             batch: the records.
             instead: the answer for a record that failed.
 
@@ -206,17 +340,42 @@ class Guarded(Operator):
         """
         found: list[Any] = []
         failed: list[int] = []
+        guard = self.guard
         while True:
+            ended: Exception = StopIteration()  # the function raised it, unless all records have had their turn
             try:
                 found.extend(answers)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
-                self.guard.take(error, record_of(batch, len(found)))
+                ended = error
             else:
-                if len(found) == len(batch):
-                    return found, failed
-                self.guard.take(StopIteration(), record_of(batch, len(found)))  # the function raised it
-            failed.append(len(found))
+                if len(found) + len(guard.passed) == len(batch):
+                    break
+            if guard.repeats(ended):
+                continue
+            at = len(found) + len(guard.passed)
+            guard.take(ended, record_of(batch, at))
+            failed.append(at)
             found.append(instead)
+        return self.completed(found, failed, instead)
+
+    def completed(self, found: list[Any], failed: list[int], instead: Any = None) -> tuple[list[Any], list[int]]:
+        """Return answers and positions of failures, as by `attempt`, with the records whose keys are parked.
+
+        Args:
+            found: the answer for each other record.
+            failed: the positions of the failures.
+            instead: the answer for a record of a parked key.
+        """
+        passed, self.guard.passed = self.guard.passed, []
+        if not passed:
+            return found, failed
+        rest, positions = iter(found), frozenset(passed)
+        whole = [instead if at in positions else next(rest) for at in range(len(found) + len(passed))]
+        return whole, sorted([*failed, *passed])
+
+
+def _as_record(item: Any) -> Record:
+    return item if type(item) is tuple else (item.key, item.value, item.timestamp)
 
 
 def record_of(batch: Batch, at: int) -> Record:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from traceback import extract_tb, format_list
@@ -16,12 +17,12 @@ from typing import Any, NamedTuple
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import error_text, short_repr
 from malflow.event_time.tick import Tick
-from malflow.failures import DeadLetter
+from malflow.failures import PARKED, DeadLetter
 from malflow.operators.contract import OperatorContext
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["LETTERS", "Letters", "as_text", "letter_of", "masked", "place_letter"]
+__all__ = ["LETTERS", "Chosen", "FailedTry", "Letters", "as_text", "letter_of", "masked", "parks", "place_letter"]
 
 LETTERS = "letters"
 """The role of the hidden state with dead letters."""
@@ -31,6 +32,9 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
 
 Record = tuple[Any, Any, Any]
 """The key, the value and the timestamp of a record."""
+
+Chosen = tuple[tuple[str, Any], DeadLetter]
+"""The key of a letter's entry in the state, and the letter."""
 
 Entry = tuple[Any, ...]
 """A letter in the state: the fields of `_Fields`, as a plain tuple."""
@@ -50,6 +54,21 @@ class _Fields(NamedTuple):
     at: datetime
     is_text: bool
     size: int
+    is_parked: bool = False
+
+
+class FailedTry(NamedTuple):
+    """An attempt at a record that failed; or none, for a record that follows another one of its key.
+
+    Attributes:
+        error: the exception; None without an attempt.
+        place: the user's function, with file and line.
+        attempts: how often the record was tried.
+    """
+
+    error: BaseException | None
+    place: str | None
+    attempts: int
 
 
 class Letters:
@@ -63,16 +82,19 @@ class Letters:
 
     Attributes:
         size: the bytes of all letters, serialised.
+        parked: how many letters each parked key has.
+        is_placed: whether the keys of the operator's input have workers, so that they can be parked.
     """
 
     def __init__(self, context: OperatorContext, placed_by: Partitioner | None) -> None:
         self._letters = KeyedState(tracked=context.tracked)
         self._context = context
-        self._is_placed = placed_by is not None
+        self.is_placed = placed_by is not None
         self._used = False  # most operators never have a letter: their deltas and snapshots are as if there were none
         self._tick = Tick()
         self._number = 0
         self.size = 0
+        self.parked: Counter[Any] = Counter()
 
     @property
     def state(self) -> KeyedState | None:
@@ -82,65 +104,101 @@ class Letters:
     def __len__(self) -> int:
         return len(self._letters)
 
+    def __contains__(self, entry: tuple[str, Any]) -> bool:
+        return entry in self._letters
+
     def begin_tick(self, tick: Tick) -> None:
         """Begin to count the letters of a tick; several calls of `run` may share it."""
         if tick.number != self._tick.number:
             self._number = 0
         self._tick = tick
 
-    def make(self, record: Record, error: BaseException, place: str | None, attempts: int = 1) -> DeadLetter:
-        """Return the letter of a failed record, without keeping it; for the arguments see `add`."""
-        return letter_of(self._context.operator_name, *self._made(record, error, place, attempts))
+    def make(self, record: Record, failure: FailedTry) -> DeadLetter:
+        """Return the letter of a failed record, without keeping it.
 
-    def add(self, record: Record, error: BaseException, place: str | None, attempts: int = 1) -> None:
+        Args:
+            record: the key, the value and the timestamp.
+            failure: its failure.
+        """
+        return letter_of(self._context.operator_name, *self._made(record, failure))
+
+    def add(
+        self, record: Record, failure: FailedTry, *, parks: bool = False, at: tuple[str, Any] | None = None
+    ) -> None:
         """Keep the letter of a failed record.
 
         Args:
             record: the key, the value and the timestamp.
-            error: the exception of the user's function.
-            place: the user's function, with file and line.
-            attempts: how often the record was tried.
+            failure: its failure.
+            parks: whether later records of the key follow it.
+            at: the entry's key of the letter that was tried again, and whose place in the order it takes.
+
+        Raises:
+            ValueError: if it parks a key that can't be serialised, so that a restart would not know it.
         """
         self._used = True
-        entry, fields = self._made(record, error, place, attempts)
-        self._letters[entry] = tuple(fields)
+        entry, fields = self._made(record, failure)
+        if parks and entry[1] is None:
+            raise ValueError(f"key {short_repr(record[0])} can't be serialised, so that its records can't be parked")
+        if at is not None:
+            self.drop(at, keeps_place=True)
+            entry = at
+        self._letters[entry] = tuple(fields._replace(is_parked=parks))
         self._letters.touch((entry,))
         self.size += fields.size
+        if parks:
+            self.parked[entry[1]] += 1
 
-    def _made(
-        self, record: Record, error: BaseException, place: str | None, attempts: int
-    ) -> tuple[tuple[str, Any], _Fields]:
+    def _made(self, record: Record, failure: FailedTry) -> tuple[tuple[str, Any], _Fields]:
         self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
-        message, trace = masked(error_text(error))[:_LONGEST], _trace(error)
+        kind, message, trace = _told(failure.error)
         fields = _Fields(
             key,
             value,
             timestamp,
-            type(error).__qualname__,
+            kind,
             message,
-            place,
+            failure.place,
             trace,
-            attempts,
+            failure.attempts,
             tick.number,
             worker,
             tick.now,
             is_text,
             size + len(message) + len(trace),
         )
-        return (f"{tick.number}-{worker}-{self._number}", record[0] if self._is_placed else None), fields
+        owner = record[0] if self.is_placed and not (is_text and _serialisable((record[0], None, None))[2]) else None
+        return (f"{tick.number}-{worker}-{self._number}", owner), fields
 
     def chosen(self, ids: Collection[str] | None) -> list[tuple[tuple[str, Any], DeadLetter]]:
         """Return the letters with these ids, or all, oldest first; each with its entry's key."""
         name = self._context.operator_name
-        entries = [(entry, it) for entry, it in self._letters.items() if ids is None or entry[0] in ids]
-        return [(entry, letter_of(name, entry, it)) for entry, it in entries]
+        wanted = None if ids is None else frozenset(ids)
+        entries = [(entry, it) for entry, it in self._letters.items() if wanted is None or entry[0] in wanted]
+        return [(entry, letter_of(name, entry, it)) for entry, it in sorted(entries, key=_age)]
 
-    def drop(self, entry: tuple[str, Any]) -> None:
-        """Drop a letter by its entry's key."""
-        self.size -= _Fields(*self._letters.pop(entry)).size
-        self._letters.touch((entry,))
+    def queues(self) -> dict[Any, deque[str]]:
+        """Return the ids of the letters of each parked key, oldest first."""
+        queues: dict[Any, deque[str]] = {}
+        for entry, _ in sorted(
+            ((entry, it) for entry, it in self._letters.items() if _Fields(*it).is_parked), key=_age
+        ):
+            queues.setdefault(entry[1], deque()).append(entry[0])
+        return queues
+
+    def drop(self, entry: tuple[str, Any], *, keeps_place: bool = False) -> None:
+        """Drop a letter by its entry's key; with `keeps_place`, another one takes its place."""
+        fields = _Fields(*self._letters[entry])
+        self.size -= fields.size
+        if fields.is_parked:
+            self.parked[entry[1]] -= 1
+            if not self.parked[entry[1]]:
+                del self.parked[entry[1]]
+        if not keeps_place:
+            del self._letters[entry]
+            self._letters.touch((entry,))
 
     def drop_oldest(self) -> None:
         """Drop the oldest letter."""
@@ -157,7 +215,9 @@ class Letters:
         """Apply a delta."""
         self._used = True
         self._letters.apply(delta)
-        self.size = sum(_Fields(*it).size for it in self._letters.values())
+        entries = [(entry, _Fields(*it)) for entry, it in self._letters.items()]
+        self.size = sum(it.size for _, it in entries)
+        self.parked = Counter(entry[1] for entry, it in entries if it.is_parked)
 
     def forget(self) -> None:
         """Make the next delta complete."""
@@ -172,13 +232,19 @@ def letter_of(operator: str, entry: tuple[str, Any], fields: Entry) -> DeadLette
         entry: the key of the entry.
         fields: the entry.
     """
-    return DeadLetter(entry[0], operator, *_Fields(*fields)[:-1])
+    it = _Fields(*fields)
+    return DeadLetter(entry[0], operator, *it[:-2], it.is_parked)
 
 
 def as_text(fields: Entry) -> Entry:
     """Return an entry whose record is replaced by its text."""
     it = _Fields(*fields)
     return tuple(it._replace(key=_text(it.key), value=_text(it.value), timestamp=_text(it.timestamp), is_text=True))
+
+
+def parks(fields: Entry) -> bool:
+    """Whether later records of its key follow a letter."""
+    return _Fields(*fields).is_parked
 
 
 def place_letter(placed_by: Partitioner | None, entry: tuple[str, Any], workers: Sequence[int]) -> int:
@@ -199,6 +265,18 @@ def _serialisable(record: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any, Any], i
 
 def _text(thing: Any) -> str:
     return masked(short_repr(thing))
+
+
+def _told(error: BaseException | None) -> tuple[str, str, str]:
+    """Return the class, the text and the trace of an exception."""
+    if error is None:
+        return PARKED, "an earlier record of its key is a dead letter, which it follows", ""
+    return type(error).__qualname__, masked(error_text(error))[:_LONGEST], _trace(error)
+
+
+def _age(letter: tuple[tuple[str, Any], Any]) -> tuple[int, ...]:
+    """Return a sort key that is ascending with the age: the tick, the worker, and the number in the tick."""
+    return tuple(map(int, letter[0][0].split("-")))
 
 
 def _trace(error: BaseException) -> str:

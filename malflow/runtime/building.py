@@ -24,6 +24,6 @@ def built(build_dataflow: Callable[[StreamProvider], object]) -> Program:
     graph = Graph()
     build_dataflow(StreamProvider(graph))
     program = compile_graph(graph)
-    if graph.policies or graph.default_policy is not None:
-        program = with_policies(program, graph.policies, graph.default_policy)
+    if graph.policies or graph.retries or graph.default_policy is not None:
+        program = with_policies(program, graph.policies, graph.default_policy, graph.retries)
     return program

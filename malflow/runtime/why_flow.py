@@ -141,7 +141,8 @@ class Flow:
                 late = progress.counts.get(name, {}).get(LATE, 0)
                 return late if port.output else self._into(progress, port.vertex) - late
             case TimestampsNode():
-                return self._into(progress, port.vertex) - progress.counts.get(name, {}).get("failed", 0)
+                counts = progress.counts.get(name, {})
+                return self._into(progress, port.vertex) - counts.get("skipped", 0) - counts.get("letters", 0)
             case ExchangeNode():
                 return self._into(progress, port.vertex)
             case _:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.errors import SnapshotError, short_repr
-from malflow.operators.letters import LETTERS, as_text
+from malflow.operators.letters import LETTERS, as_text, parks
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -109,16 +109,31 @@ def bare_sections(
 
 
 def _with_texts(codec: Codec, delta: Delta) -> Delta:
-    """Return the changes of dead letters with the text of each record that the codec can't serialise."""
-    return replace(delta, changed={entry: _with_text(codec, letter) for entry, letter in delta.changed.items()})
+    """Return the changes of dead letters with the text of each record, and without each key, that can't be serialised.
+
+    A key stays if later records follow the letter: without it, they would pass the letter after a restart.
+    """
+    changed = {_with_key(codec, entry, letter): _with_text(codec, letter) for entry, letter in delta.changed.items()}
+    deleted = frozenset(_with_key(codec, entry) for entry in delta.deleted)
+    return replace(delta, changed=changed, deleted=deleted)
+
+
+def _with_key(codec: Codec, entry: Any, letter: Any = None) -> Any:
+    if letter is not None and parks(letter):
+        return entry
+    return entry if _writes(codec, entry) else (entry[0], None)
 
 
 def _with_text(codec: Codec, letter: Any) -> Any:
+    return letter if _writes(codec, letter) else as_text(letter)
+
+
+def _writes(codec: Codec, thing: Any) -> bool:
     try:
-        codec.dumps(letter)
+        codec.dumps(thing)
     except Exception:  # noqa: BLE001 - a letter must not end the run that it saved, whatever the user's classes raise
-        return as_text(letter)
-    return letter
+        return False
+    return True
 
 
 def _largest(codec: Codec, changed: Mapping[Any, Any], start: int, count: int) -> tuple[str, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -151,7 +152,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         for what, it, kind in (*kinds, ("breaker", breaker, Breaker)):
             if it is not None and not isinstance(it, kind):
                 raise malformed(name, f"needs {what}={kind.__name__}(...), or None; got {short_repr(it)}")
-        policy = checked_policy(name, on_error)
+        policy, retry = _checked_policy(name, on_error, retry)
         if breaker is not None:
             _check_breaker(name, breaker, retry, policy)
         capacity = capacity if threads is None else threads
@@ -165,6 +166,16 @@ class CallingOperators(StreamHandle[K, V_co, T]):
             least_batch=options.least_batch,
         )
         return self._at(self._append(node))
+
+
+def _checked_policy(name: str, on_error: ErrorPolicy, retry: Retry | None) -> tuple[OnError, Retry | None]:
+    """Return a policy for calls that have their retries already, and the retry of the calls."""
+    policy = checked_policy(name, on_error)
+    if policy.retry is None:
+        return policy, retry
+    if retry is not None:
+        raise malformed(name, "has a retry= of its own, and another one in OnError; leave one of them out")
+    return replace(policy, retry=None), policy.retry
 
 
 def _check_breaker(name: str, breaker: Breaker, retry: Retry | None, policy: OnError) -> None:

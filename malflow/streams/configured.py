@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
-from malflow.failures import OnError
+from malflow.failures import OnError, Retry
 from malflow.graph import SinkNode, SourceNode
 from malflow.streams.stream import StreamProvider
 
@@ -25,6 +25,7 @@ class ConfiguredBuild:
             the names of sources and sinks.
         policies: the policies for failed records, by operator; they precede those of the code.
         default_policy: that of other operators whose code has the policy to fail; None leaves them.
+        retries: how often calls of their functions are repeated, by operator.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class ConfiguredBuild:
         check: Callable[[Collection[str], Collection[str]], Iterable[ConfigFault]],
         policies: Mapping[str, OnError] = MappingProxyType({}),
         default_policy: OnError | None = None,
+        retries: Mapping[str, Retry] = MappingProxyType({}),
     ) -> None:
         self.build_dataflow = build_dataflow
         self._policies = dict(policies)
         self._default_policy = default_policy
+        self._retries = dict(retries)
         self._replacements = dict(replacements)
         self._check = check
 
@@ -52,6 +55,7 @@ class ConfiguredBuild:
         graph.replacements = self._replacements | dict(graph.replacements)
         graph.policies = self._policies | dict(graph.policies)
         graph.default_policy = graph.default_policy or self._default_policy
+        graph.retries = self._retries | dict(graph.retries)
         try:
             made = self.build_dataflow(provider)
             graph.complete()  # with the operators on dead letters

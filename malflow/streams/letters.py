@@ -35,7 +35,8 @@ def add_letters(graph: Graph, operators: Sequence[str] | None, location: str | N
 
 def _default(graph: Graph) -> Iterator[Port]:
     for index, vertex in enumerate(graph.vertices):
-        if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
+        policy = vertex.node.on_error
+        if policy is not None and policy.may_keep and policy.fate != "park":
             yield Port(index, LETTERS_OUTPUT)
 
 

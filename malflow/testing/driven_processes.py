@@ -14,6 +14,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
 from malflow.errors import release_all
+from malflow.failures import Replay
 from malflow.runtime.processes.host import ProcessesHost, pickled_program
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.snapshots import RunSnapshots
@@ -83,9 +84,13 @@ class DrivenProcesses:
         self.ticks.start(self._host.live())
         return restored
 
-    def tick(self) -> int:
-        """Poll every source once, carry the records through every stage, and return their number."""
-        tick = self.ticks.begin()
+    def tick(self, replays: Sequence[Replay] = ()) -> int:
+        """Poll every source once, carry the records through every stage, and return their number.
+
+        Args:
+            replays: requests about dead letters, which are served before.
+        """
+        tick = self.ticks.begin(replays=tuple(replays))
         self.ticks.end(tick, self._host.run(tick))
         if self.ticks.polled:
             self.sinks.note_records()

@@ -15,6 +15,7 @@ from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
+from malflow.failures import Replay
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoredState, RestoreOptions
@@ -96,9 +97,13 @@ class DrivenRun(Workers):
         super().open()
         self.ticks.start(self.live)
 
-    def tick(self) -> int:
-        """Poll every source once, carry the records through every stage, and return their number."""
-        tick = self.ticks.begin()
+    def tick(self, replays: Sequence[Replay] = ()) -> int:
+        """Poll every source once, carry the records through every stage, and return their number.
+
+        Args:
+            replays: requests about dead letters, which are served before.
+        """
+        tick = self.ticks.begin(replays=tuple(replays))
         self.ticks.end(tick, self.run(tick))
         if self.ticks.polled:
             self.sinks.note_records()

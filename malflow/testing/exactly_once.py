@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
+from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.graph import StatefulNode
+from malflow.runtime.replay_service import checked_replay
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import feed_of, tick_times
@@ -44,6 +47,7 @@ def assert_exactly_once(
     ticks: float | Sequence[float] = 1,
     at_end: Literal["finish", "keep"] = "finish",
     runtime: RuntimeName = "single_thread",
+    replays: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
@@ -85,6 +89,8 @@ def assert_exactly_once(
         runtime: ``"single_thread"``, or ``"processes"`` to run in two worker processes as `MultiProcessRuntime` does:
             slower, and it also finds what can't be pickled, and state outside of malflow, of which each process has
             its own.
+        replays: the operators whose dead letters are replayed before a record, by the record's number from 0, in all
+            runs. So it takes a function whose failures depend on its state, or on the record.
 
     Raises:
         AssertionError: if a schedule changes the results.
@@ -107,13 +113,24 @@ def assert_exactly_once(
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
     feed = feed_of(inputs, program.sources)
+    for number, names in replays.items():
+        _check_replays(program, number, names, len(feed))
     times = tick_times(feed, ticks)
     undisturbed: dict[int, Outcome] = {}
     verdicts: dict[Schedule, list[str] | MalflowError] = {}
 
     def run(schedule: Schedule) -> Outcome:
         finishes = at_end == "finish"
-        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale, finishes=finishes, runtime=runtime)
+        return try_out(
+            build_dataflow,
+            feed,
+            schedule,
+            times,
+            by_worker=not rescale,
+            finishes=finishes,
+            runtime=runtime,
+            replays=replays,
+        )
 
     def judge(schedule: Schedule) -> list[str] | MalflowError:
         workers = numbers[0] if rescale else schedule.workers
@@ -208,6 +225,20 @@ def _check(max_examples: object, at_end: object, runtime: object) -> None:
         raise GraphError(f"at_end must be 'finish' or 'keep'; got {short_repr(at_end)}")
     if runtime not in ("single_thread", "processes"):
         raise GraphError(f"runtime must be 'single_thread' or 'processes'; got {short_repr(runtime)}")
+
+
+def _check_replays(program: Program, number: object, names: object, records: int) -> None:
+    """Check that letters can be replayed before a record.
+
+    Raises:
+        GraphError: if not.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < records:
+        raise GraphError(f"replays takes numbers of records, from 0 to {records - 1}; got {short_repr(number)}")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise GraphError(f"replays takes lists of operators; got {short_repr(names)}")
+    for name in names:
+        checked_replay(program, name, None, discards=False)
 
 
 def _numbered(lines: Sequence[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
@@ -16,7 +17,7 @@ from malflow.engine.clock import RunClock
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.state_specs import hidden_id
-from malflow.failures import DeadLetter
+from malflow.failures import DeadLetter, Replay
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
 from malflow.operators.letters import LETTERS, letter_of
@@ -150,6 +151,7 @@ def try_out(
     by_worker: bool,
     finishes: bool = True,
     runtime: RuntimeName = "single_thread",
+    replays: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> Outcome:
     """Run a dataflow under a schedule, with its snapshots in memory.
 
@@ -161,11 +163,12 @@ def try_out(
         by_worker: whether to record which worker holds a state.
         finishes: whether the end of the input emits open results.
         runtime: where the dataflow runs.
+        replays: the operators whose dead letters are replayed before a record, by its number.
 
     Raises:
         MalflowError: any error that a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed, times, runtime)
+    job = _Job(build_dataflow, feed, times, runtime, replays)
     try:
         job.start(schedule.workers)
         for step in schedule.steps:
@@ -207,8 +210,16 @@ class _ScriptedClock(RunClock):
 class _Job:
     """The successive runs of one job."""
 
-    def __init__(self, build_dataflow: Build, feed: Feed, times: Sequence[datetime], runtime: RuntimeName) -> None:
+    def __init__(
+        self,
+        build_dataflow: Build,
+        feed: Feed,
+        times: Sequence[datetime],
+        runtime: RuntimeName,
+        replays: Mapping[int, Sequence[str]],
+    ) -> None:
         self._runtime = runtime
+        self._replays = replays
         self.ends = _Ends(feed)
         self._times = times
         self._build = build_dataflow
@@ -239,8 +250,9 @@ class _Job:
         """Process up to `records` more records, one per tick."""
         for _ in range(min(records, len(self._feed) - self._feed.allowed)):
             self.run.ticks.clock.now = self._times[self._feed.allowed]
+            replays = [Replay(name) for name in self._replays.get(self._feed.allowed, ())]
             self._feed.allowed += 1
-            self.run.tick()
+            self.run.tick(replays)
 
     def continue_ticks(self) -> None:
         """Continue from the last two ticks, so that ticks are the same as in an undisturbed run."""

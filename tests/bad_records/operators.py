@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from malflow import DataMessage, StatefulLogic
@@ -33,12 +33,16 @@ KINDS: list[Callable[[], BaseException]] = [
 
 @dataclass(frozen=True)
 class Item:
-    """A record: `fault` is the index of the exception that functions raise at it, None for a good one."""
+    """A record: `fault` is the index of the exception that functions raise at it, None for a good one.
+
+    With `left`, they raise it at so many attempts only; the number is counted down.
+    """
 
     key: int
     number: int
     time: int
     fault: int | None = None
+    left: list[int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,11 @@ class Sum:
 
 def check(item: Item) -> Item:
     """Fail at a bad item."""
-    if item.fault is not None:
-        raise KINDS[item.fault]()
-    return item
+    if item.fault is None or item.left == [0]:
+        return item
+    if item.left is not None:
+        item.left[0] -= 1
+    raise KINDS[item.fault]()
 
 
 def elements(item: Item) -> Any:

@@ -59,6 +59,13 @@ def flow(
     return build_dataflow
 
 
+def counts_of(runtime: Any) -> dict[str, int]:
+    """Return the counts of the parser, but for those that are zero in all tests here."""
+    counts = dict(runtime.progress.counts["parse"])
+    assert [counts.pop(name) for name in ("skipped", "retried", "parked")] == [0, 0, 0]
+    return counts
+
+
 def values(store: Any, operator: str | None = None) -> list[Any]:
     return [letter.value for letter in dead_letters(store, operator)]
 
@@ -107,7 +114,7 @@ def test_a_letter_tells_all_about_its_failure(store: FsspecBackend) -> None:
     assert (letter.attempts, letter.worker, letter.is_text) == (1, 0, False)
     assert letter.id == f"{letter.tick}-0-1"
     assert letter.at.tzinfo is not None
-    assert runtime.progress.counts["parse"] == {"failed": 1, "skipped": 0, "letters": 1, "dropped": 0, "kept": 1}
+    assert counts_of(runtime) == {"failed": 1, "letters": 1, "dropped": 0, "kept": 1}
 
 
 class Sealed:
@@ -181,7 +188,7 @@ def test_the_oldest_letters_are_dropped_if_the_policy_says_so(store: FsspecBacke
     runtime = SingleThreadRuntime(flow(["a", "b", "c", "d"], on_error=policy, keyed=False), store)
     runtime.execute()
     assert values(store) == ["c", "d"]
-    assert runtime.progress.counts["parse"] == {"failed": 4, "skipped": 0, "letters": 4, "dropped": 2, "kept": 2}
+    assert counts_of(runtime) == {"failed": 4, "letters": 4, "dropped": 2, "kept": 2}
 
 
 @pytest.mark.fault("N5")
@@ -259,7 +266,7 @@ def test_letters_that_are_taken_are_a_stream_and_no_state(store: FsspecBackend, 
     assert all(it.timestamp == it.value.at for it in letters)
     assert sorted(it.value for it in numbers) == [1, 2]
     assert values(store) == []
-    assert runtime.progress.counts["parse"] == {"failed": 2, "skipped": 0, "letters": 2, "dropped": 0, "kept": 0}
+    assert counts_of(runtime) == {"failed": 2, "letters": 2, "dropped": 0, "kept": 0}
 
 
 def test_only_the_named_operators_give_their_letters(store: FsspecBackend) -> None:

@@ -67,7 +67,7 @@ def letters(store: FsspecBackend) -> list[tuple[Any, str, int]]:
 
 
 def counts(**changed: int) -> dict[str, int]:
-    names = ("calls", "retried", "timed_out", "opened", "failed", "skipped", "letters", "dropped", "kept")
+    names = ("calls", "retried", "timed_out", "opened", "failed", "skipped", "letters", "dropped", "kept", "parked")
     return dict.fromkeys(names, 0) | changed
 
 

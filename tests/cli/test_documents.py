@@ -27,14 +27,14 @@ restored: job snapshot
 deleted: job snapshots
 state: operator type version keys snapshot at
 value: operator key value snapshot at
-letter: operator id key value timestamp error message place attempts tick worker at
-letter_details: operator id key value timestamp error message place attempts tick worker at trace
+letter: operator id key value timestamp error message place attempts is_parked tick worker at
+letter_details: operator id key value timestamp error message place attempts is_parked tick worker at trace
 run: run job runtime pid started ended status script page tick parallelism polled_per_second snapshot
 progress: run job runtime pid status tick parallelism polled seconds restarts started at polled_per_second snapshot \
 snapshot_failure snapshot_interval unfinished parts operators sinks hot
 why: run job operator cause text stops_at is_fault facts
 done: run job do snapshot parallelism
-letters_done: run job operator do done late texts
+letters_done: run job operator do done late texts parked
 accepted: run job do
 stopped: run job status
 """

@@ -13,6 +13,9 @@ _LETTERS = "operators/letters.py"
 _REPLAYS = "engine/replays.py"
 _REPLAYED = "tests/conformance/test_replays.py"
 _KEPT = "tests/bad_records/test_letters.py"
+_GUARD = "operators/guarding.py"
+_RETRIES = "tests/bad_records/test_retries.py"
+_PARKING = "tests/bad_records/test_parking.py"
 _POLICIES = "tests/bad_records/test_policies.py"
 
 BAD_RECORD_BUGS = [
@@ -44,8 +47,8 @@ BAD_RECORD_BUGS = [
         "a StopIteration of the function ends the batch",
         "it is the end of an iterator",
         "operators/guarding.py",
-        "                if len(found) == len(batch):\n",
-        "                if len(found) <= len(batch):\n",
+        "                if len(found) + len(guard.passed) == len(batch):\n",
+        "                if len(found) + len(guard.passed) <= len(batch):\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
     ),
     Bug(
@@ -60,8 +63,8 @@ BAD_RECORD_BUGS = [
         "a letter is not written",
         "touch is forgotten",
         _LETTERS,
-        "        self._letters[entry] = tuple(fields)\n        self._letters.touch((entry,))\n",
-        "        self._letters[entry] = tuple(fields)\n",
+        "(fields._replace(is_parked=parks))\n        self._letters.touch((entry,))\n",
+        "(fields._replace(is_parked=parks))\n",
         (f"{_KEPT}::test_letters_are_kept_over_runs_of_any_size_and_policy",),
     ),
     Bug(
@@ -105,24 +108,24 @@ BAD_RECORD_BUGS = [
         "dropped letters still count as bytes",
         "only the number is bounded",
         _LETTERS,
-        "        self.size -= _Fields(*self._letters.pop(entry)).size\n",
-        "        self._letters.pop(entry)\n",
+        "        self.size -= fields.size\n",
+        "",
         (f"{_KEPT}::test_letters_are_bounded_by_their_bytes",),
     ),
     Bug(
         "a replayed letter stays",
         "a request is served at least once",
         _REPLAYS,
-        "            letters.drop(entry)\n            done += 1\n",
-        "            done += 1\n            if request.discards:\n                letters.drop(entry)\n",
+        "        letters.drop(entry)\n        emit(",
+        "        emit(",
         (f"{_REPLAYED}::test_a_replay_and_its_effect_are_in_one_snapshot",),
     ),
     Bug(
         "a replayed record counts as tried once",
         "a letter is a new record",
-        _REPLAYS,
-        "    operator.guard.attempts = [letter.attempts for letter in letters]\n",
-        "    operator.guard.attempts = [0 for _ in letters]\n",
+        _GUARD,
+        "        self._before, self._is_replay = [letter.attempts for _, letter in group], True\n",
+        "        self._is_replay = True\n",
         (f"{_KEPT}::test_letters_behind_the_epoch_and_texts_stay",),
     ),
     Bug(
@@ -150,11 +153,69 @@ BAD_RECORD_BUGS = [
         ("tests/spark/test_repeated_tasks.py::test_repeated_tasks_make_each_dead_letter_once",),
     ),
     Bug(
+        "an attempt counts for the next record too",
+        "the number of attempts is that of the operator",
+        _GUARD,
+        "            self._tries = 0\n            yield item\n",
+        "            yield item\n",
+        (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
+    ),
+    Bug(
+        "a letter does not tell how often its record was tried",
+        "each letter is of one attempt",
+        _GUARD,
+        "tries = self._tries + 1 if",
+        "tries = 1 if",
+        (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
+    ),
+    Bug(
+        "an attempt that failed has sent messages",
+        "messages are taken back when the policy decides",
+        _STATES,
+        "                output.cut(start)\n                if not self.guard.repeats(error):\n"
+        "                    self.lose(error, record)\n                continue\n            if state is None:",
+        "                if not self.guard.repeats(error):\n                    output.cut(start)\n"
+        "                    self.lose(error, record)\n                continue\n            if state is None:",
+        (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
+    ),
+    Bug(
+        "records of a parked key pass those that wait",
+        "a letter is of one record",
+        _GUARD,
+        "or self._is_replay or record[0] not in parked:\n",
+        "or not self._is_replay or record[0] not in parked:\n",
+        (f"{_PARKING}::test_the_records_of_a_key_keep_their_order",),
+    ),
+    Bug(
+        "a parked record that fails again goes to the end of its key",
+        "it is a new letter",
+        _GUARD,
+        "at=replayed if parks else None)",
+        "at=None)\n            if replayed is not None and parks:\n                letters.drop(replayed)",
+        (f"{_PARKING}::test_the_records_of_a_key_keep_their_order",),
+    ),
+    Bug(
+        "a restart forgets which keys are parked",
+        "the letters are restored",
+        _LETTERS,
+        "        self.parked = Counter(entry[1] for entry, it in entries if it.is_parked)\n",
+        "",
+        (f"{_PARKING}::test_the_records_of_a_key_keep_their_order",),
+    ),
+    Bug(
+        "a parked letter is replayed before earlier ones of its key",
+        "those that are asked for are replayed",
+        _REPLAYS,
+        "        if letter.is_parked and queues[entry[1]][0] != letter.id:\n",
+        "        if letter.is_parked and letter.id not in queues[entry[1]]:\n",
+        (f"{_PARKING}::test_the_records_of_a_key_keep_their_order",),
+    ),
+    Bug(
         "a lack of memory is skipped",
         "MemoryError is an Exception",
         "operators/guarding.py",
-        "isinstance(error, (MemoryError, MalflowError))",
-        "isinstance(error, MalflowError)",
+        "FATAL = (MemoryError, MalflowError)",
+        "FATAL = (MalflowError,)",
         (f"{_POLICIES}::test_no_policy_decides_about_memory_and_errors_of_malflow",),
     ),
 ]

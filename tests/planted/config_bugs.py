@@ -172,8 +172,8 @@ CONFIG_BUGS = [
         "a setting that is given twice has one of the values",
         "the last one wins",
         "cli/configuration.py",
-        "        if key in found:\n",
-        "        if False:\n",
+        '        if key in found:\n            raise click.UsageError(f"--{name} and',
+        '        if False:\n            raise click.UsageError(f"--{name} and',
         (f"{_COMMANDS}::test_option_of_a_command_hides_all_others",),
     ),
     Bug(

@@ -77,8 +77,8 @@ MONITOR_BUGS = [
         "a forked child ends the run for others",
         "who leaves a run cleans up",
         "monitor/watch.py",
-        "        if os.getpid() != self._pid:\n            return\n",
-        "",
+        "        if os.getpid() != self._pid:\n            return\n        with self._closing:",
+        "        with self._closing:",
         (f"{_OF_RUNS}::test_a_forked_child_removes_nothing",),
     ),
     Bug(
@@ -125,8 +125,8 @@ MONITOR_BUGS = [
         "an argument that nobody knows is left out",
         "be liberal in what you accept",
         "monitor/asks.py",
-        "        if name not in known:\n            raise",
-        "        if name not in known:\n            continue\n            raise",
+        "    if name not in known:\n        raise",
+        '    if name not in known:\n        return _Form(lambda _: True, "")\n        raise',
         (f"{_OF_SOCKET}::test_a_line_that_is_no_request",),
     ),
     Bug(

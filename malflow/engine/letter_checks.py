@@ -1,0 +1,78 @@
+"""Checks of policies for failed records against the graph: which operators may keep dead letters, or park keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from malflow.errors import GraphError
+from malflow.graph import LETTERS_OUTPUT, Node, StatelessNode, Vertex
+from malflow.operators.calling_out import CallingOut
+
+__all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]
+
+
+def check_letters(vertices: Sequence[Vertex]) -> None:
+    """Check the policies of the code.
+
+    Raises:
+        GraphError: if an operator can't have its policy.
+    """
+    for vertex in letter_readers(vertices):
+        if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
+            raise letters_of_letters(vertex)
+    taken = letters_taken(vertices)
+    for vertex in vertices:
+        parks = vertex.node.on_error is not None and vertex.node.on_error.fate == "park"
+        if parks and (error := no_parking(vertex, taken)) is not None:
+            raise error
+
+
+def calls_out(node: Node) -> bool:
+    """Whether an operator makes calls for several records at a time, with a retry of their own."""
+    return isinstance(node, StatelessNode) and isinstance(node.logic, CallingOut)
+
+
+def letter_readers(vertices: Sequence[Vertex]) -> Iterator[Vertex]:
+    """Yield the operators downstream of dead letters."""
+    reached: set[int] = set()
+    for index, vertex in enumerate(vertices):
+        if vertex.has_letters or any(port.vertex in reached for port in vertex.inputs):
+            reached.add(index)
+            yield vertex
+
+
+def letters_of_letters(vertex: Vertex) -> GraphError:
+    """Return the error for an operator on dead letters that would make others."""
+    name = vertex.node.name
+    message = f"operator '{name}' processes dead letters, and can only fail or skip; write on_error='fail' or 'skip'"
+    return GraphError(message, operator=name, location=vertex.location)
+
+
+def letters_taken(vertices: Sequence[Vertex]) -> frozenset[str]:
+    """Return the operators whose dead letters others take."""
+    ports = (port for vertex in vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT)
+    return frozenset(vertices[port.vertex].node.name for port in ports)
+
+
+def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
+    """Return the error for an operator with the policy ``"park"`` that can't have it; None if it can.
+
+    Args:
+        vertex: the operator.
+        taken: the operators whose dead letters others take.
+    """
+    name = vertex.node.name
+    if vertex.node.placed_by is None:
+        reason = (
+            "its input has no keys that .key_distribute() has distributed, so that the records of a key may be on "
+            "several workers; call .key_distribute() before it, or write on_error='dead_letter'"
+        )
+    elif name in taken:
+        reason = (
+            "on_dead_letters() takes its letters, for which later records of a key could not wait; write "
+            "on_error='dead_letter', or leave it out of operators="
+        )
+    else:
+        return None
+    message = f"operator '{name}' can't have on_error='park': {reason}"
+    return GraphError(message, operator=name, location=vertex.location)
