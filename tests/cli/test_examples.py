@@ -38,7 +38,7 @@ WITHOUT_RUN = {"exactly_once_testing", "tests"}
 
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in NEED_SERVERS)
 PROGRAMS = [it.text for it in programs(README) if not it.needs_spark and not it.needs_s3]
-COMMANDS = ["run", "check", *(["graph"] if find_spec("malflow.drawing") else [])]
+COMMANDS = ["run", "check", "plan", *(["graph"] if find_spec("malflow.drawing") else [])]
 
 
 def masked(text: str, name: str) -> list[str]:
@@ -86,7 +86,7 @@ def check_script(script: Path, name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", [it if it in USUAL else pytest.param(it, marks=only_nightly) for it in SCRIPTS])
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = ["run"] if name in USUAL else COMMANDS
+    commands = ["run", "plan"] if name in USUAL else COMMANDS
     check_script(EXAMPLES / f"{name}.py", name, tmp_path, monkeypatch, commands)
 
 
@@ -98,4 +98,4 @@ def test_program_of_the_readme(number: int, tmp_path: Path, monkeypatch: pytest.
     script = tmp_path / "flow.py"
     script.write_text(text, encoding="utf-8")
     name = "readme" if ".execute()" in text else "tests"
-    check_script(script, name, tmp_path, monkeypatch, ["run", "check"])
+    check_script(script, name, tmp_path, monkeypatch, ["run", "check", "plan"])

@@ -119,6 +119,8 @@ def test_plan_of_a_changed_program(changed: Path, malflow: Malflow, tmp_path: Pa
 
 def test_plan_reads_states_if_asked(changed: Path, malflow: Malflow, tmp_path: Path) -> None:
     Path("in/b.txt").write_text("cherry\n")
+    with Path("out.txt").open("a") as out:
+        out.write("written after the snapshot\n")
     before = everything(tmp_path)
     options = ["--rename", "totals=sums", "--drop", "legacy"]
     done = malflow("plan", changed, *options, "--deep", "--parallelism", 2)
@@ -132,6 +134,7 @@ def test_plan_reads_states_if_asked(changed: Path, malflow: Malflow, tmp_path: P
     assert done.code == 0
     assert everything(tmp_path) == before
     assert malflow("run", changed, *options, "--parallelism", 2).code == 0
+    assert "after the snapshot" not in Path("out.txt").read_text()
 
 
 def test_failing_migration(changed: Path, malflow: Malflow, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.monitor_bugs import MONITOR_BUGS
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
+from tests.planted.plan_bugs import PLAN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
 from tests.planted.query_bugs import QUERY_BUGS
 from tests.planted.reading_bugs import READING_BUGS
@@ -762,6 +763,7 @@ BUGS: list[Bug] = [
     *TABLE_BUGS,
     *WHY_BUGS,
     *COMMAND_BUGS,
+    *PLAN_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,
