@@ -44,6 +44,12 @@ __all__ = ["plan"]
 @click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
 @click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
+@click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
+@click.option(
+    "--sinks",
+    type=click.Choice(["exactly_once", "accept_duplicates"]),
+    help="What to do if a sink is ahead of the snapshot.",
+)
 @click.option("--deep", is_flag=True, help="Read the states, try migrations, and list the parts of sources.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @config_options

@@ -17,6 +17,7 @@ from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age, bytes_text, counted
 from malflow.errors import short_repr
+from malflow.monitor import client
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.differences import ABSENT, StateChange, diff_state
@@ -209,7 +210,10 @@ def restore(url: str, job: str | None, at: Wish, yes: bool, output: Output) -> N
                 f"sink '{it.name}' may have written more than snapshot {wanted.snapshot} has: if it is exactly-once, a "
                 "start is refused unless it has --sinks accept_duplicates"
             )
-    output.say("a run of this job that is still alive is fenced, and stops")
+    for run in client.live_runs():
+        if run.file.job == wanted.name:
+            output.say(f"the run of job {run} is alive: if its state is this one, it is fenced, and stops")
+    output.say("a run of this job that is still alive is fenced, and stops: its work since its last snapshot is lost")
     _ask(f"Make snapshot {wanted.snapshot} the latest of job '{wanted.name}'?", yes)
     number = rewind(backend, at)
     if output.json:

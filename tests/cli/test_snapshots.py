@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import VecSink
+from malflow.sinks import TextFileSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from tests.cli.conftest import Malflow, environment
@@ -139,6 +139,21 @@ def test_restore(malflow: Malflow) -> None:
     assert malflow("state", "get", "count", "a", "kept").out == "2\n"
     (found,) = documents(malflow("snapshots", "restore", "kept", 8, "--yes", "--json").out)
     assert found == {"malflow": 1, "kind": "restored", "job": "words", "snapshot": 8}
+
+
+def test_restore_says_what_sinks_may_have_written(malflow: Malflow, tmp_path: Path) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        items = provider.new_stream().source("items", SingleIteratorSource(["a", "b"]))
+        items.sink("out", TextFileSink(str(tmp_path / "out.txt")))
+
+    for _ in range(2):
+        SingleThreadRuntime(build_dataflow, persistence=FsspecBackend("kept", job="files")).execute()
+    found = documents(malflow("snapshots", "ls", "kept", "--job", "files", "--json").out)
+    first, latest = found[0]["id"], found[-1]["id"]
+    done = malflow("snapshots", "restore", "kept", first, "--job", "files", "--yes")
+    assert f"sink 'out' may have written more than snapshot {first} has" in done.err
+    assert "may have written" not in malflow("snapshots", "restore", "kept", first, "--job", "files", "--yes").err
+    assert malflow("snapshots", "restore", "kept", latest, "--job", "files", "--yes").code == 0
 
 
 def test_remove(malflow: Malflow) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import FencedError, SingleThreadRuntime, StreamProvider
 from malflow.cli import cli
 from malflow.monitor import Monitor, client, run_files
 from malflow.monitor.run_files import write
@@ -64,6 +64,21 @@ def test_commands_on_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> Non
         assert (stopped.code, stopped.out) == (0, f"{client.recent_runs()[0]} has ended\n")
     assert malflow("ps").out == ""
     assert malflow("ps", "--all").out.splitlines()[1].split()[4] == "ended"
+
+
+def test_restore_fences_a_run_and_says_so(place: Path, malflow: Malflow, tmp_path: Path) -> None:
+    monitor = Monitor()
+    runtime = SingleThreadRuntime(numbers(), FsspecBackend(tmp_path, job="digits"), listeners=[monitor])
+    handle = runtime.start()
+    wait_until(lambda: monitor.watch is not None and handle.progress.tick > 0)
+    first = handle.snapshot().result(60)
+    handle.snapshot().result(60)
+    done = malflow("snapshots", "restore", tmp_path, first, "--yes")
+    assert f"the run of job {client.find('digits')} is alive: if its state is this one, it is fenced" in done.err
+    assert done.out == f"snapshot {first} is the latest of job 'digits'; the next run resumes from it\n"
+    handle.snapshot()
+    with pytest.raises(FencedError):
+        handle.await_termination(60)
 
 
 def test_documents_of_the_commands(place: Path, malflow: Malflow, tmp_path: Path) -> None:
