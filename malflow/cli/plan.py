@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -115,11 +115,10 @@ def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
     )
 
 
-def _lines(rows: Sequence[Row]) -> list[str]:
-    """Return aligned lines; each begins with the mark and the word of its change."""
+def _lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield aligned lines, red ones for what is refused; each begins with the mark and the word of its change."""
     cells = [(f"{it.mark} {it.change}", one_line(it.shown_name), one_line(it.type), it.shown_keys) for it in rows]
     widths = [max((len(row[at]) for row in cells), default=0) for at in range(4)]
-    lines = []
     for it, (change, name, kind, keys) in zip(rows, cells, strict=True):
         refused = ""
         if it.refusals:
@@ -127,9 +126,9 @@ def _lines(rows: Sequence[Row]) -> list[str]:
             cures = f": {', or '.join(it.cures)}" if it.cures else ""
             refused = f"REFUSED ({numbers}){cures}"
         end = "  ".join(one_line(text) for text in (it.note, refused) if text)
-        start = f"  {change:{widths[0]}}  {name:{widths[1]}}  {kind:{widths[2]}}  {keys:>{widths[3]}}  {end}"
-        lines.append(start.rstrip())
-    return lines
+        middle = f"  {kind:{widths[2]}}  {keys:>{widths[3]}}" if kind or keys else ""
+        line = f"  {change:{widths[0]}}  {name:{widths[1]}}{middle}  {end}".rstrip()
+        yield click.style(line, fg="red") if it.refusals else line
 
 
 def _tell(found: StartPlan, output: Output) -> None:

@@ -156,6 +156,29 @@ def test_failing_migration(changed: Path, malflow: Malflow, tmp_path: Path) -> N
     assert refusal in malflow("run", *options).err
 
 
+def test_part_that_is_gone(script: Script, malflow: Malflow, tmp_path: Path) -> None:
+    Path("in").mkdir()
+    for name in "ab":
+        Path(f"in/{name}.txt").write_text("apple\n")
+    growing = """
+from datetime import timedelta
+class Growing(TextFileSource):
+    discover_every = timedelta(seconds=9)
+"""
+    flow = script(FIRST.replace("TextFileSource(", "Growing(") + RUN, head=HEAD + growing)
+    assert malflow("run", flow, "--count", 2).code == 0
+    Path("in/b.txt").unlink()
+    Path("in/c.txt").write_text("cherry\n")
+    before = everything(tmp_path)
+    assert malflow("plan", flow).code == 0
+    done = malflow("plan", flow, "--deep")
+    assert f". source lines 2 parts, 1 new, 1 gone ('{tmp_path}/in/b.txt') REFUSED (1)" in rows(done)
+    assert everything(tmp_path) == before
+    (told,) = re.findall(r"refused \(1\): (.*)", done.err)
+    assert told in malflow("run", flow, "--count", 2).err
+    assert done.code == 10
+
+
 def test_document(changed: Path, malflow: Malflow) -> None:
     done = malflow("plan", changed, "--rename", "totals=sums", "--json", "--deep")
     (found,) = [json.loads(line) for line in done.out.splitlines()]
