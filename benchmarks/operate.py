@@ -1,6 +1,6 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls,plan] [--before FOLDER]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls,plan,page] [--before FOLDER]
 
 `--before` is a checkout of another version, which is measured in turn with this one.
 """
@@ -16,6 +16,10 @@ from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
 _SECTIONS = ("monitor", "policies", "calls", "plan")
+from operate_parts.page import print_page, print_scrape
+from operate_parts.policies import print_policies
+
+_SECTIONS = ("monitor", "page", "policies")
 
 
 def main() -> None:
@@ -28,6 +32,9 @@ def main() -> None:
     sections = options.only.split(",")
     if "monitor" in sections:
         print_monitor(options.rounds, options.records, options.before)
+    if "page" in sections:
+        print_page(options.rounds, options.records)
+        print_scrape()
     if "policies" in sections:
         print_policies(options.rounds, options.records, options.before)
     if "calls" in sections:

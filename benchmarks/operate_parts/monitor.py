@@ -28,7 +28,7 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from operate_parts.versions import ROOT, Measure, other_version, serve
 
-__all__ = ["print_monitor"]
+__all__ = ["print_monitor", "summing"]
 
 _PER_TICK = (8192, 64)
 _CLIENTS = 100
@@ -117,8 +117,8 @@ def _row(
     return (f"{per_tick:,}", *(f"{median(times[it]):,.0f}" for it in modes), *(f"{it:.3f}" for it in ratios))
 
 
-def _measured(per_tick: int, records: int, mode: str) -> float:
-    """Return the processor time of a run, in ns a record."""
+def summing(per_tick: int, records: int) -> Callable[[StreamProvider], None]:
+    """Return a dataflow that sums numbers by one of a thousand names."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", StatefulSource(_Source(records, per_tick)))
@@ -127,8 +127,13 @@ def _measured(per_tick: int, records: int, mode: str) -> float:
             "out", StatelessSink(_Nothing())
         )
 
+    return build_dataflow
+
+
+def _measured(per_tick: int, records: int, mode: str) -> float:
+    """Return the processor time of a run, in ns a record."""
     gc.collect()
-    runtime = SingleThreadRuntime(build_dataflow, listeners=[] if mode in (BEFORE, PLAIN) else [Monitor()])
+    runtime = SingleThreadRuntime(summing(per_tick, records), listeners=[] if mode in (BEFORE, PLAIN) else [Monitor()])
     with LOOKS.get(mode, nullcontext)():
         start = time.process_time()
         runtime.execute()

@@ -1,8 +1,11 @@
-"""A run with a page that may steer it, shared by the tests of a module that leave it as it is."""
+"""A run with a page, shared by the tests of a module that leave it as it is."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,18 +13,33 @@ from tests.monitor.conftest import place
 from tests.monitor.watching import numbers
 from tests.serve.serving import Served, served
 
-__all__ = ["place", "run", "steered"]
+__all__ = ["folder", "place", "run", "steered"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder for the files of runs that a module shares."""
+    tmp_path_factory.getbasetemp()  # before there is another temporary folder
+    runtime = Path(tempfile.mkdtemp(prefix="mf"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        patch.setenv("TMPDIR", str(runtime))
+        patch.setattr(tempfile, "tempdir", None)
+        yield runtime
+    shutil.rmtree(runtime, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Served]:
+def run(folder: Path) -> Iterator[Served]:
     """Return a run whose page only shows it."""
+    del folder
     with served(numbers()) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def steered() -> Iterator[Served]:
+def steered(folder: Path) -> Iterator[Served]:
     """Return a run whose page may steer it."""
+    del folder
     with served(numbers(), control=True) as found:
         yield found

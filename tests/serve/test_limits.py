@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import threading
@@ -55,6 +56,22 @@ def test_a_hundred_slow_clients_keep_no_viewer_away(place: Path) -> None:
         finally:
             for end in slow:
                 end.close()
+
+
+def test_a_burst_of_connections_writes_nothing_into_the_log(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    del place
+    with served(numbers()) as run:
+        held = threading.Event()
+        loop = run.page._server.loop  # type: ignore[union-attr] # it listens
+        loop.call_soon_threadsafe(held.wait, 0.5)
+        ends = [run.connect() for _ in range(100)]
+        held.set()
+        wait_until(lambda: sum(map(is_closed, ends)) >= 36, 30)
+        assert run.ask("/healthz").status == 200
+        for end in ends:
+            end.close()
+    gc.collect()
+    assert not [it for it in caplog.records if it.levelno >= logging.WARNING]
 
 
 @pytest.mark.fault("Q9")

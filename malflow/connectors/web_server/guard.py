@@ -106,11 +106,11 @@ class _Guarded(asyncio.Protocol):
         return self._due is not None
 
     def abort(self) -> None:
-        """Close the connection at once, and make room for another."""
-        transport = self._transport
-        self.connection_lost(None)
-        if transport is not None:
-            transport.abort()
+        """Close the connection soon, and make room for another now; aiohttp may not have begun to serve it."""
+        self.end_wait()
+        self._guard.forget(self._inner)
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP server
