@@ -20,6 +20,7 @@ from tests.planted.plan_bugs import PLAN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
 from tests.planted.query_bugs import QUERY_BUGS
 from tests.planted.reading_bugs import READING_BUGS
+from tests.planted.serve_bugs import SERVE_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
@@ -764,6 +765,7 @@ BUGS: list[Bug] = [
     *WHY_BUGS,
     *COMMAND_BUGS,
     *PLAN_BUGS,
+    *SERVE_BUGS,
     *SINK_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,

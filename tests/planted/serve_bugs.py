@@ -1,0 +1,63 @@
+"""The planted bugs of the page and the metrics: who may ask, and what is told."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["SERVE_BUGS"]
+
+_GUARD = "serve/guard.py"
+_ROUTES = "serve/routes.py"
+_SECURITY = "tests/serve/test_security.py"
+_METRICS = "tests/monitor/test_metrics.py"
+
+SERVE_BUGS = [
+    Bug(
+        "every host is this one",
+        "whoever reaches the port has typed its address",
+        _GUARD,
+        "return name in self._hosts or (is_ip(name) and (self._is_open or is_loopback(name)))",
+        "return True",
+        (f"{_SECURITY}::test_foreign_hosts_are_misdirected",),
+    ),
+    Bug(
+        "reads need no token",
+        "only acts are dangerous",
+        _ROUTES,
+        "if needs and not self._guard.knows(request):",
+        'if needs and request.method == "POST" and not self._guard.knows(request):',
+        (f"{_SECURITY}::test_reads_need_the_token",),
+    ),
+    Bug(
+        "a code is good until its minute is over",
+        "the browser may load the file twice",
+        _GUARD,
+        "                del self._codes[code]\n",
+        "",
+        (f"{_SECURITY}::test_a_code_is_good_for_one_use",),
+    ),
+    Bug(
+        "a post with a cookie needs no origin",
+        "the cookie is SameSite",
+        _GUARD,
+        'if request.method == "POST" and origin is None and not self._has_bearer(request):',
+        'if request.method == "POST" and origin is None and not self.knows(request):',
+        (f"{_SECURITY}::test_a_post_with_a_cookie_needs_an_origin",),
+    ),
+    Bug(
+        "the buckets of a histogram are not cumulative",
+        "a bucket has the values between two bounds",
+        "monitor/prometheus.py",
+        "accumulate(value.counts)",
+        "value.counts",
+        (f"{_METRICS}::test_a_run_is_scraped",),
+    ),
+    Bug(
+        "a run is ready however old its snapshot is",
+        "a run that processes records is well",
+        "monitor/health.py",
+        "return unsaved is None or interval is None or time.monotonic() - unsaved < _INTERVALS * interval",
+        "return True",
+        (f"{_METRICS}::test_records_that_no_snapshot_contains_are_no_readiness",),
+    ),
+]
