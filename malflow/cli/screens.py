@@ -1,17 +1,54 @@
-"""One screen of the progress of a run, as lines of text."""
+"""One screen of a run, as lines of text: a function of the documents about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
+from malflow.cli.glyphs import bar, sparkline
 from malflow.cli.terminal import aligned, one_line
 from malflow.cli.texts import age, bytes_text, duration
+from malflow.drawing.text import plain
 
-__all__ = ["line_of", "screen_of"]
+__all__ = ["About", "line_of", "screen_of"]
 
-_COLUMNS = ["operator", ">in/s", ">out/s", ">in", ">out", ">keys", ">late", ">lag"]
+_COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
+_NAME: Final = 32
+_BUSY: Final = 8
+_SHOWN_SHARE: Final = 0.005
+_BY_USE: Final = ("keys", "epoch", "late", "failed", "lag")
+"""The columns that are left out if they are empty and the terminal is narrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a run beside its progress.
+
+    Attributes:
+        rates: the records a second of the last looks, the oldest first.
+        why: the document that says why nothing comes out; None if nobody has asked.
+        time: the document of its event time; None if nobody has asked.
+        is_open: whether the whole text of `why` is shown.
+        note: a remark on the last key; empty for none.
+        keys: the keys that have an effect; empty if none has.
+        width: the columns of the terminal.
+        height: its lines; None for as many as there are.
+    """
+
+    rates: Sequence[float] = ()
+    why: Mapping[str, Any] | None = None
+    time: Mapping[str, Any] | None = None
+    is_open: bool = False
+    note: str = ""
+    keys: str = ""
+    width: int = 120
+    height: int | None = None
+
+
+_NOTHING: Final = About()
 
 
 def line_of(progress: Mapping[str, Any]) -> str:
@@ -27,29 +64,102 @@ def line_of(progress: Mapping[str, Any]) -> str:
     return one_line("   ".join(part for part in parts if part))
 
 
-def screen_of(progress: Mapping[str, Any]) -> list[str]:
-    """Return the state of a run, with a line for each operator."""
+def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]:
+    """Return the state of a run, with a line for each operator, and the cause below if nothing comes out.
+
+    Args:
+        progress: the document of its progress.
+        about: what else is known of it.
+    """
+    head = [line_of(progress)]
+    if len(about.rates) > 1:
+        head.append(sparkline(about.rates[-about.width :]))
+    below = [*_waiting(progress), *_cause(about)]
+    if about.note:
+        below.append(one_line(about.note))
+    if about.keys:
+        below.append(about.keys)
+    table = _table(progress, about)
+    if about.height is not None:
+        table = _cut(table, about.height - len(head) - len(below) - 2)
+    return [plain(line, about.width) for line in [*head, "", *table, *(["", *below] if below else [])]]
+
+
+def _table(progress: Mapping[str, Any], about: About) -> list[str]:
+    cause = about.why if about.why is not None and about.why["is_fault"] else None
+    times = _times(about.time)
     rows = [
         [
-            it["name"],
+            f"{plain(it['name'], _NAME)}{' ◄' if cause is not None and cause['stops_at'] == it['name'] else ''}",
             _number(it["taken_per_second"]),
             _number(_total(it["given_per_second"])),
-            _number(it["taken"]),
-            _number(_total(it["given"])),
+            _busy(it["busy_share"]),
             _number(it["keys"]),
+            times.get(it["name"], "-"),
             _number(it["late"]),
+            _number(it["failed"]),
             _number(it["lag"]),
         ]
         for it in progress["operators"]
     ]
-    table = aligned(_COLUMNS, [[one_line(cell) for cell in row] for row in rows])
+    columns = list(range(len(_COLUMNS)))
+    for name in reversed(_BY_USE):
+        lines = _lines(columns, rows)
+        if max(map(len, lines)) <= about.width:
+            return lines
+        at = next(at for at, column in enumerate(_COLUMNS) if column.removeprefix(">") == name)
+        if all(row[at] == "-" for row in rows):
+            columns.remove(at)
+    return _lines(columns, rows)
+
+
+def _lines(columns: Sequence[int], rows: Sequence[Sequence[str]]) -> list[str]:
+    return aligned([_COLUMNS[at] for at in columns], [[one_line(row[at]) for at in columns] for row in rows])
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    if len(lines) <= max(2, most):
+        return lines
+    kept = max(2, most - 1)
+    return [*lines[:kept], f"and {len(lines) - kept} more operators"]
+
+
+def _busy(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{bar(share, _BUSY)} {share:>4.0%}" if share >= _SHOWN_SHARE else bar(0.01, _BUSY)
+
+
+def _times(time: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the time of each operator that has one: how far it is from the clock, or as it is."""
+    if time is None:
+        return {}
+    told = [(it["operator"], it["epoch"], it["behind"]) for it in time["epochs"]]
+    told += [(it["operator"], it["frontier"], it["behind"]) for it in time["rows"]]
+    return {name: _behind(epoch, behind) for name, epoch, behind in told if epoch is not None}
+
+
+def _behind(epoch: str, behind: float | None) -> str:
+    if behind is None:
+        return plain(epoch, 16)
+    return f"{duration(abs(behind))} {'behind' if behind >= 0 else 'ahead'}"
+
+
+def _cause(about: About) -> list[str]:
+    if about.why is None or not (about.is_open or about.why["is_fault"]):
+        return []
+    text = one_line(about.why["text"])
+    mark = "! " if about.why["is_fault"] else ""
+    if about.is_open:
+        return wrap(f"{mark}{text}", max(20, about.width))
+    hint = "  (w: why)" if "w" in about.keys else ""
+    return [f"{plain(f'{mark}{text}', max(20, about.width - len(hint)))}{hint}"]
+
+
+def _waiting(progress: Mapping[str, Any]) -> list[str]:
     waits = ", ".join(progress["unfinished"])
-    return [
-        line_of(progress),
-        "",
-        *table,
-        *([one_line(f"waits for {waits}")] if progress["status"] == "resting" and waits else []),
-    ]
+    return [one_line(f"waits for {waits}")] if progress["status"] == "resting" and waits else []
 
 
 def _lasting(progress: Mapping[str, Any]) -> str:
@@ -65,7 +175,8 @@ def _snapshot(snapshot: Mapping[str, Any] | None) -> str:
         return ""
     at = None if snapshot["at"] is None else datetime.fromisoformat(snapshot["at"])
     size = "" if snapshot["bytes"] is None else f", {bytes_text(snapshot['bytes'])}"
-    return f"snapshot {snapshot['id']}, {age(at, datetime.now(UTC))}{size}"
+    taken = "" if snapshot["capture_seconds"] is None else f" ({duration(snapshot['capture_seconds'])})"
+    return f"snapshot {snapshot['id']}, {age(at, datetime.now(UTC))}{size}{taken}"
 
 
 def _number(value: float | None) -> str:

@@ -229,7 +229,11 @@ def time_document(facts: RunFacts, table: TimeTable) -> Document:
         "job": facts.job,
         "at": iso(table.now),
         "text": _lines(str(table)),
-        "rows": [_time_row(row) for row in table.rows],
+        "rows": [_time_row(row, table.now) for row in table.rows],
+        "epochs": [
+            {"operator": name, "epoch": shown(epoch), "behind": _behind(epoch, table.now)}
+            for name, epoch in table.epochs.items()
+        ],
         "late": [
             {
                 "operator": name,
@@ -277,13 +281,21 @@ def meant_keys(text: str) -> list[Any]:
     return [literal, text]
 
 
-def _time_row(row: TimeRow) -> Document:
+def _behind(epoch: object, now: datetime | None) -> float | None:
+    """Return how many seconds an epoch is before the clock; None if it is not a time of the day and the year."""
+    if now is None or not isinstance(epoch, datetime):
+        return None
+    return (now - (epoch if epoch.tzinfo is not None else epoch.replace(tzinfo=UTC))).total_seconds()
+
+
+def _time_row(row: TimeRow, now: datetime | None) -> Document:
     return {
         "operator": row.operator,
         "worker": row.worker,
         "open": row.open,
         "what": row.what,
         "frontier": _optional(row.frontier),
+        "behind": _behind(row.frontier, now),
         "until": _optional(row.until),
         "generator": row.generator,
         "source": row.source,

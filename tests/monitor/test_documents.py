@@ -197,8 +197,9 @@ def test_keys_of_history_and_why() -> None:
         "ticks": [0, 1],
         "operators": [{"name": "lines", "taken": [0, 5], "given": [[0, 5]], "busy": [0.0, 0.5]}],
     }
+    times = {"epochs": NOON.replace(tzinfo=None) - timedelta(seconds=5), "numbers": 7}
     row = TimeRow("hours", 1, "windows", 2, NOON, None, "epochs", "lines", "a.txt", None, timedelta(seconds=90))
-    found = time_document(FACTS, TimeTable(NOON, (row,), {"epochs": 2}, {"epochs": 3}))
+    found = time_document(FACTS, TimeTable(NOON, (row,), {"epochs": 2}, {"epochs": 3}, {}, times))
     assert "hours" in found.pop("text")
     assert found == {
         "malflow": 1,
@@ -213,6 +214,7 @@ def test_keys_of_history_and_why() -> None:
                 "open": 2,
                 "what": "windows",
                 "frontier": "datetime.datetime(2026, 3, 28, 12, 0, tzinfo=datetime.timezone.utc)",
+                "behind": 0.0,
                 "until": None,
                 "generator": "epochs",
                 "source": "lines",
@@ -221,6 +223,10 @@ def test_keys_of_history_and_why() -> None:
                 "silence": 90.0,
                 "advances": False,
             }
+        ],
+        "epochs": [
+            {"operator": "epochs", "epoch": "datetime.datetime(2026, 3, 28, 11, 59, 55)", "behind": 5.0},
+            {"operator": "numbers", "epoch": "7", "behind": None},
         ],
         "late": [{"operator": "epochs", "late": 2, "lateness": "3"}],
     }
