@@ -140,6 +140,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "parts",
         "operators",
         "sinks",
+        "running",
         "hot",
     ),
     "why": ("run", "job", "operator", "cause", "text", "stops_at", "is_fault", "facts"),

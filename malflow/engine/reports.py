@@ -41,7 +41,7 @@ class Report:
         times: the progress of each operator in event time, by vertex, before the tick, if requested.
         held: the open results of operators, if requested.
         hot: the busiest worker and key of each exchange for which records were sampled.
-        failures: the failures of operators that have a budget.
+        failures: the failures of operators whose policy lets the run continue.
         replayed: the outcome of the requests about the dead letters of each operator.
         facts: what the worker has measured of each operator; not the same if the tick is repeated.
     """

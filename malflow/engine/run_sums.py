@@ -12,6 +12,7 @@ from malflow.engine.reports import Report
 __all__ = ["OperatorFacts", "RunSums"]
 
 _NANOSECOND = 1e-9
+_MOST_KINDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,14 @@ class RunSums:
 
     Attributes:
         counts: the counts of all workers: see `malflow.engine.worker.Worker`.
+        errors: the numbers of failures that let the run continue, by operator and kind.
+        examples: the last of them that was noted, by operator.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.errors: dict[str, Mapping[str, int]] = {}
+        self.examples: dict[str, str] = {}
         self._before: Mapping[str, int] = {}
         self._batches: Counter[str] = Counter()
         self._polls: Counter[str] = Counter()
@@ -82,6 +87,11 @@ class RunSums:
                     taken[name] = taken.get(name, 0) + count
             if it.facts:
                 self._add_facts(it)
+            for name, failures in it.failures.items():
+                errors = Counter(self.errors.get(name, {}))
+                errors.update(failures.errors)
+                self.errors[name] = dict(errors.most_common(_MOST_KINDS))
+                self.examples[name] = failures.examples[-1]
 
     def _add_facts(self, report: Report) -> None:
         busy, last, batches = self._busy[report.worker], self._last[report.worker], self._batches

@@ -75,6 +75,7 @@ class Worker:
         sources: the operators that host a source.
         sinks: the operators that host a sink.
         flushing: the operators that have something to flush.
+        running: the operator that works now; for other threads.
         errors: the exceptions that are attributed to user code; BaseException in processes that malflow owns, in which
             SystemExit and KeyboardInterrupt in user code are operator errors.
 
@@ -129,6 +130,7 @@ class Worker:
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._ended = 0
+        self.running: Operator | None = None
         self._pacing = FactPacing()
         self._active_of = {active.operator: active for active in self._active.values()}
         self._polling = [(source, self._active_of[source]) for source in self.sources]
@@ -187,9 +189,10 @@ class Worker:
 
     def flush_operator(self, operator: Operator) -> None:
         """Make all output of an operator so far visible."""
-        began = CLOCK()
+        self.running, began = operator, CLOCK()
         self._act(operator, operator.flush)
         self._active_of[operator].busy += CLOCK() - began
+        self.running = None
 
     def park(self) -> None:
         """Close, but keep readers that can continue from the positions that will be loaded before the next `open`."""
@@ -234,6 +237,7 @@ class Worker:
         self._replayed_in = tick.number
         before = CLOCK()
         for vertex, active in self._active.items():
+            self.running = active.operator
             taken = active.count_taken()
             if replays and vertex in self._letters:
                 taken += self._act(active.operator, self._replay, vertex, active, replays)
@@ -248,7 +252,7 @@ class Worker:
             now = CLOCK()
             active.busy += now - before
             before = now
-        self._ended = before
+        self._ended, self.running = before, None
         self._count()
         self.largest = largest
         return self._output.drain() if ends else self._output.take()

@@ -21,7 +21,7 @@ from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
 from malflow.operators.hosting.parts_listing import gone_error, list_parts
 from malflow.operators.hosting.source import Source
-from malflow.operators.waiting import OperatorTime, Waiting, merge_held
+from malflow.operators.waiting import OperatorTime, Running, Waiting, merge_held
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch
 from malflow.snapshot.persistence import RestoredState
@@ -227,6 +227,12 @@ class Workers:
     def parts(self) -> Parts:
         """Return the parts of each source that each worker holds."""
         return place_parts(self.listed, range(self.parallelism))
+
+    @property
+    def running(self) -> Running | None:
+        """The operator that works now, in the workers of this process; may be read from any thread."""
+        operator = next((it.running for it in self._workers if it.running is not None), None)
+        return None if operator is None else Running(operator.context.operator_name, operator.holdup())
 
     @property
     def stages(self) -> Sequence[Sequence[Worker]]:

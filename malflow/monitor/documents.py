@@ -17,6 +17,7 @@ from malflow.errors import MalflowError, OperatorError, error_text, short_repr
 from malflow.events import Event
 from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
+from malflow.operators.waiting import Running
 from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
@@ -153,6 +154,7 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
                 for name, it in progress.operators.items()
             ],
             "sinks": [{"name": name, **asdict(it)} for name, it in progress.sinks.items()],
+            "running": None if progress.running is None else _running(progress.running),
             "hot": [
                 {
                     "operator": name,
@@ -329,6 +331,8 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
         "skipped": it.skipped,
         "letters": it.letters,
         "retries": it.retries,
+        "errors": dict(it.errors),
+        "example": None if it.example is None else _cut(it.example),
         "busy": it.busy,
         "busy_share": None if busy is None else min(1.0, busy / at_once),
         "batches": it.batches,
@@ -338,6 +342,10 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
         "saturated_polls": it.saturated_polls,
         "workers": {"taken": _spread(it.workers_taken), "busy": _spread(it.workers_busy)},
     }
+
+
+def _running(it: Running) -> Document:
+    return {"operator": it.operator, "waits": None if it.waits is None else _cut(it.waits)}
 
 
 def _spread(spread: Spread) -> Document:

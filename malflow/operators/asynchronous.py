@@ -125,6 +125,11 @@ class MapAsync(Operator):
             at -= len(batch)
         raise AssertionError("there is no such record")
 
+    def holdup(self) -> str | None:
+        """Return that the breaker is open, if calls wait for it."""
+        outside = self._outside
+        return None if outside is None else outside.holdup()
+
     def take_counts(self) -> Mapping[str, int]:
         """Return and reset the counters."""
         counts = self._counts.copy()
@@ -190,6 +195,10 @@ class Outside:
         if options.retry is not None:
             call = repeated(call, options.retry, counts)
         return call if options.batch is None else _listed(call)
+
+    def holdup(self) -> str | None:
+        """Return why calls wait, or None; may be called from any thread."""
+        return None if self._circuit is None else self._circuit.reason
 
     def close(self) -> None:
         """Close the client, and end the threads."""

@@ -77,6 +77,13 @@ class Circuit:
         self._changed = asyncio.Event()
         self.waits = breaker.then == "wait"
 
+    @property
+    def reason(self) -> str | None:
+        """Why calls wait, if the breaker is open; may be read from any thread."""
+        if self._until is None or not self.waits:
+            return None
+        return f"its breaker is open, since {self._breaker.failures} of the last {self._breaker.of} calls failed"
+
     async def admit(self) -> bool:
         """Wait until an attempt may begin; return whether it is the one that tries an open breaker.
 

@@ -330,6 +330,10 @@ class Operator:
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set the idleness of each input edge; called when it changes. See `malflow.engine.idle_edges.Idle`."""
 
+    def holdup(self) -> str | None:
+        """Return why the operator waits within a tick, or None; called from another thread while it runs."""
+        return None
+
     def take_counts(self) -> Mapping[str, int]:
         """Return the operator's counters since the last call: one for each name that its node declares."""
         return {}

@@ -118,8 +118,7 @@ class Guard:
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
-        if self._policy.budget is not None:
-            self._note(error, record)
+        self._note(error, record)
         if fate == "skip":
             self._counts[SKIPPED] += 1
             return
@@ -210,7 +209,7 @@ class Guard:
         return counts
 
     def take_failures(self) -> Failures | None:
-        """Return the failures since the last call, if they have a budget and there were any."""
+        """Return the failures since the last call, if there were any."""
         if not self._errors:
             return None
         failures = Failures(dict(self._errors.most_common(_EXAMPLES)), tuple(self._examples))

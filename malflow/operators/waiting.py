@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-__all__ = ["OperatorTime", "Reached", "Waiting", "merge_held"]
+__all__ = ["OperatorTime", "Reached", "Running", "Waiting", "merge_held"]
 
 
 class Waiting(NamedTuple):
@@ -35,6 +35,18 @@ def merge_held(found: dict[str, Waiting], held: Mapping[str, Waiting]) -> None:
     for name, it in held.items():
         before = found.get(name)
         found[name] = Waiting(it.what, it.open + (0 if before is None else before.open))
+
+
+class Running(NamedTuple):
+    """The operator that works at a moment.
+
+    Attributes:
+        operator: its name.
+        waits: why it waits, or None.
+    """
+
+    operator: str
+    waits: str | None = None
 
 
 class OperatorTime(NamedTuple):

@@ -121,6 +121,7 @@ class Coordinator:
             restarts=self._restarts,
             sizes=snapshots.sizes,
             status=self._status,
+            running=self._host.running(),
         )
         return snapshots.stamped(progress)
 

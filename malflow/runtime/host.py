@@ -13,7 +13,7 @@ from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import OldStates
 from malflow.event_time.tick import Tick
-from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.operators.waiting import OperatorTime, Running, Waiting
 from malflow.snapshot.persistence import RestoredState, Session
 from malflow.states.keyed import StateDelta
 
@@ -87,6 +87,9 @@ class Host(Protocol):
 
     def times(self) -> Mapping[int, Mapping[int, OperatorTime]] | None:
         """Return the progress of operators in event time, by worker and vertex; None if only a tick can report it."""
+
+    def running(self) -> Running | None:
+        """Return the operator that works now; None if none does, or it is in another process. From any thread."""
 
     def held(self) -> Mapping[str, Waiting] | None:
         """Return the open results of operators; None if only a tick can report them."""

@@ -37,7 +37,7 @@ class Spread:
 class OperatorProgress:
     """The progress of an operator.
 
-    Its counts are equal on every runtime. What is measured is not, and not compared: from `busy` on.
+    Its counts are equal on every runtime. Errors and what is measured may differ, and are not compared.
 
     Attributes:
         taken: the number of records that it has received or, for a source, emitted, since this run started.
@@ -49,6 +49,8 @@ class OperatorProgress:
         skipped: those of them that were skipped; None as `failed`.
         letters: those of them that became dead letters; None as `failed`.
         retries: the number of calls that were made again; None if the operator makes none again.
+        errors: the kinds of the errors at these records, with their numbers: of the commonest in each tick.
+        example: the last of these errors that was noted, with its record, as a text; None without one.
         busy: the seconds in which it processed records, or waited for systems outside, since this run started, the sum
             of its workers. On Spark, the part of a worker in a tick is in none of these numbers if it changed and sent
             nothing.
@@ -69,6 +71,8 @@ class OperatorProgress:
     skipped: int | None = None
     letters: int | None = None
     retries: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict, compare=False)
+    example: str | None = field(default=None, compare=False)
     busy: float = field(default=0.0, compare=False)
     batches: int = field(default=0, compare=False)
     largest: int = field(default=0, compare=False)
@@ -112,6 +116,8 @@ def _operator(
         skipped=own.get(SKIPPED),
         letters=own.get(LETTERS),
         retries=own.get("retried"),
+        errors=sums.errors.get(node.name, {}),
+        example=sums.examples.get(node.name),
         busy=facts.busy,
         batches=facts.batches,
         largest=facts.largest,

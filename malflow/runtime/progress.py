@@ -15,6 +15,7 @@ from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.waiting import Running
 from malflow.runtime.hot_keys import HotKey, hot_keys
 from malflow.runtime.operator_progress import OperatorProgress, Spread, operators_of
 from malflow.snapshot.sizes import StateSize
@@ -136,6 +137,8 @@ class Progress:
         snapshot_interval: the seconds between snapshots; None if they are only taken on request and at the end, or not
             at all.
         sinks: the progress of each sink that commits its records with snapshots.
+        running: the operator that works at this moment, and why it waits, if it does; None if none does, or the workers
+            are in other processes.
     """
 
     tick: int
@@ -163,6 +166,7 @@ class Progress:
     snapshot_interval: float | None = None
     sinks: dict[str, SinkProgress] = field(default_factory=dict)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
+    running: Running | None = field(default=None, compare=False)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""
@@ -188,6 +192,7 @@ def progress_of(
     restarts: int,
     sizes: Mapping[str, StateSize] = MappingProxyType({}),
     status: Status = "running",
+    running: Running | None = None,
 ) -> Progress:
     """Return the progress of a run but for its snapshots; may be called from any thread.
 
@@ -198,6 +203,7 @@ def progress_of(
         restarts: how often the run was restarted.
         sizes: the sizes of its states in the last snapshot.
         status: its status.
+        running: the operator that works now.
     """
     counts = ticks.counts.copy()
     own = _counts_of(program, counts, ticks.gauges)
@@ -220,6 +226,7 @@ def progress_of(
         states={name: size for name, size in sizes.items() if "/" not in name},
         status=status,
         seconds=ticks.seconds,
+        running=running,
         operators=operators_of(program, ticks.sums, counts, own, sizes),
     )
 

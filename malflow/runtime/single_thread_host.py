@@ -20,7 +20,7 @@ from malflow.engine.taps import Tapping, Taps
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError
 from malflow.event_time.tick import Tick
-from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.operators.waiting import OperatorTime, Running, Waiting
 from malflow.runtime.host import SinkPositions
 from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import RestoredState, Session
@@ -112,6 +112,10 @@ class SingleThreadHost:
     def times(self) -> Mapping[int, Mapping[int, OperatorTime]]:
         """Return the progress of operators in event time, by worker and vertex."""
         return self._workers.explain()
+
+    def running(self) -> Running | None:
+        """Return the operator that works now."""
+        return self._workers.running
 
     def held(self) -> Mapping[str, Waiting]:
         """Return the open results of operators."""

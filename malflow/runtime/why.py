@@ -23,6 +23,7 @@ from malflow.runtime.why_epochs import gets_epochs, heeds_epochs, no_epochs
 from malflow.runtime.why_flow import Flow, Reading
 from malflow.runtime.why_late import all_late
 from malflow.runtime.why_sources import silent_source
+from malflow.runtime.why_speed import backlog, long_tick
 from malflow.runtime.why_time import heeding, one_input, waiting
 from malflow.states.kinds import StateKind
 
@@ -110,12 +111,7 @@ def _of_run(flow: Flow) -> Found | None:
         case _:
             pass
     if not flow.after.is_answered and not flow.has_ended:
-        seconds = flow.passed.total_seconds()
-        text = (
-            f"a tick has run for {seconds:.1f} s and has not ended, so nothing can come out: a function, a source or a "
-            "sink takes long. If ticks are often that long, limit the records of a poll, or use more workers."
-        )
-        return Found("long_tick", None, text, {"tick": progress.tick + 1, "seconds": round(seconds, 3)})
+        return long_tick(flow)
     return None
 
 
@@ -178,7 +174,7 @@ class _Search:
                 f"records flow: operator {quoted(name)} has given {recent:,} in {flow.passed.total_seconds():.1f} s, "
                 f"{count:,} in all."
             )
-            return Found("flows", None, text + self._note(), facts)
+            return Found("flows", None, text + self._note() + backlog(flow), facts)
         if flow.taken(asked) and (flow.recently_taken(asked) or not count):
             return self._own(asked)
         return self._without_input(asked)
@@ -260,11 +256,20 @@ class _Search:
         text = (
             f"the function of operator {quoted(name)}{self._callback(vertex)} has failed at {failed:,} of "
             f"{many(taken, 'record')}, and on_error= lets the run continue: {skipped:,} were skipped, {letters:,} "
-            "became dead letters. Look at the errors in the log or the letters; pass on_error='fail' to end the run "
-            "at the first one, with its record."
+            f"became dead letters.{self._commonest(vertex)} Look at the errors in the letters; pass on_error='fail' to "
+            "end the run at the first one, with its record."
         )
         facts: dict[str, Fact] = {"taken": taken, "failed": failed, "skipped": skipped, "letters": letters}
         return Found("letters", name, text, facts)
+
+    def _commonest(self, vertex: int) -> str:
+        """Return the commonest error of an operator as a sentence; empty if none is known."""
+        operator = self._flow.after.progress.operators.get(self._flow.name(vertex))
+        if operator is None or not operator.errors:
+            return ""
+        kind = max(operator.errors, key=operator.errors.__getitem__)
+        example = "" if operator.example is None else f"; the last one was {clipped(operator.example)}"
+        return f" The commonest error is {clipped(kind)}, {many(operator.errors[kind], 'time')}{example}."
 
     def _pattern(self, vertex: int) -> Found:
         flow, name, row = self._flow, self._flow.name(vertex), self._flow.row(vertex)

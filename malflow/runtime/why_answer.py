@@ -34,6 +34,7 @@ Cause: TypeAlias = Literal[
     "snapshots_fail",
     "blocked",
     "long_tick",
+    "breaker",
     "no_output",
     "other_output",
     "waits",
@@ -76,7 +77,8 @@ class Why:
     - ``sink_waits``: a sink that commits with snapshots waits for one.
     - ``snapshots_fail``: the same, and the last snapshot failed.
     - ``blocked``: the run has stopped reading, since a sink has too many transactions that no snapshot has committed.
-    - ``long_tick``: the tick takes long.
+    - ``long_tick``: the tick takes long, in the operator that is named.
+    - ``breaker``: the same, since the breaker of a `map_async` is open and its calls wait.
     - ``no_output``: an operator has emitted nothing for the records that it received, for no reason that is known.
 
     Others are no faults: ``flows`` (records come out), ``waits`` (for the end of a window, a timer or the like),

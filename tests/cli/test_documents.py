@@ -31,7 +31,7 @@ letter: operator id key value timestamp error message place attempts is_parked t
 letter_details: operator id key value timestamp error message place attempts is_parked tick worker at trace
 run: run job runtime pid started ended status script page tick parallelism polled_per_second snapshot
 progress: run job runtime pid status tick parallelism polled seconds restarts started at polled_per_second snapshot \
-snapshot_failure snapshot_interval unfinished parts operators sinks hot
+snapshot_failure snapshot_interval unfinished parts operators sinks running hot
 why: run job operator cause text stops_at is_fault facts
 done: run job do snapshot parallelism
 letters_done: run job operator do done late texts parked

@@ -91,7 +91,7 @@ class ThreadsHost:
     def live(self) -> None:
         return None  # the first tick tells
 
-    times = held = live
+    times = held = running = live
 
     def ask(self, questions: Sequence[Question]) -> None:
         self._asked = [packed_or_error(it) for it in questions]  # the next tick answers

@@ -25,6 +25,7 @@ from malflow.monitor.documents import (
     why_document,
 )
 from malflow.monitor.history import History, Rates
+from malflow.operators.waiting import Running
 from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
@@ -74,11 +75,23 @@ def test_keys_of_progress() -> None:
                 workers_taken=Spread(4, 2.5, (4, 1)),
                 workers_busy=Spread(1.0, 0.75, (1.0, 0.5)),
             ),
-            "epochs": OperatorProgress(5, (3, 2), keys=9, failed=3, skipped=1, letters=2, retries=7, calls=8),
+            "epochs": OperatorProgress(
+                5,
+                (3, 2),
+                keys=9,
+                failed=3,
+                skipped=1,
+                letters=2,
+                retries=7,
+                calls=8,
+                errors={"ValueError": 3},
+                example="ValueError: at postgres://me:hush@host",
+            ),
         },
         last_snapshot=SnapshotInfo(3, 6, NOON, 9, 100, 0.1, 0.2),
         snapshot_failure=SnapshotFailure(6, "OSError: at s3://me:hush@bucket", NOON),
         snapshot_interval=10.0,
+        running=Running("epochs", "its breaker is open"),
         sinks={"out": SinkProgress(5, 2, 1, 4)},
     )
     rates = Rates(2.5, {"lines": (2.5, [2.5])}, {"lines": 0.5})
@@ -135,6 +148,8 @@ def test_keys_of_progress() -> None:
                 "skipped": None,
                 "letters": None,
                 "retries": None,
+                "errors": {},
+                "example": None,
                 "busy": 1.5,
                 "busy_share": 0.5,
                 "batches": 3,
@@ -165,6 +180,8 @@ def test_keys_of_progress() -> None:
                 "skipped": 1,
                 "letters": 2,
                 "retries": 7,
+                "errors": {"ValueError": 3},
+                "example": "ValueError: at postgres://***@host",
                 "busy": 0.0,
                 "busy_share": None,
                 "batches": 0,
@@ -179,6 +196,7 @@ def test_keys_of_progress() -> None:
             },
         ],
         "sinks": [{"name": "out", "kept": 5, "waiting": 2, "uncommitted": 1, "limit": 4}],
+        "running": {"operator": "epochs", "waits": "its breaker is open"},
         "hot": [],
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
+from malflow import Breaker, OperatorError, Retry, SingleThreadRuntime, StreamProvider, agg
 from malflow.engine.plan import Program
 from malflow.errors import StoreError
 from malflow.events import Event, SnapshotFailed
@@ -129,8 +129,33 @@ def test_a_tick_that_takes_long_is_told() -> None:
     answer = handle.why("out", timeout=0.05)
     go.set()
     assert handle.await_termination(SECONDS)
-    assert (answer.cause, answer.facts["tick"]) == ("long_tick", 1)
-    assert "has not ended, so nothing can come out" in str(answer)
+    assert (answer.cause, answer.facts["tick"], answer.stops_at) == ("long_tick", 1, "hold")
+    assert "has not ended, so nothing can come out: operator 'hold' is at work" in str(answer)
+
+
+def test_a_breaker_that_waits_is_told() -> None:
+    """The service is down for as long as the question takes; the tick that calls it does not end."""
+    is_up = threading.Event()
+
+    async def call(value: int) -> int:
+        if not is_up.is_set():
+            raise ConnectionError("the service is down")
+        return value
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", SingleIteratorSource([1, 2, 3]))
+        retry = Retry(2, first=0.001, on=(ConnectionError,))
+        breaker = Breaker(failures=1, of=1, open_for=timedelta(seconds=0.2))
+        stream.map_async("call", call, retry=retry, breaker=breaker).sink("out", VecSink())
+
+    handle: RunHandle = SingleThreadRuntime(build_dataflow).start()
+    wait_until(lambda: handle.progress.running is not None and handle.progress.running.waits is not None, SECONDS)
+    answer = handle.why("out", timeout=0.01)
+    is_up.set()
+    assert handle.await_termination(SECONDS)
+    assert (answer.cause, answer.stops_at, answer.is_fault) == ("breaker", "call", True)
+    assert "paused by a breaker. Operator 'call' waits: its breaker is open, since 1 of the last 1 calls" in str(answer)
+    assert handle.progress.running is None
 
 
 def test_a_part_that_is_behind_at_rest_is_told() -> None:
@@ -182,6 +207,43 @@ def answer_to(build_dataflow: Callable[[StreamProvider], None], name: str | None
     """Return the answer to two readings, between which 10 records were emitted, and as many before."""
     program = compiled(build_dataflow)
     return why(program, reading(program, 10), reading(program, 20, **facts), name)
+
+
+def busy(**seconds: float) -> dict[str, OperatorProgress]:
+    """Return the progress of operators that were busy for so long."""
+    return {name: OperatorProgress(20, (20,), busy=it) for name, it in seconds.items()}
+
+
+@pytest.mark.parametrize(
+    ("operators", "counts", "cause", "text"),
+    [
+        (busy(source=1, map=9, out=0), {}, "long_tick", "operator 'map' took 90% of the time of earlier ticks"),
+        (busy(source=1, map=1, out=1), {}, "long_tick", "a function, a source or a sink takes long"),
+        (busy(), {}, "long_tick", "a function, a source or a sink takes long"),
+        (busy(source=1, map=9), {"map": {"opened": 2}}, "breaker", "its breaker has opened 2 times"),
+        (busy(source=9, map=1), {"map": {"opened": 2}}, "long_tick", "operator 'source' took 90%"),
+    ],
+)
+def test_the_operator_that_takes_the_time_of_ticks_elsewhere(
+    operators: dict[str, OperatorProgress], counts: dict[str, dict[str, int]], cause: str, text: str
+) -> None:
+    program = compiled(maps)
+    after = reading(program, 10, operators=operators, counts=counts)._replace(is_answered=False)
+    answer = why(program, reading(program, 10), after)
+    assert answer.cause == cause
+    assert text in str(answer)
+
+
+@pytest.mark.parametrize(("full", "text"), [(89, None), (90, "in 90% of its polls; operator 'map' takes 80%")])
+def test_input_that_waits_is_told_where_records_flow(full: int, text: str | None) -> None:
+    program = compiled(maps)
+    before = reading(program, 10)
+    source = OperatorProgress(20, (20,), busy=1, polls=100, saturated_polls=full)
+    operators = {"source": source, "map": OperatorProgress(20, (20,), busy=4), "out": OperatorProgress(20)}
+    answer = why(program, before, reading(program, 20, operators=operators))
+    assert answer.cause == "flows"
+    assert (text or "records flow") in str(answer)
+    assert ("More input waits: source 'source' gave" in str(answer)) == (text is not None)
 
 
 def maps(provider: StreamProvider) -> None:

@@ -206,6 +206,9 @@ class ProcessesHost:
             found |= by_worker
         return found
 
+    def running(self) -> None:
+        """Return None: the workers are in other processes."""
+
     def held(self) -> Mapping[str, Waiting]:
         """Return the open results of operators."""
         found: dict[str, Waiting] = {}

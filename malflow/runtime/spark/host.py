@@ -161,6 +161,9 @@ class SparkHost:
     def times(self) -> None:
         """Return None: only a tick can report the progress of operators."""
 
+    def running(self) -> None:
+        """Return None: the workers are in other processes."""
+
     def held(self) -> None:
         """Return None: only a tick can report open results."""
 
