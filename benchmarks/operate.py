@@ -1,6 +1,6 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,calls,plan,page] [--before FOLDER]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,page,policies,calls,plan] [--before FOLDER]
 
 `--before` is a checkout of another version, which is measured in turn with this one.
 """
@@ -12,14 +12,11 @@ from pathlib import Path
 
 from operate_parts.calling_out import print_calls
 from operate_parts.monitor import print_monitor
+from operate_parts.page import print_page, print_scrape
 from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "policies", "calls", "plan")
-from operate_parts.page import print_page, print_scrape
-from operate_parts.policies import print_policies
-
-_SECTIONS = ("monitor", "page", "policies")
+_SECTIONS = ("monitor", "page", "policies", "calls", "plan")
 
 
 def main() -> None:

@@ -84,6 +84,21 @@ class SourceNode(NodeFacts):
     source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
     keyed: bool
 
+    @property
+    def on_error(self) -> OnError | None:
+        """The policy for records that can't be read; None if its source can't have one."""
+        policy = getattr(self.source.impl, "policy", None)
+        return policy if isinstance(policy, OnError) else None
+
+    def with_policy(self, policy: OnError) -> SourceNode:
+        """Return a source with another policy for records that can't be read.
+
+        Raises:
+            GraphError: if it can't have it.
+        """
+        impl: Any = self.source.impl
+        return replace(self, source=replace(self.source, impl=impl.with_policy(policy)))
+
 
 @dataclass(frozen=True, slots=True)
 class StatelessNode(NodeFacts):

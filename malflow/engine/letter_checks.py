@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from malflow.errors import GraphError
-from malflow.graph import LETTERS_OUTPUT, Node, StatelessNode, Vertex
+from malflow.graph import LETTERS_OUTPUT, Node, SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]
@@ -62,7 +62,9 @@ def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
         taken: the operators whose dead letters others take.
     """
     name = vertex.node.name
-    if vertex.node.placed_by is None:
+    if isinstance(vertex.node, SourceNode):
+        reason = "a source has no keys before its records are read; write on_error='dead_letter'"
+    elif vertex.node.placed_by is None:
         reason = (
             "its input has no keys that .key_distribute() has distributed, so that the records of a key may be on "
             "several workers; call .key_distribute() before it, or write on_error='dead_letter'"

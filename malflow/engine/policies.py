@@ -11,7 +11,7 @@ from malflow.engine.letter_checks import calls_out, letter_readers, letters_of_l
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
-from malflow.graph import StatelessNode, Vertex
+from malflow.graph import SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["with_policies"]
@@ -60,7 +60,7 @@ def with_policies(
     for name, held in guarded.items():
         if name not in calling and (retry := retries.get(name, held.retry)) is not None:
             now[name] = _with_retry(name, now.get(name, held), retry)
-    vertices = tuple(_calling_again(vertex, retries) for vertex in program.vertices) if calling else program.vertices
+    vertices = tuple(_set(vertex, now, retries) for vertex in program.vertices)
     return replace(program, policies=now, vertices=vertices)
 
 
@@ -83,13 +83,26 @@ def _fitting(default: OnError, vertex: Vertex, taken: Collection[str]) -> OnErro
     return default
 
 
-def _calling_again(vertex: Vertex, retries: Mapping[str, Retry]) -> Vertex:
-    """Return an operator that calls out with the retry that it is to have."""
+def _set(vertex: Vertex, policies: Mapping[str, OnError], retries: Mapping[str, Retry]) -> Vertex:
+    """Return an operator with the policy or the retry that it applies itself, if it is a source or calls out.
+
+    Raises:
+        GraphError: if it can't have it.
+    """
     node = vertex.node
-    if not isinstance(node, StatelessNode) or not isinstance(node.logic, CallingOut) or node.name not in retries:
-        return vertex
-    options = replace(node.logic.options, retry=retries[node.name])
-    return replace(vertex, node=replace(node, logic=CallingOut(options)))
+    if isinstance(node, SourceNode) and node.name in policies:
+        try:
+            return replace(vertex, node=node.with_policy(policies[node.name]))
+        except GraphError as error:
+            raise GraphError(
+                f"source '{node.name}' can't have this policy: {error.reason}",
+                operator=node.name,
+                location=vertex.location,
+            ) from None
+    if isinstance(node, StatelessNode) and isinstance(node.logic, CallingOut) and node.name in retries:
+        options = replace(node.logic.options, retry=retries[node.name])
+        return replace(vertex, node=replace(node, logic=CallingOut(options)))
+    return vertex
 
 
 def _refusal(name: str, names: set[str], what: str) -> str:

@@ -11,7 +11,7 @@ from malflow.graph import LETTERS_OUTPUT, TimestampsNode
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.guarding import Guarded
+from malflow.operators.guarding import guard_of
 from malflow.operators.letters import Chosen, Letters
 from malflow.records.batch import Batch
 
@@ -70,6 +70,8 @@ def reached_by(program: Program, operators: Mapping[int, Operator], vertex: int)
         operators: the operators of the stage on a worker, by vertex.
         vertex: the operator.
     """
+    if not program.vertices[vertex].inputs:
+        return None
     (port, *_) = program.vertices[vertex].inputs
     while port.output != LETTERS_OUTPUT and port.vertex in operators:
         operator, upstream = operators[port.vertex], program.vertices[port.vertex]
@@ -96,12 +98,13 @@ def _settled(
     chosen = [letter for _, letter in group]
     keys = None if chosen[0].key is NoKey else [letter.key for letter in chosen]
     batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
-    if not isinstance(operator, Guarded):
+    guard = guard_of(operator)
+    if guard is None:
         for entry, _ in group:
             letters.drop(entry)
         emit(operator.process_again(batch))
         return True
-    with operator.guard.replaying(group):
+    with guard.replaying(group):
         emit(operator.process_again(batch))
     return not any(entry in letters for entry, _ in group)
 

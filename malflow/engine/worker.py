@@ -38,7 +38,7 @@ from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.guarded import guarded
-from malflow.operators.guarding import Guarded
+from malflow.operators.guarding import Guard, guard_of
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
@@ -135,7 +135,8 @@ class Worker:
         self._active_of = {active.operator: active for active in self._active.values()}
         self._polling = [(source, self._active_of[source]) for source in self.sources]
         self.flushing = [it for it in self.operators if type(it).flush is not Operator.flush]
-        self._guarded = [operator for operator in self.operators if isinstance(operator, Guarded)]
+        guards = [(operator.context.operator_name, guard_of(operator)) for operator in self.operators]
+        self._guards = [(name, guard) for name, guard in guards if guard is not None]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
         counting = [(it.operator, program.counts(it.node)) for it in self._active.values()]
@@ -264,10 +265,10 @@ class Worker:
     def _count(self) -> None:
         """Record the tick's counts of sources, and of operators that have counters and gauges."""
         for source, active in self._polling:
-            self.counts[source.context.operator_name] = source.polled
-            if source.polled:
+            self.counts[source.context.operator_name] = source.emitted
+            if source.emitted:
                 active.batches += 1
-                active.largest = max(active.largest, source.polled)
+                active.largest = max(active.largest, source.emitted)
         for name, saved in self._output.take_saved():
             self.counts[name] = self.counts.get(name, 0) + saved
         for generator in self._generators.values():
@@ -281,8 +282,8 @@ class Worker:
     def report(self, tick: Tick) -> Report:
         """Return the report of the tick that `run` has processed, after the operators were flushed."""
         report = Report(self.worker_id, self.counts, self.gauges, self.lateness, largest=self.largest)
-        if self._guarded:
-            failures = {it.context.operator_name: it.guard.take_failures() for it in self._guarded}
+        if self._guards:
+            failures = {name: guard.take_failures() for name, guard in self._guards}
             report.failures = {name: it for name, it in failures.items() if it is not None}
         if self._replayed:
             report.replayed, self._replayed = self._replayed, {}
@@ -295,7 +296,7 @@ class Worker:
             return report
         report.polled = sum(source.polled for source in self.sources)
         report.largest_poll = max(source.polled for source in self.sources)
-        report.emitting = [it.context.operator_name for it in self.sources if it.polled]
+        report.emitting = [it.context.operator_name for it in self.sources if it.emitted]
         report.live = [it.context.operator_name for it in self.sources if not it.is_finished]
         report.skipped = max(source.take_skipped() for source in self.sources)
         if not tick.final:
@@ -366,7 +367,7 @@ class Worker:
     @staticmethod
     def _post_letters(active: _Active, *, final: bool) -> None:
         """Pass on the dead letters that an operator has made; the only epoch of their stream is the last."""
-        guard = active.operator.guard if isinstance(active.operator, Guarded) else None
+        guard = guard_of(active.operator)
         letters = [] if guard is None or guard.taken is None else guard.taken
         batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())
         letters.clear()
@@ -503,8 +504,13 @@ class Worker:
     def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
             case SourceNode(source=source, keyed=keyed):
-                self.sources.append(Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id]))
-                return self.sources[-1]
+                operator = Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id])
+                self.sources.append(operator)
+                if node.on_error is not None:
+                    self._letters[step.vertex] = letters = Letters(context, None)
+                    policy = self._program.policy(node)
+                    operator.guard = None if policy is None else Guard(operator, policy, letters)
+                return operator
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
                 if node.on_error is None:
                     return node.logic(context)
@@ -538,8 +544,9 @@ class Worker:
             active = self._active[step.vertex]
             active.letter_targets += [self._active[vertex].edges[edge] for vertex, edge in step.letter_consumers]
             active.letter_targets += [Sender(self._output, channel) for channel in step.letter_channels]
-            if active.letter_targets and isinstance(active.operator, Guarded):
-                active.operator.guard.taken = []
+            guard = guard_of(active.operator)
+            if active.letter_targets and guard is not None:
+                guard.taken = []
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:

@@ -14,8 +14,9 @@ from malflow.event_time.tick import Tick
 from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
 from malflow.message import NoKey
 from malflow.operators.contract import Counts, Operator
-from malflow.operators.letters import Chosen, FailedTry, Letters, Record, masked
+from malflow.operators.letters import FOLLOWS, Chosen, FailedTry, Letters, Record, masked
 from malflow.records.batch import Batch
+from malflow.sources.contract import Rejected
 
 __all__ = [
     "FAILED",
@@ -27,6 +28,7 @@ __all__ = [
     "Guard",
     "Guarded",
     "Record",
+    "guard_of",
     "record_of",
     "without",
 ]
@@ -118,7 +120,7 @@ class Guard:
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
-        self._note(error, record)
+        self._note(type(error).__qualname__, error_text(error), record)
         if fate == "skip":
             self._counts[SKIPPED] += 1
             return
@@ -126,7 +128,29 @@ class Guard:
             self._check_parks(error, record)
         before = self._before[at] if self._before else 0
         tries = self._tries + 1 if attempts is None else attempts
-        self._keep(record, error, before + tries, parks=fate == "park")
+        tried = FailedTry.of(error, place_of(error, self._operator.callback), before + tries)
+        self._keep(record, tried, error, parks=fate == "park")
+
+    def reject(self, part: Any, rejected: Rejected) -> None:
+        """Handle a record that a reader of a source could not read, and that does not end the run.
+
+        Args:
+            part: the part.
+            rejected: the record.
+
+        Raises:
+            OperatorError: if there is no room for its letter, and the policy is to fail then.
+        """
+        record = part, rejected.value, rejected.timestamp
+        self._counts[FAILED] += 1
+        reason = masked(rejected.reason)
+        self._note(rejected.error, reason, record)
+        if self._policy.fate == "skip":
+            self._counts[SKIPPED] += 1
+            return
+        before = self._before[0] if self._before else 0
+        tried = FailedTry(rejected.error, reason, "", rejected.place, before + 1)
+        self._keep(record, tried, ValueError(reason), parks=False)
 
     def turns(self, items: Iterable[Any], batch: Batch | None = None) -> Iterable[Any]:
         """Return items of records for calls in turn: one comes again if its call is repeated; none with a parked key.
@@ -149,7 +173,7 @@ class Guard:
         parked = self._letters.parked
         if not parked or not self._parks or self._is_replay or record[0] not in parked:
             return False
-        self._keep(record, None, 0, parks=True)
+        self._keep(record, FOLLOWS, None, parks=True)
         return True
 
     def repeats(self, error: Exception) -> bool:
@@ -216,24 +240,24 @@ class Guard:
         self._errors, self._examples = Counter(), []
         return failures
 
-    def _note(self, error: Exception, record: Record) -> None:
-        self._errors[type(error).__qualname__] += 1
+    def _note(self, error: str, message: str, record: Record) -> None:
+        self._errors[error] += 1
         if len(self._examples) < _EXAMPLES:
             key, value, timestamp = map(short_repr, record)
-            what = f"{type(error).__qualname__}: {error_text(error)[:_LONGEST]}"
+            what = f"{error}: {message[:_LONGEST]}"
             self._examples.append(masked(f"{what} at key {key}, value {value}, timestamp {timestamp}"))
 
     def gauges(self) -> Mapping[str, int]:
         """Return the gauges."""
         return {KEPT: len(self._letters), PARKED_KEYS: len(self._letters.parked) if self._parks else 0}
 
-    def _keep(self, record: Record, error: Exception | None, attempts: int, *, parks: bool) -> None:
+    def _keep(self, record: Record, tried: FailedTry, error: Exception | None, *, parks: bool) -> None:
         """Pass a dead letter to the operators that take them, or else keep it, if there is room.
 
         Args:
             record: the record.
-            error: the exception of the user's function; None for a record that follows another one of its key.
-            attempts: how often it was tried, as an earlier letter too.
+            tried: its failure.
+            error: the exception; None for a record that follows another one of its key.
             parks: whether later records of the key follow it.
 
         Raises:
@@ -241,9 +265,6 @@ class Guard:
         """
         letters, policy, operator = self._letters, self._policy, self._operator
         self._counts[LETTERS] += 1
-        tried = FailedTry(None, None, 0)
-        if error is not None:
-            tried = FailedTry(error, place_of(error, operator.callback), attempts)
         if self.taken is not None:
             self.taken.append(letters.make(record, tried))
             return
@@ -257,7 +278,7 @@ class Guard:
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":
-            told = "of a key that is parked" if error is None else f"{type(error).__name__}: {error_text(error)}"
+            told = "of a key that is parked" if error is None else f"{tried.error}: {tried.message}"
             reason = (
                 f"it keeps as many dead letters as it may: {policy.keep:,}, or {policy.keep_bytes:,} bytes; take them "
                 "by on_dead_letters(), replay or remove some, or raise keep= or keep_bytes= of OnError; this one is "
@@ -371,6 +392,12 @@ class Guarded(Operator):
         rest, positions = iter(found), frozenset(passed)
         whole = [instead if at in positions else next(rest) for at in range(len(found) + len(passed))]
         return whole, sorted([*failed, *passed])
+
+
+def guard_of(operator: Operator) -> Guard | None:
+    """Return the guard of an operator that survives failures; None of any other."""
+    guard: Guard | None = getattr(operator, "guard", None)
+    return guard
 
 
 def _as_record(item: Any) -> Record:

@@ -22,7 +22,18 @@ from malflow.operators.contract import OperatorContext
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["LETTERS", "Chosen", "FailedTry", "Letters", "as_text", "letter_of", "masked", "parks", "place_letter"]
+__all__ = [
+    "FOLLOWS",
+    "LETTERS",
+    "Chosen",
+    "FailedTry",
+    "Letters",
+    "as_text",
+    "letter_of",
+    "masked",
+    "parks",
+    "place_letter",
+]
 
 LETTERS = "letters"
 """The role of the hidden state with dead letters."""
@@ -58,17 +69,31 @@ class _Fields(NamedTuple):
 
 
 class FailedTry(NamedTuple):
-    """An attempt at a record that failed; or none, for a record that follows another one of its key.
+    """A failure at a record; or none, for a record that follows another one of its key.
 
     Attributes:
-        error: the exception; None without an attempt.
-        place: the user's function, with file and line.
+        error: the name of the exception's class.
+        message: its text.
+        trace: the traceback in the user's code.
+        place: the user's function with file and line, or the place of a record that could not be read.
         attempts: how often the record was tried.
     """
 
-    error: BaseException | None
+    error: str
+    message: str
+    trace: str
     place: str | None
     attempts: int
+
+    @classmethod
+    def of(cls, error: BaseException, place: str | None, attempts: int) -> FailedTry:
+        """Return the failure of a call."""
+        message = masked(error_text(error))[:_LONGEST]
+        return cls(type(error).__qualname__, message, _trace(error), place, attempts)
+
+
+FOLLOWS = FailedTry(PARKED, "an earlier record of its key is a dead letter, which it follows", "", None, 0)
+"""That of a record which follows another one of its key."""
 
 
 class Letters:
@@ -153,12 +178,12 @@ class Letters:
         self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
-        kind, message, trace = _told(failure.error)
+        message, trace = failure.message[:_LONGEST], failure.trace
         fields = _Fields(
             key,
             value,
             timestamp,
-            kind,
+            failure.error,
             message,
             failure.place,
             trace,
@@ -265,13 +290,6 @@ def _serialisable(record: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any, Any], i
 
 def _text(thing: Any) -> str:
     return masked(short_repr(thing))
-
-
-def _told(error: BaseException | None) -> tuple[str, str, str]:
-    """Return the class, the text and the trace of an exception."""
-    if error is None:
-        return PARKED, "an earlier record of its key is a dead letter, which it follows", ""
-    return type(error).__qualname__, masked(error_text(error))[:_LONGEST], _trace(error)
 
 
 def _age(letter: tuple[tuple[str, Any], Any]) -> tuple[int, ...]:

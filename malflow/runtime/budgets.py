@@ -36,6 +36,7 @@ class Budgets:
         self._budgets: Mapping[str, Budget] = {
             name: it.budget for name, it in policies.items() if it is not None and it.budget is not None
         }
+        self._sources = program.sources.keys()
         self._ticks: Mapping[str, deque[_Tick]] = {name: deque() for name in self._budgets}
 
     def note(self, now: datetime, reports: Sequence[Report]) -> None:
@@ -51,6 +52,8 @@ class Budgets:
         for name, budget in self._budgets.items():
             taken = sum(it.counts.get(name, 0) for it in reports)
             failed = sum(it.counts.get(key_of_count(name, FAILED), 0) for it in reports)
+            if name in self._sources:
+                taken += failed  # a source counts those that it has emitted
             ticks = self._ticks[name]
             if taken or failed:
                 ticks.append(_Tick(now, taken, failed, [it.failures[name] for it in reports if name in it.failures]))

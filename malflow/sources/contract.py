@@ -7,12 +7,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from malflow.errors import require_arguments, require_methods
+from malflow.failures import OnError
 from malflow.type_parameters import P, S, T, V
 
 __all__ = [
+    "Rejected",
     "StatefulSource",
     "StatefulSourceImpl",
     "StatefulSourcePartition",
@@ -21,6 +23,24 @@ __all__ = [
     "StatelessSourcePartition",
     "poll_until",
 ]
+
+
+class Rejected(NamedTuple):
+    """A raw record that a reader could not read.
+
+    Attributes:
+        value: the raw record.
+        timestamp: its timestamp, as far as it is known.
+        place: where it was read, such as a file and a line.
+        error: the kind of the error, such as ``BadRecord``.
+        reason: why it could not be read.
+    """
+
+    value: Any
+    timestamp: Any
+    place: str
+    error: str
+    reason: str
 
 
 POLL_SECONDS = 0.01
@@ -111,6 +131,13 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """
         return None
 
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that could not be read since the last call, by a policy to skip or keep them.
+
+        It is called after each poll. Optional, for readers of a source that has a `policy`.
+        """
+        return ()
+
 
 class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
@@ -161,12 +188,16 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             stopped. None, also if an implementation lacks the attribute, to list them once per run.
         in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
             several processes reject such a source. False if an implementation lacks the attribute.
+        policy: the policy for records that its readers can't read, if they have ``take_rejected``. None, also if an
+            implementation lacks the attribute, if the source has none; others also have ``with_policy(policy)``, which
+            returns the source with another policy.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
     discover_every: timedelta | None = None
     in_one_process: ClassVar[bool] = False
+    policy: OnError | None = None
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from malflow.errors import MalflowError
+from malflow.failures import OnError as Policy
 from malflow.store.redaction import shown_path
 
 __all__ = ["IN_ANOTHER_ENCODING", "IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
@@ -41,8 +42,9 @@ class BadRecord(MalflowError, ValueError):
         self.reason = reason
 
 
-OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadRecord], object]
-"""The handling of a bad record: end the run, skip it, or pass it to the function and skip it."""
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadRecord], object] | Policy
+"""The handling of a bad record: end the run, skip it, keep it as a dead letter, or pass it to the function and skip it.
+"""
 
 
 def why_undecodable(raw: bytes, encoding: str) -> str:

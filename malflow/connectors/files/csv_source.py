@@ -52,8 +52,8 @@ class CsvSource(FileSource[Any]):
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a row that cannot be read or has too few or too many fields: ``"fail"`` with a
-            `BadRecord`, ``"skip"`` and count it, or call a function with the `BadRecord` and count it. An invalid
-            header always raises.
+            `BadRecord`, ``"skip"`` and count it, ``"dead_letter"`` to keep its text, or call a function with the
+            `BadRecord` and count it; or an `OnError` with one of these words. An invalid header always raises.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.

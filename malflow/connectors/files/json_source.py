@@ -35,8 +35,9 @@ class JsonLinesSource(FileSource[Any]):
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
             is bad.
         encoding: the text encoding, which must be a superset of ASCII.
-        on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it, or call
-            a function with the `BadRecord` and count it.
+        on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
+            ``"dead_letter"`` to keep its text, or call a function with the `BadRecord` and count it; or an `OnError`
+            with one of these words.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.

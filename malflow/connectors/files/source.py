@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.connectors.files.bad_records import (
@@ -33,9 +33,10 @@ from malflow.connectors.files.paths import (
     one_name,
     path_list,
 )
-from malflow.connectors.options import require_choice_or_function, require_flag, require_mapping, require_one_of
+from malflow.connectors.options import require_flag, require_mapping, require_one_of
+from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
 from malflow.disk_names import written_as
-from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 
 __all__ = [
@@ -66,7 +67,7 @@ class FileOptions:
     """Options for reading the files of a source. Picklable; its repr never shows credentials."""
 
     encoding: str
-    on_error: OnError
+    on_error: Handling
     storage_options: Mapping[str, Any] = field(repr=False)
     on_replaced: OnReplaced = "fail"
 
@@ -109,15 +110,21 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._lines: LineBuffer | None = None
         self._finished = False
         self._share: tuple[int, int] | None = None
+        self._rejected: list[Rejected] = []
         self._take_place(position)
 
     def poll(self) -> tuple[V, int] | None:
         """Return the next record and its index."""
-        values, timestamps = self.poll_batch(1)
-        return (values[0], timestamps[0]) if values else None
+        while True:
+            before = len(self._rejected)
+            values, timestamps = self.poll_batch(1)
+            if values:
+                return values[0], timestamps[0]
+            if len(self._rejected) == before:
+                return None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        """Return the next records and their indices.
+        """Return the next records and their indices; none may be among those that a policy skips or keeps.
 
         Raises:
             BadRecord: if the next record cannot be read and `on_error` is ``"fail"``.
@@ -128,6 +135,11 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         except BaseException:
             self.suspend()
             raise
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that could not be read since the last call."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def is_finished(self) -> bool:
         """Whether the end of the file was reached."""
@@ -227,9 +239,10 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
     def _next_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
         lines = self._lines or self._open()
+        before = len(self._rejected)
         while lines.has(lines.next):
             values, timestamps = self._parse(lines, limit) or self._parse_one_by_one(lines, limit)
-            if values:
+            if values or len(self._rejected) > before:
                 return values, timestamps
         self._finished = True
         self.suspend()
@@ -259,7 +272,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             if bad is not None:
                 if values and self._options.on_error == "fail":
                     break
-                self._reject(bad)
+                self._reject(bad, index)
                 rejected.append(bad)
             elif not parsed.blank:
                 values.append(parsed.value)
@@ -295,14 +308,18 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             return
         reason = "the file's last line was read before it was complete; this was appended to it since"
         bad = BadRecord(self._path, self._position.at.line, rest, reason)
-        self._reject(bad)
+        self._reject(bad, max(0, self._index - 1))
         self._count([bad])
 
-    def _reject(self, bad: BadRecord) -> None:
-        if self._options.on_error == "fail":
+    def _reject(self, bad: BadRecord, index: int) -> None:
+        on_error = self._options.on_error
+        if on_error == "fail":
             raise bad
-        if callable(self._options.on_error):
-            self._options.on_error(bad)
+        if callable(on_error):
+            on_error(bad)
+        if keeps_rejected(on_error):
+            place = f"{shown_path(bad.path)} line {bad.line}"
+            self._rejected.append(Rejected(bad.record, index, place, type(bad).__name__, bad.reason))
 
     def _count(self, rejected: list[BadRecord]) -> None:
         if not rejected:
@@ -319,7 +336,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             _LOG.warning("%s: %d %s skipped, the first in line %d", path, self._skipped, records, first)
 
 
-class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
+class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition], ABC):
     """A source that reads files through fsspec: local paths, ``s3://``, ``memory://`` and so on.
 
     Each file is a part, named by its full path or URL. Files are decompressed according to their suffix.
@@ -337,11 +354,11 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
     ) -> None:
         me = type(self).__name__
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
-        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
+        handling = self.set_policy(me, on_error)
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         require_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)
-        self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
+        self._options = FileOptions(checked_encoding(encoding, me), handling, dict(storage_options or {}), on_replaced)
         self.in_order = in_order
         self._tally: dict[str, int] = {}
 
@@ -369,6 +386,10 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         """Return a reader of one file, which opens it at the first poll."""
         position = FilePosition() if state is None else state
         return FilePartition(part, self._new_parser(), self._options, position, self._tally)
+
+    def handle(self, handling: Handling) -> None:
+        """Set how readers handle a record that they can't read."""
+        self._options = replace(self._options, on_error=handling)
 
     @abstractmethod
     def _new_parser(self) -> RecordParser[V]:

@@ -30,7 +30,8 @@ class TextFileSource(FileSource[str]):
             are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line whose bytes do not decode: ``"fail"`` with a `BadRecord`, ``"skip"`` and count
-            it, or call a function with the `BadRecord` and count it.
+            it, ``"dead_letter"`` to keep its bytes, or call a function with the `BadRecord` and count it; or an
+            `OnError` with one of these words.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         storage_options: options for the file system, such as credentials.

@@ -13,13 +13,16 @@ from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.kafka.buffer import Buffer, Part
 from malflow.connectors.kafka.consumer import SharedConsumer
 from malflow.connectors.kafka.errors import BadKafkaRecord
+from malflow.connectors.rejecting import Handling, keeps_rejected
 from malflow.errors import error_text, short_repr
-from malflow.sources.contract import StatefulSourcePartition
+from malflow.failures import OnError as Policy
+from malflow.sources.contract import Rejected, StatefulSourcePartition
 
 __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
 
-OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadKafkaRecord], Any]
-"""The handling of a record that cannot be decoded: end the run, skip it, or emit the function's result for it."""
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadKafkaRecord], Any] | Policy
+"""The handling of a record that cannot be decoded: end the run, skip it, keep it as a dead letter, or emit the
+function's result for it."""
 
 Position: TypeAlias = tuple[Any, ...]
 """The id of the topic, the next offset, the number of skipped records, and the last record's mark: plain values.
@@ -60,7 +63,7 @@ class ReadOptions:
     key_decoder: Decoder[Any]
     records: bool
     datetimes: bool
-    on_error: OnError
+    on_error: Handling
 
 
 class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
@@ -94,6 +97,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         self._tally = tally
         self._skipped = tally[part] = skipped
         self._failing: list[Message] = []
+        self._rejected: list[Rejected] = []
         self._next = buffer.next
         self._is_open = True
 
@@ -122,6 +126,11 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         if self._is_open and not self._failing:
             self._next = self._reached()
         return columns
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that could not be decoded since the last call."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def is_finished(self) -> bool:
         """Whether the reader has reached the offset at which the partition ends for this run."""
@@ -213,7 +222,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
                     self._next = message.offset() or 0
                     break
                 self._skipped = self._tally[self._part] = self._skipped + 1
-                value = self._options.on_error(bad) if callable(self._options.on_error) else None
+                value = self._instead(bad, message)
                 if value is None:
                     continue
                 time = self._nearest_time(message)
@@ -221,6 +230,17 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             times.append(time)
         self._failing = failing
         return values, times
+
+    def _instead(self, bad: BadKafkaRecord, message: Message) -> Any:
+        """Return the value for a record that cannot be decoded; None without one."""
+        on_error = self._options.on_error
+        if callable(on_error):
+            return on_error(bad)
+        if keeps_rejected(on_error):
+            place = f"{bad.topic}[{bad.partition}] offset {bad.offset}"
+            time = self._nearest_time(message)
+            self._rejected.append(Rejected(bad.value, time, place, type(bad).__name__, bad.reason))
+        return None
 
     def _decode_one(self, message: Message) -> Any:
         raw = message.value()

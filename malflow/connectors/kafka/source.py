@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -15,12 +16,12 @@ from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, R
 from malflow.connectors.kafka.topics import Topic, describe_known
 from malflow.connectors.options import (
     names_of,
-    require_choice_or_function,
     require_duration,
     require_name,
     require_one_of,
     require_start,
 )
+from malflow.connectors.rejecting import Handling, RejectingSource
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -53,7 +54,7 @@ _USUAL: dict[str, Any] = {
 }
 
 
-class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
+class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position]):
     """Read topics of Kafka; each partition is a part, and the key of its records: ``(topic, partition)``.
 
     Positions are in malflow's snapshots. No consumer group is joined, so nothing is rebalanced, and offsets are
@@ -71,7 +72,8 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         emit: ``"value"``, or ``"record"`` for a `KafkaRecord` with key, value, headers and so on.
         timestamps: the form of the records' times: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
-            count it, or call a function with it, whose result is emitted instead unless it is None.
+            count it, ``"dead_letter"`` to keep its bytes, or call a function with it, whose result is emitted instead
+            unless it is None; or an `OnError` with one of these words and more options.
         on_data_loss: what to do if records were deleted before they were read, the topic was recreated, or its log lost
             records that were read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
             `KafkaDataLost`, or continue at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
@@ -110,7 +112,7 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
         require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
         require_start(me, start)
-        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
+        handling = self.set_policy(me, on_error)
         require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
         require_name(me, "group", group, "the name of a group", optional=True)
         self._topics = _topic_list(topic, me)
@@ -121,7 +123,7 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
             decoder_of(decode_key, me, "decode_key"),
             emit == "record",
             timestamps == "datetime",
-            on_error,
+            handling,
         )
         self._start, self._stop, self._group, self._on_data_loss = start, stop, group, on_data_loss
         self.discover_every = None if stop else discover_every
@@ -204,6 +206,10 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
             return consumer.offset_at(part, max(0, int(start.timestamp() * 1000)))
         low, high = consumer.offsets(part)
         return low if start == "earliest" else high
+
+    def handle(self, handling: Handling) -> None:
+        """Set how readers handle a record that they can't decode."""
+        self._options = replace(self._options, on_error=handling)
 
     def __repr__(self) -> str:
         return f"KafkaSource({', '.join(map(repr, self._topics))}, servers={self._settings.servers!r})"

@@ -9,13 +9,16 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.redis.errors import BadStreamEntry
+from malflow.connectors.rejecting import Handling, keeps_rejected
+from malflow.failures import OnError as Policy
+from malflow.sources.contract import Rejected
 
 __all__ = ["Entry", "EntryDecoder", "OnError"]
 
 Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
 """An entry as the client returns it: its id and its fields."""
 
-OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadStreamEntry], Any]
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadStreamEntry], Any] | Policy
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -34,11 +37,16 @@ class EntryDecoder:
 
     field: str | None
     decoder: Decoder[Any]
-    on_error: OnError
+    on_error: Handling
     as_datetime: bool
 
-    def decode(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
+    def decode(self, stream: str, entries: Sequence[Entry], rejected: list[Rejected]) -> tuple[list[Any], list[Any]]:
         """Return the values and timestamps of entries, without those that are skipped.
+
+        Args:
+            stream: the key of the stream.
+            entries: the entries.
+            rejected: takes those that can't be decoded, if they are kept.
 
         Raises:
             BadStreamEntry: if one can't be decoded, and `on_error` is ``"fail"``.
@@ -48,7 +56,7 @@ class EntryDecoder:
         except CodecUnavailable:
             raise
         except Exception:  # noqa: BLE001 - which entry it is shows when they are decoded one by one
-            return self._one_by_one(stream, entries)
+            return self._one_by_one(stream, entries, rejected)
 
     def _column(self, column: Sequence[Mapping[bytes, bytes]]) -> list[Any]:
         if self.field is not None:
@@ -57,7 +65,9 @@ class EntryDecoder:
         decode = self.decoder.decode
         return [{name.decode(): decode(value) for name, value in fields.items()} for fields in column]
 
-    def _one_by_one(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
+    def _one_by_one(
+        self, stream: str, entries: Sequence[Entry], rejected: list[Rejected]
+    ) -> tuple[list[Any], list[Any]]:
         values: list[Any] = []
         times: list[Any] = []
         for entry in entries:
@@ -66,7 +76,7 @@ class EntryDecoder:
             except CodecUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever the decoder raises, the entry has no value
-                value = self._instead(stream, entry, error)
+                value = self._instead(stream, entry, error, rejected)
                 if value is None:
                     continue
                 time = self._nearest_time(entry)
@@ -80,14 +90,19 @@ class EntryDecoder:
         except OverflowError:
             return _LATEST
 
-    def _instead(self, stream: str, entry: Entry, error: Exception) -> Any:
+    def _instead(self, stream: str, entry: Entry, error: Exception, rejected: list[Rejected]) -> Any:
         number, fields = entry
         lacks = self.field is not None and self.field.encode() not in fields
         reason = f"it has no field '{self.field}'" if lacks else f"{type(error).__name__}: {error}"
         bad = BadStreamEntry(stream, number.decode(), dict(fields), reason)
         if self.on_error == "fail":
             raise bad from error
-        return None if self.on_error == "skip" else self.on_error(bad)
+        if callable(self.on_error):
+            return self.on_error(bad)
+        if keeps_rejected(self.on_error):
+            place = f"stream '{stream}' entry {bad.id}"
+            rejected.append(Rejected(bad.fields, self._nearest_time(entry), place, type(bad).__name__, bad.reason))
+        return None
 
     def _times(self, entries: Sequence[Entry]) -> list[Any]:
         milliseconds = [int(number.partition(b"-")[0]) for number, _ in entries]

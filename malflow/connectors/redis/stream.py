@@ -14,7 +14,7 @@ import redis
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import Entry, EntryDecoder
 from malflow.connectors.redis.errors import RedisDataLost
-from malflow.sources.contract import StatefulSourcePartition
+from malflow.sources.contract import Rejected, StatefulSourcePartition
 
 __all__ = ["OnDataLoss", "Position", "StreamReader"]
 
@@ -90,6 +90,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._digest: bytes | None = None
         self._stop: _Id | None = None
         self._finished = False
+        self._rejected: list[Rejected] = []
         self._added: int | None = None
         self._unreachable_since: float | None = None
         self._next_try = 0.0
@@ -142,6 +143,11 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         if lost is not None:
             return self._go_on(look, lost)
         return self._take(look, limit)
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the entries that could not be decoded since the last call."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def is_finished(self) -> bool:
         """Whether the reader has reached the entry that was the last when the run started."""
@@ -234,7 +240,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         if self._stop is not None and entries and _Id.of(entries[-1][0]) >= self._stop:
             entries = [entry for entry in entries if _Id.of(entry[0]) <= self._stop]
             self._finished = True
-        values, timestamps = self._decoder.decode(self._stream, entries) if entries else ((), ())
+        values, timestamps = self._decoder.decode(self._stream, entries, self._rejected) if entries else ((), ())
         if entries:
             self._at, self._last = _Id.of(entries[-1][0]), entries[-1]
         if len(look.entries) < limit:

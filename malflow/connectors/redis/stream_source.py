@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.codecs.named import Decode, decoder_of
-from malflow.connectors.options import names_of, require_choice_or_function, require_one_of, require_start
+from malflow.connectors.options import names_of, require_one_of, require_start
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
+from malflow.connectors.rejecting import Handling, RejectingSource
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -19,7 +21,7 @@ __all__ = ["RedisStreamSource"]
 Start: TypeAlias = Literal["earliest", "latest"] | datetime
 
 
-class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
+class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Position]):
     """Read streams of Redis by position, without a consumer group; each stream is a part, and the key of its records.
 
     Nothing is written to Redis. The position is the id of the last entry and the number of entries added up to it, so
@@ -34,8 +36,9 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         start: where streams begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
         stop: ``"latest"`` ends each stream at its last entry at the start of the run; None never ends.
         timestamps: the form of the times in ids: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
-        on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``, or call
-            a function with it, whose result is emitted instead unless it is None.
+        on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``,
+            ``"dead_letter"`` to keep its fields, or call a function with it, whose result is emitted instead unless it
+            is None; or an `OnError` with one of these words and more options.
         on_data_loss: what to do if entries were trimmed before they were read, or the stream was recreated: ``"fail"``
             with `RedisDataLost`, or continue at the ``"earliest"`` or ``"latest"`` entry with a warning.
         retry_for: how long to wait for an unreachable server.
@@ -68,14 +71,14 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
         require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
         require_start(me, start)
-        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
+        handling = self.set_policy(me, on_error)
         if not isinstance(field, str | None):
             raise GraphError(f"{me} field must be the name of a field; got {short_repr(field)}")
         self._streams = list(names_of(me, "streams", [streams] if isinstance(streams, str) else streams))
         if not self._streams:
             raise GraphError(f"{me} needs the keys of streams; got streams=[]")
         self._server = RedisServer(url, settings, retry_for, me)
-        self._decoder = EntryDecoder(field, decoder_of(decode, me), on_error, as_datetime=timestamps == "datetime")
+        self._decoder = EntryDecoder(field, decoder_of(decode, me), handling, as_datetime=timestamps == "datetime")
         self._start, self._stop, self._on_data_loss = start, stop, on_data_loss
 
     def list_parts(self) -> list[str]:
@@ -91,6 +94,10 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         reader = StreamReader(part, self._server, self._decoder, self._on_data_loss)
         reader.begin(state, self._start, stops=self._stop is not None)
         return reader
+
+    def handle(self, handling: Handling) -> None:
+        """Set how readers handle an entry that they can't decode."""
+        self._decoder = replace(self._decoder, on_error=handling)
 
     def __repr__(self) -> str:
         return f"RedisStreamSource({', '.join(map(repr, self._streams))} at {self._server!r})"

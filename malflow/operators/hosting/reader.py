@@ -11,7 +11,7 @@ from malflow.errors import refuse_deferred, require_methods
 from malflow.event_time.tick import Tick
 from malflow.operators.hosting.reader_methods import offers_own
 from malflow.records.rows import Rows
-from malflow.sources.contract import StatefulSourcePartition, poll_until
+from malflow.sources.contract import Rejected, StatefulSourcePartition, poll_until
 
 __all__ = ["PickledReader", "Reader"]
 
@@ -39,9 +39,10 @@ class Reader:
         confirms: whether it confirms positions, by ``committed``.
         tells_lag: whether it reports how much input waits after its position, by ``lag``.
         tells_share: whether it reports how much of its part it has read, by ``share``.
+        rejects: whether it returns the records that it could not read, by ``take_rejected``.
     """
 
-    __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag", "tells_share")
+    __slots__ = ("confirms", "is_live", "must_note", "partition", "rejects", "tells_lag", "tells_share")
 
     def __init__(self, partition: Any, *, has_position: bool) -> None:
         self.partition = partition
@@ -50,6 +51,7 @@ class Reader:
         self.confirms = has_position and offers_own(partition, "committed")
         self.tells_lag = offers_own(partition, "lag")
         self.tells_share = offers_own(partition, "share")
+        self.rejects = offers_own(partition, "take_rejected")
 
     def check(self) -> None:
         """Check that the user's object is a reader.
@@ -90,6 +92,11 @@ class Reader:
         if len(values) != len(timestamps):
             raise ValueError(f"poll_batch returned {len(values)} values and {len(timestamps)} timestamps")
         return _counted(values), _counted(timestamps)
+
+    def take_rejected(self) -> Sequence[Rejected]:
+        """Return the records that it could not read since the last call."""
+        rejected: Sequence[Rejected] = self.partition.take_rejected()
+        return rejected
 
     def take_skipped(self) -> timedelta:
         """Return the time by which to advance the clock of ticks since the last call."""

@@ -1,4 +1,4 @@
-"""The optional methods of the readers of a source: ``committed``, ``lag`` and ``share``."""
+"""The optional methods of the readers of a source: ``committed``, ``lag``, ``share`` and ``take_rejected``."""
 
 from __future__ import annotations
 

@@ -16,12 +16,13 @@ from malflow.errors import (
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
+from malflow.operators.guarding import Guard
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.reader import PickledReader, Reader
 from malflow.operators.hosting.reader_methods import Lags, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
-from malflow.sources.contract import StatefulSource, StatelessSource
+from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 
 __all__ = ["Source"]
 
@@ -35,7 +36,9 @@ class Source(PartOperator):
     """Poll the parts of a source that this worker holds.
 
     Attributes:
-        polled: the number of records polled in the last tick.
+        guard: handles records that readers could not read; None if these end the run.
+        polled: the number of records polled in the last tick, with those that could not be read.
+        emitted: the number of records emitted in the last tick.
         polled_by_part: the same for each part that emitted records.
         pauses: whether the next tick polls nothing.
         most: the maximum number of records that a tick polls.
@@ -57,7 +60,8 @@ class Source(PartOperator):
         parts: Sequence[Any],
     ) -> None:
         super().__init__(context, source.impl)
-        self.polled = 0
+        self.guard: Guard | None = None
+        self.polled = self.emitted = 0
         self.polled_by_part: dict[Any, int] = {}
         self.polls = self.saturated = 0
         self.pauses = False
@@ -129,6 +133,8 @@ class Source(PartOperator):
     def begin_tick(self, tick: Tick) -> None:
         """Set the poll limit, and the clock of the readers that have one."""
         self._now, self._limit = tick.now, tick.limit
+        if self.guard is not None:
+            self.guard.begin_tick(tick)
         for part in self.live_parts:
             self._call(part, self._readers[part].set_clock, tick)
 
@@ -137,7 +143,7 @@ class Source(PartOperator):
         del edges
         self.polled_parts = self.live_parts
         if self.final:
-            self.polled, self.polled_by_part = 0, {}
+            self.polled, self.emitted, self.polled_by_part = 0, 0, {}
             return ((Batch(None, (), (), ((0, MAX),)),),)
         polled: dict[Any, Batch] = {}
         limit = 0
@@ -145,13 +151,15 @@ class Source(PartOperator):
             parts = self.live_parts[: 1 if self.in_order else None]
             limit = self._limit_of_part(len(parts) or 1)
             polled = {part: self._poll(part, limit) for part in parts}
+        self.polled = 0 if self.guard is None else sum(self._reject(part, self.guard) for part in polled)
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         if polled:
             self.polls += 1
             self.saturated += max(self.polled_by_part.values(), default=0) >= limit
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
-        self.polled = len(batch)
+        self.emitted = len(batch)
+        self.polled += self.emitted
         self._drop_finished()
         return ((batch,),)
 
@@ -334,6 +342,22 @@ class Source(PartOperator):
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+
+    def _reject(self, part: Any, guard: Guard) -> int:
+        """Handle the records that the reader of a part could not read; return their number."""
+        reader = self._readers[part]
+        rejected: Sequence[Rejected] = self._call(part, reader.take_rejected) if reader.rejects else ()
+        for it in rejected:
+            guard.reject(part, it)
+        return len(rejected)
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return the counters of the guard."""
+        return {} if self.guard is None else self.guard.take_counts()
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return the gauges of the guard."""
+        return {} if self.guard is None else self.guard.gauges()
 
     def _drop_finished(self) -> None:
         finished = [part for part in self.live_parts if self._call(part, self._readers[part].is_finished)]

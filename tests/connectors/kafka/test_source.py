@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime
+from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.codecs import AvroDecoder, AvroEncoder, CodecUnavailable, ProtobufDecoder, ProtobufEncoder
 from malflow.connectors.kafka import BadKafkaRecord, KafkaFailed, KafkaRecord, KafkaSource
 from malflow.errors import GraphError, OperatorError
 from malflow.runtime.run_handle import RunHandle
 from malflow.sinks import StatelessSink, VecSink
-from malflow.snapshot import FsspecBackend
+from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import StatefulSource
 from tests.connectors.kafka.kit import Broker, poll_for, read_some, run_to_the_end
 from tests.kit.waiting import wait_until
@@ -322,6 +322,25 @@ def test_bad_records_are_skipped_and_counted_over_restarts(broker: Broker) -> No
     reader.suspend()
 
 
+@pytest.mark.fault("N14")
+def test_bad_records_are_dead_letters_once_over_runs(broker: Broker, tmp_path: Path) -> None:
+    topic, store, values = broker.topic(), FsspecBackend(str(tmp_path)), VecSink[Any, Any, Any]()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = broker.source(topic, decode="json", stop="latest", on_error="dead_letter")
+        provider.new_stream().source("orders", source).sink("out", values)
+
+    for parallelism in (1, 2):
+        broker.write(topic, BAD)
+        SingleThreadRuntime(build_dataflow, store, parallelism=parallelism).execute()
+    assert values.values == [1, 2, None, 3] * 2
+    bad = [at for at, raw in enumerate(BAD * 2) if raw in (b"oops", b"{")]
+    letters = list(dead_letters(store))
+    assert [(it.key, it.value) for it in letters] == [((topic, 0), (BAD * 2)[at]) for at in bad]
+    assert [it.place for it in letters] == [f"{topic}[0] offset {at}" for at in bad]
+    assert {it.error for it in letters} == {"BadKafkaRecord"}
+
+
 def test_function_that_replaces_bad_records(broker: Broker) -> None:
     topic = broker.topic()
     broker.write(topic, BAD)
@@ -414,7 +433,7 @@ def test_source_used_twice_in_a_dataflow(broker: Broker) -> None:
         ({"start": "begining"}, "start must be 'earliest', 'latest' or an aware datetime; got 'begining'"),
         ({"start": datetime(2026, 1, 1)}, "aware"),
         ({"on_data_loss": "ignore"}, "on_data_loss"),
-        ({"on_error": "raise"}, "on_error must be 'fail', 'skip' or a plain function"),
+        ({"on_error": "raise"}, "on_error must be 'fail', 'skip', 'dead_letter' or a plain function"),
         ({"decode": "jsn"}, "did you mean 'json'"),
         ({"discover_every": timedelta(0)}, "discover_every"),
         ({"topic": []}, "name of a topic, or several; got topic="),

@@ -6,14 +6,16 @@ import pickle
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from malflow import GraphError, SingleThreadRuntime
+from malflow import GraphError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.redis import BadStreamEntry, RedisDataLost, RedisFailed, RedisStreamSource
 from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, dead_letters
 from tests.kit.waiting import wait_until
 from tests.servers.redis_server import RedisServer
 
@@ -213,6 +215,30 @@ def test_bad_entries_by_policy(redis_url: str, client: Any, name: str) -> None:
     assert [one_by_one.poll(), one_by_one.poll(), one_by_one.poll()] == [("1", 1), ("4", 4), None]
 
 
+@pytest.mark.fault("N14")
+def test_bad_entries_are_dead_letters_once_over_runs(redis_url: str, client: Any, name: str, tmp_path: Path) -> None:
+    store, values = FsspecBackend(str(tmp_path)), VecSink[Any, Any, Any]()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = source_of(redis_url, name, stop="latest", on_error="dead_letter")
+        provider.new_stream().source("clicks", source).sink("out", values)
+
+    for number, parallelism in ((1, 1), (2, 3)):
+        client.xadd(name, {"n": f"{number}"}, id=f"{number}-0")
+        client.xadd(name, {"n": b"\xff"}, id=f"{number}-1")
+        client.xadd(name, {"other": "x"}, id=f"{number}-2")
+        SingleThreadRuntime(build_dataflow, store, parallelism=parallelism).execute()
+    assert values.values == ["1", "2"]
+    letters = list(dead_letters(store))
+    expected = [
+        (f"stream '{name}' entry {n}-{at}", it)
+        for n in (1, 2)
+        for at, it in ((1, {b"n": b"\xff"}), (2, {b"other": b"x"}))
+    ]
+    assert [(it.place, it.value) for it in letters] == expected
+    assert letters[1].message == "it has no field 'n'"
+
+
 def test_time_that_no_datetime_has(redis_url: str, client: Any, name: str) -> None:
     add(client, name, 1)
     client.xadd(name, {"n": 2}, id=f"{2**64 - 1}-1")
@@ -289,7 +315,7 @@ def test_no_secret_in_texts(name: str) -> None:
         ({"start": datetime(2026, 1, 1)}, "start must be an aware datetime"),
         ({"stop": "now"}, "stop must be 'latest' or None; got 'now'"),
         ({"decode": "jsn"}, "did you mean 'json'"),
-        ({"on_error": "raise"}, "on_error must be 'fail', 'skip' or a plain function"),
+        ({"on_error": "raise"}, "on_error must be 'fail', 'skip', 'dead_letter' or a plain function"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail', 'earliest' or 'latest'"),
         ({"retry_for": timedelta(-1)}, "retry_for must be a timedelta 0 or more"),
     ],

@@ -1,0 +1,72 @@
+"""Sources with a policy for records that can't be read."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Self
+
+from malflow.connectors.options import require_choice_or_function
+from malflow.errors import GraphError, short_repr
+from malflow.failures import OnError
+
+__all__ = ["Handling", "RejectingSource", "keeps_rejected"]
+
+_WORDS = ("fail", "skip", "dead_letter")
+
+Handling = Any
+"""How a reader handles a record that it can't read: a word, or the user's function."""
+
+
+class RejectingSource:
+    """The base of sources with a policy for records that can't be read.
+
+    Attributes:
+        policy: the policy.
+    """
+
+    policy: OnError | None = None
+
+    def set_policy(self, asked_by: str, on_error: object) -> Handling:
+        """Set the policy that an argument ``on_error=`` denotes; return how readers handle such a record.
+
+        Args:
+            asked_by: the class of the source.
+            on_error: the argument: a word, a function of the error, or an `OnError` with a word.
+
+        Raises:
+            GraphError: if it denotes none.
+        """
+        if isinstance(on_error, OnError):
+            if on_error.fate not in _WORDS or on_error.retry is not None:
+                words = ", ".join(map(repr, _WORDS))
+                raise GraphError(
+                    f"{asked_by} on_error takes an OnError with one of {words}, and without retry=; got "
+                    f"{short_repr(on_error)}"
+                )
+            self.policy = on_error
+            return on_error.fate
+        require_choice_or_function(asked_by, "on_error", on_error, _WORDS, needs_result=False)
+        self.policy = OnError(on_error) if isinstance(on_error, str) else OnError("skip")  # type: ignore[arg-type]
+        return on_error
+
+    def with_policy(self, policy: OnError) -> Self:
+        """Return the source with another policy.
+
+        Args:
+            policy: the policy; of a source, it has a word as its fate.
+
+        Raises:
+            GraphError: if a source can't have it.
+        """
+        other = copy(self)
+        other.handle(other.set_policy(type(self).__name__, policy))
+        return other
+
+    def handle(self, handling: Handling) -> None:
+        """Set how readers handle a record that they can't read."""
+        raise NotImplementedError
+
+
+def keeps_rejected(handling: Handling) -> bool:
+    """Whether a reader keeps the records that it can't read for its host, which counts them or makes letters."""
+    return handling in ("skip", "dead_letter")
