@@ -155,6 +155,16 @@ def test_a_file_of_bad_records_is_read_in_ticks_of_a_limited_size(tmp_path: Path
     assert runtime.progress.tick > 2
 
 
+@pytest.mark.fault("N15")
+def test_a_record_that_cannot_be_read_counts_as_polled_and_not_as_emitted(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("{\n1\n")
+    run = DrivenRun(built(flow(lambda: JsonLinesSource(file, on_error="dead_letter"))), parallelism=1)
+    run.open()
+    assert (run.tick(), run.ticks.counts["lines"]) == (1, 0)
+    run.close()
+
+
 def test_letters_of_sources_have_the_limits_of_others(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("{\n" * 10 + "1\n" * 10)

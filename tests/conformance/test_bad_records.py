@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow import Budget, OnError, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow import Budget, OnError, OperatorError, Retry, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
+from malflow.sources import JsonLinesSource
 from malflow.testing import ScriptedSource
 from tests.conformance.dataflow import sis
 
@@ -104,3 +106,38 @@ def test_a_run_ends_if_too_many_records_fail(any_parallelism: Any) -> None:
 
     with pytest.raises(OperatorError, match=r"'number' failed at .*budget: ValueError .*; such as .*value 'x'"):
         any_parallelism(build_dataflow).execute()
+
+
+@pytest.mark.fault("N14")
+def test_lines_that_cannot_be_read_and_keys_that_wait(
+    any_parallelism: Any, store: FsspecBackend, tmp_path: Path
+) -> None:
+    file = tmp_path / "numbers.jsonl"
+    lines = [*map(str, range(1, 13)), "{", "x"]
+    file.write_text("".join(f"{line}\n" for line in lines))
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("lines", JsonLinesSource(file, on_error="dead_letter"))
+        tried = numbers.map("try", at_odd, on_error=OnError("dead_letter", retry=Retry(2, first=0, on=(ValueError,))))
+        keyed = tried.key_distribute("key", lambda msg: msg.value % 4)
+        keyed.stateful_map("total", total, list, on_error="park").sink("out", VecSink())
+
+    runtime = any_parallelism(build_dataflow, store)
+    runtime.execute()
+    found = [(it.operator, it.value, it.attempts) for it in dead_letters(store)]
+    assert sorted(found, key=str) == [
+        ("lines", "x", 1),
+        ("lines", "{", 1),
+        ("total", 10, 1),
+        *[("try", number, 2) for number in (1, 11, 3, 5, 7, 9)],
+    ]
+    operators = runtime.progress.operators
+    assert (operators["lines"].taken, operators["lines"].letters, operators["try"].retries) == (12, 2, 6)
+    assert runtime.progress.counts["total"]["parked"] == 1
+
+
+def at_odd(number: int) -> int:
+    """Fail at odd numbers."""
+    if number % 2:
+        raise ValueError("odd")
+    return number

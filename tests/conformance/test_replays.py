@@ -108,3 +108,36 @@ def test_a_replay_and_its_effect_are_in_one_snapshot(runtime: Any, store: Fsspec
     assert handle.await_termination(SECONDS)
     assert [it.value for it in sink] == [11, 21]
     assert sorted(it.value for it in dead_letters(store)) == ["x", "xyz"]
+
+
+@pytest.mark.fault("N12")
+def test_a_parked_key_is_replayed_in_its_order(any_parallelism: Any, store: FsspecBackend, tmp_path: Path) -> None:
+    mended, sink = tmp_path / "mended", VecSink[Any, Any, Any]()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource([5, 1, 2, 10, 3, *[PAUSE] * 10_000]))
+        keyed = numbers.key_distribute("key", lambda msg: msg.value == 2)
+        keyed.stateful_map("add", Add(mended), list, on_error="park").sink("out", StatelessSink(sink))
+
+    handle = any_parallelism(build_dataflow, store).start()
+    try:
+        wait_until(lambda: handle.progress.counts.get("add", {}).get("letters") == 4, SECONDS)
+        assert handle.replay("add").result(SECONDS) == Replayed(1, parked=3)
+        handle.snapshot().result(SECONDS)
+        letters = list(dead_letters(store, "add"))
+        assert [(it.value, it.attempts, it.is_parked) for it in letters] == [
+            (5, 2, True),
+            (1, 0, True),
+            (10, 0, True),
+            (3, 0, True),
+        ]
+        assert handle.replay("add", [letters[1].id]).result(SECONDS) == Replayed(parked=1)
+        mended.touch()
+        handle.rescale(3).result(SECONDS)
+        assert handle.discard("add", [letters[1].id]).result(SECONDS) == Replayed(1)
+        assert handle.replay("add").result(SECONDS) == Replayed(3)
+    finally:
+        handle.stop()
+        assert handle.await_termination(SECONDS)
+    assert [msg.value for msg in sink if msg.key is False] == [5, 15, 18]
+    assert list(dead_letters(store)) == []

@@ -16,6 +16,7 @@ _KEPT = "tests/bad_records/test_letters.py"
 _GUARD = "operators/guarding.py"
 _RETRIES = "tests/bad_records/test_retries.py"
 _PARKING = "tests/bad_records/test_parking.py"
+_SOURCES = "tests/bad_records/test_sources.py"
 _POLICIES = "tests/bad_records/test_policies.py"
 
 BAD_RECORD_BUGS = [
@@ -209,6 +210,30 @@ BAD_RECORD_BUGS = [
         "        if letter.is_parked and queues[entry[1]][0] != letter.id:\n",
         "        if letter.is_parked and letter.id not in queues[entry[1]]:\n",
         (f"{_PARKING}::test_the_records_of_a_key_keep_their_order",),
+    ),
+    Bug(
+        "a record that can't be read does not count as polled",
+        "nothing is emitted for it",
+        "operators/hosting/source.py",
+        "        self.polled += self.emitted\n",
+        "        self.polled = self.emitted\n",
+        (f"{_SOURCES}::test_a_record_that_cannot_be_read_counts_as_polled_and_not_as_emitted",),
+    ),
+    Bug(
+        "a file of bad lines is read in one tick",
+        "a poll returns when it has a record",
+        "connectors/files/source.py",
+        "            if values or len(self._rejected) > before:\n",
+        "            if values:\n",
+        (f"{_SOURCES}::test_a_record_that_cannot_be_read_counts_as_polled_and_not_as_emitted",),
+    ),
+    Bug(
+        "records that can't be read are taken again with each poll",
+        "a list is passed on",
+        "connectors/files/source.py",
+        "        rejected, self._rejected = self._rejected, []\n",
+        "        rejected = self._rejected\n",
+        (f"{_SOURCES}::test_letters_of_sources_are_exactly_once",),
     ),
     Bug(
         "a lack of memory is skipped",

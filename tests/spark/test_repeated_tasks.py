@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from malflow import StreamProvider
+from malflow import OnError, Retry, StreamProvider
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
 from malflow.runtime.spark import stage_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.snapshot import dead_letters
 from malflow.sources import StatefulSource
-from malflow.sources.contract import StatefulSourceImpl
+from malflow.sources.contract import Rejected, StatefulSourceImpl
 from tests.kit.backends import in_memory, kept_states
 from tests.spark.clusters import SECONDS, need_spark
 from tests.spark.programs import desks as programs
@@ -242,6 +242,90 @@ def test_repeated_tasks_make_each_dead_letter_once(plans: list[Plan]) -> None:
     assert all(len({it.id for it in them}) == len(them) for them in (taken, kept))
     added = Counter(values_of(kept_states(backend, "add")))
     assert added == {value: 2 for value in good if value % 7}
+
+
+class Bad(Rising):
+    """Numbers of which those that are divisible by 11 can't be read."""
+
+    policy = OnError("dead_letter")
+
+    def build_part(self, part: str, state: int | None) -> Any:
+        return BadPart(state or 0)
+
+    def with_policy(self, policy: OnError) -> Bad:
+        return self
+
+
+class BadPart(RisingPart):
+    """Rejects numbers that are divisible by 11."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.rejected: list[Rejected] = []
+
+    def poll_batch(self, limit: int) -> tuple[list[int], list[int]]:
+        values, _ = super().poll_batch(limit)
+        self.rejected += [Rejected(it, it, f"at {it}", "Bad", "no") for it in values if it % 11 == 0]
+        read = [it for it in values if it % 11]
+        return read, read
+
+    def take_rejected(self) -> list[Rejected]:
+        rejected, self.rejected = self.rejected, []
+        return rejected
+
+
+TRIED: set[int] = set()
+
+
+def at_second_try(value: int) -> int:
+    """Fail at the first attempt in this process, so that a repeated task has fewer failures."""
+    if value % 2 and value not in TRIED:
+        TRIED.add(value)
+        raise TimeoutError
+    return value
+
+
+def seventh_fails(_key: int, value: int, seen: list[int]) -> tuple[int, list[int]]:
+    """Note a value, then fail at each seventh."""
+    seen.append(value)
+    if value % 7 == 0:
+        raise ValueError(value)
+    return value, seen
+
+
+def parked() -> Program:
+    """Read what can be read, retry, and park keys."""
+    graph = Graph()
+    numbers = StreamProvider(graph).new_stream().source("numbers", StatefulSource(Bad()))
+    retry = OnError("dead_letter", retry=Retry(2, first=0))
+    keyed = numbers.map("try", at_second_try, on_error=retry).key_distribute("key", lambda msg: msg.value % KEYS)
+    keyed.stateful_map("park", seventh_fails, list, on_error="park").sink("out", StatelessSink(VecSink()))
+    return compile_graph(graph)
+
+
+@pytest.mark.fault("N12")
+@pytest.mark.fault("N14")
+@settings(max_examples=max(8, settings().max_examples // 6))
+@given(plans=plans)
+@pytest.mark.slow
+def test_repeated_tasks_park_retry_and_reject_once(plans: list[Plan]) -> None:
+    TRIED.clear()
+    backend = in_memory()
+    with tempfile.TemporaryDirectory() as scratch, simulated():
+        Cluster(plans, lambda _job, _coordinator: None, tries=10).run(parked(), settings_at(scratch, backend), 2)
+    assert Counter(it.value for it in dead_letters(backend, "numbers")) == dict.fromkeys(range(0, RECORDS, 11), 2)
+    assert list(dead_letters(backend, "try")) == []
+    done = {key: list(seen) for key, seen in kept_states(backend, "park").items()}
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    for it in dead_letters(backend, "park"):
+        waiting.setdefault(it.key, []).append((it.value, it.attempts))
+    for key in range(KEYS):
+        values = [value for value in range(RECORDS) if value % KEYS == key and value % 11] * 2
+        letters = waiting.get(key, [])
+        assert sorted([*done.get(key, []), *(value for value, _ in letters)]) == sorted(values)
+        assert all(value % 7 for value in done.get(key, []))
+        assert [attempts for _, attempts in letters] == [1, *([0] * (len(letters) - 1))][: len(letters)]
+        assert not letters or letters[0][0] % 7 == 0
 
 
 @pytest.mark.fault("I3")
