@@ -1,6 +1,7 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,page,policies,calls,plan] [--before FOLDER]
+python benchmarks/operate.py [--only monitor,page,policies,calls,plan] [--rounds 15] [--records 1000000]
+                             [--before FOLDER]
 
 `--before` is a checkout of another version, which is measured in turn with this one.
 """

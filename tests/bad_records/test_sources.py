@@ -71,7 +71,7 @@ def test_a_record_that_a_file_source_cannot_read_becomes_a_letter(name: str, way
     assert (letter.timestamp, letter.place, letter.error) == (timestamp, f"{file} line {line}", "BadRecord")
     assert (letter.attempts, letter.trace, letter.is_text) == (1, "", False)
     operator = runtime.progress.operators["lines"]
-    assert (operator.taken, operator.failures, operator.letters) == (2, 1, 1)
+    assert (operator.taken, operator.failed, operator.letters) == (2, 1, 1)
 
 
 LINES = st.lists(st.sampled_from(["1", "2", "{", "[1]", "x"]), max_size=12)
