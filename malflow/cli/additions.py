@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from malflow.cli.tapping import TappingListener, refuse_elsewhere
 from malflow.config import Settings
 from malflow.graph import Node
 from malflow.monitor import Monitor
+from malflow.monitor.samples import SampleSettings
 
 __all__ = ["Additions"]
 
@@ -77,14 +78,15 @@ class Additions:
         self._tapped, self._replayed = [], []
         return [*found, LiveView(self._output, self.area)] if self._is_live else found
 
-    def monitor(self) -> Monitor:
-        """Return a monitor, which shows records if that is configured.
+    def allow_samples(self, monitors: Iterable[Monitor]) -> None:
+        """Allow monitors to show records if that is configured.
 
         Raises:
             ConfigError: if the function that hides parts of records can't be loaded.
         """
-        shown = self._settings.serve.samples
-        return Monitor(samples=shown, redact=redact_of(self._settings) if shown else None)
+        if self._settings.serve.samples:
+            for monitor in monitors:
+                monitor.samples = SampleSettings(are_shown=True, redact=redact_of(self._settings))
 
 
 def _may_have_letters(node: Node) -> bool:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from malflow.cli.default_state import default_of, without_needless_default
 from malflow.cli.error_report import has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
-from malflow.cli.logs import write_log
+from malflow.cli.logs import log_as_configured, log_error
 from malflow.cli.narrator import Limits, LiveRuns, Narrator
 from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options
 from malflow.cli.output import Output
@@ -81,6 +82,9 @@ class _Run(ServingCommand):
 @click.option("--reloaded", type=int, hidden=True)
 @click.option("--live", is_flag=True, help="Show operators, rates and bars below the log.")
 @click.option("--replay", multiple=True, metavar="OP", help="Process the dead letters of an operator again first.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="Write the log as lines of text, or as JSON documents."
+)
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
 @serve_options
 @config_options
@@ -98,9 +102,8 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     if options["reload"]:
         context = click.get_current_context()
         return Reloader(target, given_to(context, context.meta[_WORDS]), output).run()
-    write_log(output)
-    settings = configuration.settings(target)
-    session = _Session(target, output, settings, options)
+    settings, form = log_as_configured(output, options["log_format"], lambda: configuration.settings(target))
+    session = _Session(target, output, settings, options, logs_errors=form == "json" and not output.json)
     if options["serve"] is not None or options["opens"]:
         session.page = opened_page(settings)
         show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
@@ -127,8 +130,12 @@ class _Session:
         telemetry: sends their metrics elsewhere; None for nowhere.
     """
 
-    def __init__(self, target: Target, output: Output, settings: Settings, options: dict[str, Any]) -> None:
+    def __init__(
+        self, target: Target, output: Output, settings: Settings, options: dict[str, Any], *, logs_errors: bool
+    ) -> None:
         self._target = target
+        self._logs_errors = logs_errors
+        output = replace(output, quiet=True) if logs_errors else output  # standard error has documents alone
         self._output = output
         self._settings = settings
         self._count: int | None = options["count"]
@@ -175,9 +182,8 @@ class _Session:
         narrator.is_apart = call == "start"
         self._narrators.append(narrator)
         added = self.additions.take_listeners(kind_of(options))
-        own = monitored_unless_forbidden(
-            (*options.listeners, narrator, *limits, *added), self.additions.monitor, self.page, self.telemetry
-        )
+        own = monitored_unless_forbidden((*options.listeners, narrator, *limits, *added), self.page, self.telemetry)
+        self.additions.allow_samples(it for it in own if isinstance(it, Monitor))
         self.monitors += [it for it in own if isinstance(it, Monitor)]
         return listened(same, own)
 
@@ -220,6 +226,9 @@ class _Session:
 
     def tell(self, error: BaseException) -> None:
         """Write an error of the script."""
+        if self._logs_errors:
+            log_error(error)
+            return
         hints = [it.hint for it in self._narrators if it.hint is not None]
         report(error, self._output, hints[-1] if hints and isinstance(error, MalflowError) else None)
 

@@ -20,7 +20,6 @@ from malflow.errors import ConfigFault
 
 __all__ = ["check", "load"]
 
-_IDLE = frozenset({"log"})
 
 _logger = logging.getLogger(__name__)
 
@@ -82,18 +81,9 @@ def _examined(
     layers["override"] = of_overrides(overrides, faults)
     for name in ("environment", "override"):
         check_values(layers[name], faults)
-    _warn_of_idle(layers, faults)
     shown = None if file is None else file.label
     usable: Mapping[LayerName, Layer] = {} if faults.found else layers
     return settings_of(usable, file=shown, profile=chosen, warnings=tuple(faults.warnings)), faults
-
-
-def _warn_of_idle(layers: Mapping[LayerName, Layer], faults: Faults) -> None:
-    """Warn of settings that are checked, and that nothing reads."""
-    for layer in layers.values():
-        for path, entry in layer.items():
-            if path[0] in _IDLE:
-                faults.warn(entry.origin, f"{dotted(path)} has no effect in this version")
 
 
 def _check_profile(chosen: str | None, origin: str, file: ConfigFile | None, faults: Faults) -> None:

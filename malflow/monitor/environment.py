@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from malflow.errors import GraphError, short_repr
 from malflow.events import Listener
@@ -23,16 +23,12 @@ def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
 
 
 def monitored_unless_forbidden(
-    own: Sequence[Listener],
-    monitor: Callable[[], Monitor],
-    page: Front | None = None,
-    telemetry: Exports | None = None,
+    own: Sequence[Listener], page: Front | None = None, telemetry: Exports | None = None
 ) -> Sequence[Listener]:
     """Return the listeners of a run under a command, with a monitor unless they have one or the environment forbids it.
 
     Args:
         own: the listeners that it has.
-        monitor: makes a monitor.
         page: a page that shows the run, or None.
         telemetry: sends its metrics elsewhere, or None. With either, there is always a monitor.
 
@@ -40,16 +36,16 @@ def monitored_unless_forbidden(
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
     """
     if page is None and telemetry is None:
-        return own if _wish() == "0" else _with_monitor(own, monitor)
-    watched = _with_monitor(own, monitor)
+        return own if _wish() == "0" else _with_monitor(own)
+    watched = _with_monitor(own)
     watching = next(it for it in watched if isinstance(it, Monitor))
     watching.page = watching.page or page
     watching.telemetry = watching.telemetry or telemetry
     return watched
 
 
-def _with_monitor(own: Sequence[Listener], monitor: Callable[[], Monitor] = Monitor) -> Sequence[Listener]:
-    return own if any(isinstance(it, Monitor) for it in own) else (*own, monitor())
+def _with_monitor(own: Sequence[Listener]) -> Sequence[Listener]:
+    return own if any(isinstance(it, Monitor) for it in own) else (*own, Monitor())
 
 
 def _wish() -> str:

@@ -31,6 +31,7 @@ class Monitor:
     Attributes:
         page: the page that shows its runs; None without one.
         telemetry: sends metrics and spans of its runs; None without one.
+        samples: whether records may be shown, and how.
 
     >>> from malflow import SingleThreadRuntime
     >>> from malflow.sinks import VecSink
@@ -51,7 +52,7 @@ class Monitor:
     ) -> None:
         self.page = page
         self.telemetry = telemetry
-        self._samples = SampleSettings(samples, redact)
+        self.samples = SampleSettings(samples, redact)
         self._watch: Watch | None = None
 
     def on_start(self, run: Run, /) -> None:
@@ -62,7 +63,7 @@ class Monitor:
         """
         if self._watch is not None and not self._watch.is_over and not self._watch.run.has_ended:
             raise GraphError("a monitor watches one run at a time; give each run a Monitor() of its own")
-        self._watch = Watch(run, self.page, self.telemetry, self._samples)
+        self._watch = Watch(run, self.page, self.telemetry, self.samples)
 
     def on_event(self, event: Event, /) -> None:
         """Note an event; of ticks, only their durations."""

@@ -207,10 +207,3 @@ def test_variables_that_are_unknown_are_warned_of() -> None:
         "MALFLOW_Q: is not a variable of malflow",
         "MALFLOW_SINGING_KEY: is not a variable of malflow; did you mean MALFLOW_SIGNING_KEY?",
     )
-
-
-def test_settings_without_effect_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"log.level": "debug", "operators.parse.retry.attempts": 5, "operators.parse.on_error": "skip"}
-    settings = load(None, env={"MALFLOW_SERVE__SAMPLES": "yes"}, overrides=given)
-    assert settings.warnings == ("--set log.level: log.level has no effect in this version",)
-    assert len(caplog.records) == 1
