@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 from malflow.drawing.boxes import boxes
 from malflow.drawing.picture import Dataflow, picture_of
 from malflow.drawing.svg import svg
+from malflow.errors import MissingDependency
 from malflow.graph import Port
 
-__all__ = ["picture_bundle"]
+__all__ = ["notebook_display", "picture_bundle", "refresh"]
 
 
 def picture_bundle(dataflow: Dataflow, here: Port | None = None) -> dict[str, str]:
@@ -19,3 +24,38 @@ def picture_bundle(dataflow: Dataflow, here: Port | None = None) -> dict[str, st
         "text/plain": boxes(picture, stages=shows_stages),
         "text/html": f'<div style="overflow-x:auto">{figure}</div>',
     }
+
+
+def notebook_display() -> Callable[..., Any]:
+    """Return the function that displays an object in a notebook.
+
+    Raises:
+        MissingDependency: if IPython is not installed.
+    """
+    try:
+        display: Callable[..., Any] = import_module("IPython.display").display
+    except ImportError as missing:
+        raise MissingDependency(
+            "watch() draws with IPython, which is not installed; call it in a notebook, or pip install ipython; "
+            "elsewhere, print(handle.progress) or malflow top show the run",
+            name="IPython",
+        ) from missing
+    return display
+
+
+def refresh(shown: Any, display: Callable[..., Any], wait: Callable[[], bool]) -> None:
+    """Display an object, and again after each wait, in the same place.
+
+    Args:
+        shown: the object.
+        display: displays it, as ``IPython.display.display`` does.
+        wait: waits for the next time; returns whether it was the last one.
+    """
+    place = display(shown, display_id=True)
+    is_last = False
+    while not is_last:
+        is_last = wait()
+        if place is None:  # a shell without places, such as that of python
+            display(shown)
+        else:
+            place.update(shown)

@@ -172,16 +172,21 @@ class Progress:
         """Return the progress for notebooks, as text and as a table of the operators."""
         del include, exclude
         kept = "" if self.snapshot is None else f", snapshot {self.snapshot}"
-        caption = f"tick {self.tick}, parallelism {self.parallelism}, restarts {self.restarts}{kept}"
+        caption = f"{self.status}, tick {self.tick}, parallelism {self.parallelism}, restarts {self.restarts}{kept}"
         rows = [
-            [name, count, self.late.get(name), self.lag.get(name), keys and keys.keys]
+            [name, count, self.late.get(name), self.lag.get(name), keys and keys.keys, self._read(name)]
             for name, count in self.records.items()
             for keys in [self.states.get(name)]
         ]
         return {
             "text/plain": repr(self),
-            "text/html": table(["operator", "records", "late", "lag", "keys"], rows, caption),
+            "text/html": table(["operator", "records", "late", "lag", "keys", "read"], rows, caption),
         }
+
+    def _read(self, name: str) -> str | None:
+        """Return the share of its input that a source has read."""
+        read, whole = self.shares.get(name, (None, 0))
+        return None if read is None else f"{read / whole:.0%}" if whole else "100%"
 
 
 def progress_of(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from typing import Any
 
-from malflow.drawing.notebook import picture_bundle
+from malflow.drawing.notebook import notebook_display, picture_bundle, refresh
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, OperatorError
+from malflow.errors import GraphError, OperatorError, short_repr
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.steered import Steered
@@ -100,6 +102,32 @@ class RunHandle(Steered):
     def has_ended(self) -> bool:
         """Whether the run has ended."""
         return self._ended.is_set() if self._thread is None else not self._thread.is_alive()
+
+    def watch(self, every: float = 1.0, *, display: Callable[..., Any] | None = None) -> None:
+        """Show the run in a notebook, redrawn each second in the same place, until it ends.
+
+        Interrupting the cell ends the watching, and not the run.
+
+        Args:
+            every: the seconds between two drawings.
+            display: displays an object, as ``IPython.display.display`` does; None for that of IPython.
+
+        Raises:
+            GraphError: if `every` is not a positive number, or user code of the dataflow calls it.
+            MissingDependency: if IPython is not installed.
+        """
+        if isinstance(every, bool) or not isinstance(every, int | float) or not every > 0:
+            raise GraphError(f"watch() needs a positive number of seconds; got {short_repr(every)}")
+        self._requests.own.refuse_to_wait("watch() waits for the end of the run", "call it in another cell")
+
+        def wait() -> bool:
+            deadline = time.monotonic() + every
+            while not self.has_ended and (left := deadline - time.monotonic()) > 0:
+                self._wait(min(_TURN, left))  # in short waits, so that the interrupt of the cell is handled
+            return self.has_ended
+
+        with suppress(KeyboardInterrupt):
+            refresh(self, notebook_display() if display is None else display, wait)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the run for notebooks: its dataflow and its progress, as text and as HTML."""
