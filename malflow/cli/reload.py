@@ -116,7 +116,7 @@ class Reloader:
             self._start()
             try:
                 while not self._signals:
-                    if self._note_end() and self._code == Exit.USAGE and not self._has_run:
+                    if self._note_end() and self._is_over:
                         return self._code
                     now = modules_in(self._folder)
                     if now != seen:
@@ -125,6 +125,11 @@ class Reloader:
                 return self._end()
             finally:
                 self._release()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether no edit can help: the command was not understood, or the reader of its output has gone."""
+        return self._code == Exit.BROKEN_PIPE or (self._code == Exit.USAGE and not self._has_run)
 
     # Changes
 
@@ -219,7 +224,8 @@ class Reloader:
             return False
         code = self._note_stop()
         by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}" if code else "has ended"
-        self._tell("ended", f"{self._target.title} {by}; it starts again once a module changes", ())
+        if not self._is_over:
+            self._tell("ended", f"{self._target.title} {by}; it starts again once a module changes", ())
         return True
 
     def _note_stop(self) -> int:

@@ -75,6 +75,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.fault("T3")
 @given(steps=steps)
 def test_the_area_is_below_all_that_is_written(steps: list[tuple[str, Any]]) -> None:
     screen = Screen()
@@ -115,6 +116,7 @@ def cut(line: str) -> str:
     return line.rstrip()
 
 
+@pytest.mark.fault("T2")
 def test_lines_that_a_narrower_terminal_has_wrapped_are_removed() -> None:
     screen = Screen()
     area = Sized(screen)
@@ -124,6 +126,7 @@ def test_lines_that_a_narrower_terminal_has_wrapped_are_removed() -> None:
     assert screen.getvalue().endswith("\x1b[4F\x1b[Jz\n"), "19 columns take three lines of 7"
 
 
+@pytest.mark.fault("T2")
 def test_a_terminal_that_has_gone_ends_nothing() -> None:
     class Gone(Screen):
         def write(self, text: str) -> int:
@@ -153,6 +156,7 @@ def test_bars_reckon_the_time_that_is_left() -> None:
     assert bars.text(progress(100), 40.0) == "a\\x1b[2J 100%"
 
 
+@pytest.mark.fault("T1")
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["ctrl-c", "sigterm", "kill", "crash"])
 def test_a_terminal_is_left_as_it_was(end: str, script: Script) -> None:

@@ -75,6 +75,7 @@ def test_operators_that_can_not_be_tapped(malflow: Malflow, script: Script) -> N
     assert "--on single" in elsewhere.err
 
 
+@pytest.mark.fault("T4")
 @pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_run(script: Script) -> None:
     script("""

@@ -127,9 +127,9 @@ def test_taps_outlive_a_rescale() -> None:
         wait_until(lambda: len(seen.values) > 5)
         handle.rescale(3).result(60)
         before = len(seen.values)
-        wait_until(lambda: len(seen.values) > before + 20)
+        wait_until(lambda: len(seen.values) > before + 20, 20)
         handle.rescale(1).result(60)
-        wait_until(lambda: len(seen.values) > before + 40)
+        wait_until(lambda: len(seen.values) > before + 40, 20)
     assert handle.progress.operators["out"].taken >= len(seen.values)
 
 
@@ -207,6 +207,7 @@ def test_many_viewers() -> None:
     samples.of("another")
 
 
+@pytest.mark.fault("T5")
 def test_records_are_redacted_first() -> None:
     def failing(message: Any) -> Any:
         raise ValueError(message.value)
@@ -227,6 +228,7 @@ def test_records_are_redacted_first() -> None:
         assert HIDDEN not in str(found)
 
 
+@pytest.mark.fault("T5")
 def test_hostile_values_are_short_texts() -> None:
     class Broken:
         def __repr__(self) -> str:

@@ -26,6 +26,7 @@ from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 from tests.planted.steering_bugs import STEERING_BUGS
 from tests.planted.table_bugs import TABLE_BUGS
+from tests.planted.terminal_bugs import TERMINAL_BUGS
 from tests.planted.why_bugs import WHY_BUGS
 
 __all__ = ["BUGS"]
@@ -771,4 +772,5 @@ BUGS: list[Bug] = [
     *SPARK_BUGS,
     *CONFIG_BUGS,
     *STEERING_BUGS,
+    *TERMINAL_BUGS,
 ]
