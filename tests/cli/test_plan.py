@@ -88,6 +88,7 @@ def rows(done: Done) -> list[str]:
     return [re.sub(" +", " ", line).strip() for line in done.out.splitlines()[1:]]
 
 
+@pytest.mark.fault("P1")
 def test_plan_of_a_changed_program(changed: Path, malflow: Malflow, tmp_path: Path) -> None:
     before = everything(tmp_path)
     done = malflow("plan", changed, "--parallelism", 2, "--rename", "totals=sums")
@@ -156,6 +157,7 @@ def test_failing_migration(changed: Path, malflow: Malflow, tmp_path: Path) -> N
     assert refusal in malflow("run", *options).err
 
 
+@pytest.mark.fault("P4")
 def test_part_that_is_gone(script: Script, malflow: Malflow, tmp_path: Path) -> None:
     Path("in").mkdir()
     for name in "ab":
@@ -263,6 +265,7 @@ def test_mistake(
     assert everything(tmp_path) == before
 
 
+@pytest.mark.fault("P3")
 def test_damaged_snapshot(changed: Path, malflow: Malflow) -> None:
     options = [changed, "--rename", "totals=sums", "--drop", "legacy"]
     data = [path for path in Path("kept/letters/d").rglob("*") if path.is_file()]
@@ -280,6 +283,7 @@ def test_damaged_snapshot(changed: Path, malflow: Malflow) -> None:
     assert re.search(r"refused \(1\): (.*)", done.err)[1] in started.err  # type: ignore[index] # it is there
 
 
+@pytest.mark.fault("P2")
 def test_manifests_alone_are_read(changed: Path, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     real = LocalStore.get

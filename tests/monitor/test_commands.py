@@ -66,6 +66,7 @@ def test_commands_on_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> Non
     assert malflow("ps", "--all").out.splitlines()[1].split()[4] == "ended"
 
 
+@pytest.mark.fault("P5")
 def test_restore_fences_a_run_and_says_so(place: Path, malflow: Malflow, tmp_path: Path) -> None:
     monitor = Monitor()
     runtime = SingleThreadRuntime(numbers(), FsspecBackend(tmp_path, job="digits"), listeners=[monitor])

@@ -116,6 +116,7 @@ def corrected(before: Program, program: Program, refusal: PlannedRefusal, plan: 
     return program.with_op(operators[0], migrate="drops")
 
 
+@pytest.mark.fault("P1")
 @given(programs.pairs())
 def test_plan_says_what_the_start_does(pair: tuple[Program, Program]) -> None:
     before, after = pair
@@ -191,6 +192,7 @@ def test_refusals_of_loading_are_collected(job: Job) -> None:
     assert len(told) == 3
 
 
+@pytest.mark.fault("P4")
 def test_failing_migrations_are_all_tried(job: Job) -> None:
     names = ("a", "b", "c")
     job.run(of(*(Op(name, "stateful_map") for name in names)))
@@ -214,6 +216,7 @@ def test_moves(job: Job) -> None:
         assert (it.keys, it.is_exact) == (moved, True)
 
 
+@pytest.mark.fault("P2")
 @pytest.mark.parametrize("restore", [None, 99, "latest"])
 def test_start_without_a_snapshot(job: Job, restore: Any) -> None:
     program = of(Op("a", "stateful_map"))
