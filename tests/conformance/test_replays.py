@@ -69,14 +69,22 @@ def test_letters_are_replayed_once_and_fail_again_or_not(
         handle.snapshot().result(SECONDS)
         letters = list(dead_letters(store, "parse"))
         assert sorted((it.value, it.attempts) for it in letters) == [("x", 2), ("xyz", 2)]
+        by_id = {it.id: it for it in letters}
+        assert {it.id: it for it in handle.letters("parse").result(SECONDS)} == by_id
+        assert len(handle.letters("parse", 1).result(SECONDS)) == 1
         mended.touch()
         (x,) = [it.id for it in letters if it.value == "x"]
         assert handle.replay("parse", [x]).result(SECONDS) == Replayed(done=1)
         assert handle.discard("parse").result(SECONDS) == Replayed(done=1)
         handle.rescale(3).result(SECONDS)
+        assert handle.letters("parse").result(SECONDS) == []
+        assert sorted(it.value for it in handle.letters("add").result(SECONDS)) == [5, 10]
         assert handle.replay("add").result(SECONDS) == Replayed(done=2)
-        with pytest.raises(GraphError, match=r"no operator 'prse' can have dead letters; did you mean 'parse'\?"):
-            handle.replay("prse")
+        for ask in (handle.replay, handle.letters):
+            with pytest.raises(GraphError, match=r"no operator 'prse' can have dead letters; did you mean 'parse'\?"):
+                ask("prse")
+        with pytest.raises(GraphError, match="limit must be a positive integer"):
+            handle.letters("add", 0)
     finally:
         handle.stop()
         assert handle.await_termination(SECONDS)
