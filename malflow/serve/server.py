@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from malflow.connectors.web_server.addresses import check_token, is_loopback, place_of
 from malflow.connectors.web_server.server import Limits, WebServer
 from malflow.errors import GraphError
-from malflow.serve.guard import Guard
+from malflow.serve.guard import HEADERS, Guard
 from malflow.serve.routes import Routes
 
 if TYPE_CHECKING:
@@ -94,7 +94,13 @@ class Page:
         with self._lock:
             if self._server is not None and self._server.is_alive:
                 return
-            server = WebServer(self._routes.application(), self._place, _LIMITS, name="malflow-page")
+            server = WebServer(
+                self._routes.application(),
+                self._place,
+                _LIMITS,
+                name="malflow-page",
+                error_headers={**HEADERS, "Server": "malflow"},
+            )
             self._guard.port = server.place.port
             if self._server is None:
                 atexit.register(self._at_exit)

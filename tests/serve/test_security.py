@@ -240,6 +240,53 @@ def test_every_answer_has_the_headers(run: Served, path: str, headers: Mapping[s
     assert not any(name.startswith("Access-Control-") for name in found)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /<img src=x onerror=alert(1)> HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n",
+        b"<script>alert(1)</script>\r\n\r\n",
+        b"GET / HTTP/1.1\r\n<b>x</b>\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_answers_to_garbage_have_the_headers_and_quote_nothing(run: Served, data: bytes) -> None:
+    with run.connect() as end:
+        end.sendall(data)
+        head, _, body = b"".join(iter(lambda: end.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 400")
+    assert f"Content-Security-Policy: {CSP}".encode() in head
+    assert b"nosniff" in head
+    assert b"aiohttp" not in head
+    assert body == b"the request can't be answered\n"
+
+
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "X"]),
+    path=st.text(st.characters(codec="ascii", exclude_characters=" \r\n\t\0"), max_size=20).map(lambda it: f"/api/{it}")
+    | st.sampled_from([f"/api/{it}" for it in sorted(QUESTIONS | ACTS)] + ["/metrics"]),
+    headers=st.dictionaries(
+        st.sampled_from(["Authorization", "Cookie", "Origin", "X-Forwarded-For", "X-Forwarded-Host", "Content-Type"]),
+        st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=60),
+    ),
+    body=st.binary(max_size=100),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_request_without_the_token_gets_a_document(
+    run: Served, method: str, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "Connection: close"]
+    head = "\r\n".join([*lines, *(f"{name}: {value}" for name, value in headers.items()), "", ""])
+    with run.connect() as end:
+        end.sendall(head.encode("latin-1") + body)
+        answer = b"".join(iter(lambda: end.recv(1 << 16), b""))
+    status = int(answer.split(None, 2)[1])
+    assert 400 <= status < 500
+    assert b'"malflow"' not in answer
+    assert b"Set-Cookie" not in answer
+    assert not run.handle.is_stopping
+
+
 @pytest.mark.fault("Q7")
 @pytest.mark.parametrize(
     "path",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -43,6 +43,8 @@ class WebServer:
         place: where it listens.
         limits: its limits.
         name: the name of the thread.
+        error_headers: the headers of answers to requests that are not understood as HTTP, which then say nothing else;
+            None for aiohttp's own answers, which quote the request.
         on_stop: called in its thread before the connections are closed.
 
     Attributes:
@@ -62,6 +64,7 @@ class WebServer:
         limits: Limits,
         *,
         name: str,
+        error_headers: Mapping[str, str] | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
         self.place = place
@@ -69,6 +72,7 @@ class WebServer:
         self._app = app
         self._limits = limits
         self._on_stop = on_stop
+        self._protocol = None if error_headers is None else _plain_errors(error_headers)
         self._done = asyncio.Event()
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
@@ -119,7 +123,7 @@ class WebServer:
         try:
             most, at_once = connection_limits(limits.connections)
             guard = Guard(
-                lambda: _made_by(runner),
+                lambda: self._made_by(runner),
                 most,
                 limits.head_seconds,
                 limits.idle_seconds,
@@ -140,9 +144,32 @@ class WebServer:
         server.close()
         await runner.cleanup()
 
+    def _made_by(self, runner: web.AppRunner) -> asyncio.Protocol:
+        """Return aiohttp's protocol for a new connection."""
+        server = runner.server
+        assert server is not None  # noqa: S101 - it is set up
+        made = server()
+        if self._protocol is not None:
+            made.__class__ = self._protocol
+        return made
 
-def _made_by(runner: web.AppRunner) -> asyncio.Protocol:
-    """Return aiohttp's protocol for a new connection."""
-    server = runner.server
-    assert server is not None  # noqa: S101 - it is set up
-    return server()
+
+def _plain_errors(headers: Mapping[str, str]) -> type[web.RequestHandler]:
+    """Return a protocol whose answers to malformed requests have headers, and quote nothing."""
+
+    class PlainErrors(web.RequestHandler):
+        __slots__ = ()
+
+        def handle_error(
+            self,
+            request: web.BaseRequest,
+            status: int = 500,
+            exc: BaseException | None = None,
+            message: str | None = None,
+        ) -> web.StreamResponse:
+            answer = super().handle_error(request, status, exc, message)
+            plain = web.Response(status=answer.status, text="the request can't be answered\n", headers=headers)
+            plain.force_close()
+            return plain
+
+    return PlainErrors
