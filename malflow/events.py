@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 __all__ = [
+    "BudgetExceeded",
     "ConfirmationFailed",
     "DiscoveryFailed",
     "Event",
     "InputEnded",
+    "LettersTaken",
     "Listener",
     "PartsDiscovered",
     "RescaleRefused",
@@ -149,6 +151,42 @@ class DiscoveryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersTaken:
+    """Records at which an operator failed in a tick became dead letters; at most one event a tick and operator.
+
+    Attributes:
+        tick: the number of the tick.
+        operator: the name of the operator.
+        count: the number of letters of all workers.
+    """
+
+    tick: int
+    operator: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExceeded:
+    """An operator has failed at more records than its budget allows; the run fails after this event.
+
+    Attributes:
+        tick: the number of the tick.
+        operator: the name of the operator.
+        failed: the number of failed records within the window of the budget.
+        taken: the number of records that the operator received within it.
+        share: the share that may fail.
+        errors: the kinds of the errors, with their numbers: of the commonest in each tick.
+    """
+
+    tick: int
+    operator: str
+    failed: int
+    taken: int
+    share: float
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Rescaled:
     """The number of workers has changed.
 
@@ -245,6 +283,8 @@ Event: TypeAlias = (
     | ConfirmationFailed
     | PartsDiscovered
     | DiscoveryFailed
+    | LettersTaken
+    | BudgetExceeded
     | Rescaled
     | RescaleRefused
     | Restarted

@@ -12,7 +12,7 @@ from typing import Any
 
 from malflow.drawing import document as drawing_document
 from malflow.errors import GraphError, MalflowError
-from malflow.events import Event, Run, SnapshotCommitted
+from malflow.events import Event, LettersTaken, Run, SnapshotCommitted
 from malflow.monitor.asks import Ask
 from malflow.monitor.documents import (
     Document,
@@ -37,7 +37,7 @@ from malflow.runtime.progress import Progress
 __all__ = ["Answers", "Events", "read_progress"]
 
 _MOST = 500
-"""Events that are kept, of snapshots and of all others each."""
+"""Events that are kept, of snapshots, of dead letters and of all others each."""
 _TRIES = 10
 _USUAL = 100
 """The letters or keys in an answer, if the request does not say."""
@@ -49,16 +49,17 @@ class Events:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._snapshots: deque[Document] = deque(maxlen=_MOST)
+        self._letters: deque[Document] = deque(maxlen=_MOST)
         self._others: deque[Document] = deque(maxlen=_MOST)
 
     def note(self, event: Event) -> None:
         """Keep an event."""
-        kept = self._snapshots if isinstance(event, SnapshotCommitted) else self._others
+        kept = {SnapshotCommitted: self._snapshots, LettersTaken: self._letters}.get(type(event), self._others)
         kept.append(event_document(next(self._numbers), datetime.now(UTC), event))
 
     def after(self, number: int) -> list[Document]:
         """Return the events after one, oldest first."""
-        kept = [it for it in (*self._snapshots, *self._others) if it["number"] > number]
+        kept = [it for it in (*self._snapshots, *self._letters, *self._others) if it["number"] > number]
         return sorted(kept, key=lambda it: it["number"])
 
     @property

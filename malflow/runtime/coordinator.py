@@ -104,7 +104,7 @@ class Coordinator:
         self._hot = HotKeyWatch(program, host)
         self._queries = QueryService(host, self.ticks, requests)
         self._replays = ReplayService(requests.replays)
-        self._budgets = Budgets(program)
+        self._budgets = Budgets(program, requests.listeners.notify)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
         self._tick = Tick()
 
@@ -177,7 +177,7 @@ class Coordinator:
         self._note(tick, reports, seconds)
         self._queries.read()
         self._replays.answer(reports)
-        self._budgets.note(tick.now, reports)
+        self._budgets.note(tick.number, tick.now, reports)
         if tick.final:
             self.snapshots.finish_sinks()
             return None

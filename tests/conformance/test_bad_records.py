@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from malflow import Budget, OnError, OperatorError, Retry, SingleThreadRuntime, StreamProvider
+from malflow.events import BudgetExceeded, LettersTaken, RunFinished
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import JsonLinesSource
-from malflow.testing import ScriptedSource
+from malflow.testing import PAUSE, ScriptedSource
 from tests.conformance.dataflow import sis
 
 
@@ -73,6 +74,57 @@ def test_dead_letters_are_kept_moved_and_read(any_parallelism: Any, store: Fsspe
     assert (counts["letters"], counts["kept"]) == (1, 2)
     SingleThreadRuntime(build([*more, "4"], "fail"), store, parallelism=3).execute()
     assert sorted(it.value for it in dead_letters(store, "total")) == [5, 10]
+
+
+class Heard:
+    """Keeps the events of some kinds."""
+
+    def __init__(self, *kinds: type) -> None:
+        self.kinds = kinds
+        self.events: list[Any] = []
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, self.kinds):
+            self.events.append(event)
+
+
+def test_events_and_counts_of_failed_records(any_parallelism: Any) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source(
+            "texts", ScriptedSource([*"1x2", PAUSE, *"yz5", PAUSE, *"34", PAUSE, None])
+        )
+        policy = lambda failure: "skip" if isinstance(failure.error, TypeError) else "dead_letter"  # noqa: E731
+        numbers = texts.map("number", int, on_error=policy).key_distribute("key", lambda msg: msg.value % 3)
+        numbers.stateful_map("total", total, list, on_error="dead_letter").sink("out", VecSink())
+
+    heard = Heard(LettersTaken)
+    runtime = any_parallelism(build_dataflow, listeners=[heard])
+    runtime.execute()
+    counted = {name: (it.failed, it.skipped, it.letters) for name, it in runtime.progress.operators.items()}
+    nothing = (None, None, None)
+    assert counted == {"texts": nothing, "number": (4, 1, 3), "key": nothing, "total": (1, 0, 1), "out": nothing}
+    number = runtime.progress.operators["number"]
+    assert dict(number.errors) == {"ValueError": 3, "TypeError": 1}
+    assert number.example is not None
+    assert "Error: " in number.example
+    assert len({(it.tick, it.operator) for it in heard.events}) == len(heard.events), "one a tick and operator"
+    assert [it.tick for it in heard.events] == sorted(it.tick for it in heard.events)
+    told = {name: sum(it.count for it in heard.events if it.operator == name) for name in ("number", "total")}
+    assert told == {"number": 3, "total": 1}
+
+
+def test_event_of_a_budget_that_is_spent(any_parallelism: Any) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", sis(["1", "x", "y", "z"]))
+        texts.map("number", int, on_error=OnError("skip", budget=Budget(0.25, least=4))).sink("out", VecSink())
+
+    heard = Heard(BudgetExceeded, RunFinished)
+    with pytest.raises(OperatorError, match="more than the 25"):
+        any_parallelism(build_dataflow, listeners=[heard]).execute()
+    spent, end = heard.events
+    assert (spent.operator, spent.failed, spent.taken, spent.share) == ("number", 3, 4, 0.25)
+    assert spent.errors == {"ValueError": 3}
+    assert isinstance(end.error, OperatorError)
 
 
 def test_dead_letters_are_a_stream(any_parallelism: Any) -> None:

@@ -71,6 +71,20 @@ def assert_answers_of_ticks(answers: list[tuple[list[tuple[int, int]], int]]) ->
     assert len(set(map(str, by_tick.values()))) >= 4, "before and after the kill"
 
 
+def counts_on_one_thread(folder: Path) -> dict[str, list[Any]]:
+    """Return the counts of each operator, in a run of the same dataflow without faults."""
+    folder.mkdir()
+    options = Options(str(folder), fails=True)
+    runtime = SingleThreadRuntime(faulty(options, VecSink()), backend_of(options))
+    runtime.execute()
+    counts = {
+        name: [it.taken, [*it.given], it.failed, it.skipped, it.letters, it.retries]
+        for name, it in runtime.progress.operators.items()
+    }
+    assert counts["some"][:5] == [RECORDS, [RECORDS - RECORDS // 5], RECORDS // 5, 0, RECORDS // 5]
+    return counts
+
+
 def checks(folder: Path) -> int:
     """Return how many records the function before the exchange received."""
     return len((folder / "checks").read_text(encoding="utf-8").split())
@@ -210,9 +224,11 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
 def test_killed_executor_costs_neither_records_nor_answers(cluster: Driver, tmp_path: Path) -> None:
     """It is killed in a write of the changes of a tick, which a question that waits is part of."""
     before = cluster.executors()
-    end = cluster.run(folder=str(tmp_path), deeds=[("check", 40, "executor torn")], most=60, asks=True)
+    deeds = [("check", 40, "executor torn")]
+    end = cluster.run(folder=str(tmp_path), deeds=deeds, most=60, asks=True, fails=True)
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
     assert set(killed(tmp_path)) == {"executor torn at 40 in check"}
+    assert end["counts"] == counts_on_one_thread(tmp_path / "alone")
     assert_answers_of_ticks(end["answers"])
     assert [it for it in (tmp_path / "scratch").rglob("*") if it.is_file()] == []
     assert_exact(tmp_path)

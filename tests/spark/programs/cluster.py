@@ -111,7 +111,17 @@ class Program:
         """Return the progress of the run."""
         progress = self.handle.progress
         places = {"copies": self.handle.copies, "moves": self.handle.moves, "read": self.handle.read_bytes}
-        return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts, **places}
+        counts = {
+            name: [it.taken, [*it.given], it.failed, it.skipped, it.letters, it.retries]
+            for name, it in progress.operators.items()
+        }
+        return {
+            "tick": progress.tick,
+            "snapshot": progress.snapshot,
+            "restarts": progress.restarts,
+            "counts": counts,
+            **places,
+        }
 
     def registered(self) -> dict[str, Any]:
         """Return the number of executors that the driver knows."""

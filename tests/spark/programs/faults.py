@@ -49,6 +49,7 @@ class Options:
         kills: who is killed while a file of a snapshot is written, and where.
         anchorless: whether PySpark lacks a door that anchors need.
         asks: whether a thread asks for the sums until the run ends.
+        fails: whether another function fails at some numbers, and the run goes on.
     """
 
     folder: str
@@ -68,6 +69,7 @@ class Options:
     kills: Sequence[str] = ()
     anchorless: bool = False
     asks: bool = False
+    fails: bool = False
 
     def do(self, where: str, number: int) -> None:
         """Do what is to be done here."""
@@ -123,10 +125,19 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
         sums = keyed.stateful_map("sum", add, default=int)
         sums.sink("out", StatelessSink(out))
         sums.sink("file", TextFileSink(f"{options.folder}/{WRITTEN}", formatter=as_line))
+        if options.fails:
+            numbers.map("some", one_of_five, on_error="dead_letter").key_distribute("own", lambda msg: msg.value % KEYS)
         if options.breaks_at is not None:
             sums.sink("half", StatelessSink(Half(options)))
 
     return build
+
+
+def one_of_five(value: int) -> int:
+    """Fail at one of five numbers."""
+    if value % 5 == 0:
+        raise ValueError(f"{value} is one of five")
+    return value
 
 
 def note_repetitions(options: Options) -> None:
