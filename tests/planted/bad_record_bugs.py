@@ -12,6 +12,7 @@ _LAWS = "tests/bad_records/test_laws.py"
 _LETTERS = "operators/letters.py"
 _REPLAYS = "engine/replays.py"
 _REPLAYED = "tests/conformance/test_replays.py"
+_KILLS = "tests/bad_records/test_kills.py"
 _KEPT = "tests/bad_records/test_letters.py"
 _GUARD = "operators/guarding.py"
 _RETRIES = "tests/bad_records/test_retries.py"
@@ -120,6 +121,14 @@ BAD_RECORD_BUGS = [
         "        letters.drop(entry)\n        emit(",
         "        emit(",
         (f"{_REPLAYED}::test_a_replay_and_its_effect_are_in_one_snapshot",),
+    ),
+    Bug(
+        "a replayed letter is back after a kill",
+        "only new letters are written",
+        _LETTERS,
+        "        self.size -= _Fields(*self._letters.pop(entry)).size\n        self._letters.touch((entry,))\n",
+        "        self.size -= _Fields(*self._letters.pop(entry)).size\n",
+        (f"{_KILLS}::test_letters_and_replays_are_exact_after_kills_at_any_moment",),
     ),
     Bug(
         "a replayed record counts as tried once",

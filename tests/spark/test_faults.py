@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 from malflow import SingleThreadRuntime, SparkRuntime, rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
+from tests.bad_records.programs import replaying
 from tests.kit.disks import make_room, small_disk
-from tests.kit.nights import only_nightly
+from tests.kit.nights import NIGHTLY, only_nightly
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, Driver, need_spark
 from tests.spark.flows import KEYS, PARTS, WRITTEN, are_of_a_tick, assert_written_once, expected_sums, kept_sums
@@ -250,6 +253,46 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
     assert_exact(tmp_path)
     wait_until(lambda: len(cluster.executors()) == 2)
     assert set(cluster.executors()) != set(before)
+
+
+@pytest.mark.fault("I2", "O5", "N7", "N8")
+def test_killed_executors_cost_no_letter_replay_or_count(cluster: Driver, tmp_path: Path) -> None:
+    """One is killed while calls are under way, in each round of replays one at some moment."""
+    size = 600 if NIGHTLY else 60
+    numbers = range(replaying.PARTS * size)
+    operators = [*enumerate(replaying.OPERATORS)]
+    failing = {name: sum(n % 7 == at for n in numbers) for at, name in operators}
+    lasting = {name: sum(n % 7 == at and n % 2 for n in numbers) for at, name in operators}
+    cluster.ask("start_replaying", folder=str(tmp_path), size=size, ends=False, deaths=[90], executors=True)
+    wait_until(lambda: cluster.ask("counts")["records"].get("out") == len(numbers) - sum(failing.values()))
+    assert (tmp_path / "dead 90").exists()
+    counts = cluster.ask("counts")["counts"]
+    assert {name: counts[name]["failed"] for name in failing} == failing
+    assert {name: counts[name]["kept"] for name in failing} == failing
+    assert counts["call"]["calls"] == len(numbers) - failing["parse"]
+    for _ in range(10 if NIGHTLY else 0):
+        assert {name: replayed_amid_a_kill(cluster, name) for name in failing} == failing
+    (tmp_path / "mended").touch()
+    assert {name: replayed_amid_a_kill(cluster, name) for name in failing} == failing
+    counts = cluster.ask("counts")["counts"]
+    cluster.ask("stop")
+    end = cluster.wait()
+    assert (end["error"], end["restarts"]) == (None, 0)
+    assert {name: counts[name]["kept"] for name in failing} == lasting
+    replaying.check(tmp_path, size, whole=True)
+
+
+def replayed_amid_a_kill(cluster: Driver, operator: str) -> int:
+    """Replay the letters of an operator, while an executor is killed; return how many were replayed."""
+    wait_until(lambda: len(cluster.executors()) == 2)
+    cluster.tell("replay", operator=operator)
+    if NIGHTLY or operator == "call":
+        time.sleep(random.uniform(0, 0.2))  # noqa: S311 - no secret
+        os.kill(cluster.executors()[0], signal.SIGKILL)
+    answer = cluster.answer()
+    assert (answer["late"], answer["texts"]) == (0, 0)
+    done: int = answer["done"]
+    return done
 
 
 @pytest.mark.fault("I2")

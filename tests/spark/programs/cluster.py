@@ -12,12 +12,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from malflow import QueryError, RestartPolicy, SparkRuntime, StateView
 from malflow.runtime.spark.anchors import Anchors, executors
 from malflow.sinks import VecSink
+from tests.bad_records.programs import replaying
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA, QUICK_PYTHON
 from tests.spark.flows import KEYS
 from tests.spark.programs.faults import Options, backend_of, faulty
@@ -70,6 +72,8 @@ class Program:
         self.warnings = Warnings()
         logging.getLogger("malflow").addHandler(self.warnings)
         self.out: VecSink[Any, Any, Any] = VecSink()
+        self.asking = threading.Thread(target=self._ask, daemon=True)
+        self.answers: list[tuple[list[tuple[int, int]], int | None]] = []
 
     def start(self, **options: Any) -> dict[str, Any]:
         """Start a run."""
@@ -90,11 +94,35 @@ class Program:
             restore=chosen.restore,  # type: ignore[arg-type] # JSON has no literals
         )
         self.handle = runtime.start()
-        self.answers: list[tuple[list[tuple[int, int]], int | None]] = []
+        self.answers = []
         self.asking = threading.Thread(target=self._ask, daemon=True)
         if chosen.asks:
             self.asking.start()
         return self.progress()
+
+    def start_replaying(self, folder: str, **options: Any) -> dict[str, Any]:
+        """Start a run whose functions fail at many numbers; for its options see `tests.bad_records`."""
+        self.warnings.texts.clear()
+        self.handle = SparkRuntime(
+            partial(replaying.build, Path(folder), replaying.Options(**options)),
+            replaying.backend_of(Path(folder)),
+            timedelta(seconds=1),
+            2,
+            spark=self.session,
+            max_records_per_tick=60,
+            scratch=f"{folder}/scratch",
+            restart=RestartPolicy(3, timedelta(milliseconds=1)),
+        ).start()
+        return self.counts()
+
+    def replay(self, operator: str) -> dict[str, Any]:
+        """Replay the dead letters of an operator; return the outcome."""
+        return self.handle.replay(operator).result(60)._asdict()
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of the run."""
+        progress = self.handle.progress
+        return {"records": dict(progress.records), "counts": {it: dict(of) for it, of in progress.counts.items()}}
 
     def _ask(self) -> None:
         """Ask for all sums, again and again until the run ends."""

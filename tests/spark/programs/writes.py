@@ -19,7 +19,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 if TYPE_CHECKING:
     from tests.spark.programs.faults import Options
 
-__all__ = ["KILLS", "Deadly", "arm"]
+__all__ = ["KILLS", "Deadly", "arm", "executor"]
 
 _WRITE, _LINK = os.write, os.link
 _SECONDS = 300
@@ -78,21 +78,21 @@ def _kill_worker(_options: Options) -> None:
 
 def _kill_executor(options: Options) -> None:
     """Kill the executor, and this process with it."""
-    os.kill(_executor(), signal.SIGKILL)
+    os.kill(executor(), signal.SIGKILL)
     _kill_worker(options)
 
 
 def _outlive_executor(options: Options) -> None:
     """Kill the executor, and continue when the run is over."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark would have it end
-    os.kill(_executor(), signal.SIGKILL)
+    os.kill(executor(), signal.SIGKILL)
     deadline = time.monotonic() + _SECONDS
     while not Path(options.folder, "over").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def _executor() -> int:
-    """Find the process that has started the one that has started this one."""
+def executor() -> int:
+    """Return the executor that this process works for: it has started the one that has started this one."""
     status = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
     return int(re.findall(r"^PPid:\s*(\d+)$", status, re.MULTILINE)[0])
 
