@@ -38,7 +38,7 @@ from tests.multiprocess.programs.totals import is_first
 from tests.processes.programs.counting import say
 from tests.spark.programs.writes import executor
 
-__all__ = ["OPERATORS", "PARTS", "Options", "backend_of", "build", "check", "finish", "runtime_of"]
+__all__ = ["KEYS", "OPERATORS", "PARTS", "Options", "backend_of", "build", "check", "finish", "runtime_of"]
 
 OPERATORS = ("parse", "call", "add")
 """The operators with letters: before the exchange, and after it with calls and with a state."""
