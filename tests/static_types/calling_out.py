@@ -27,7 +27,9 @@ def called(words: Stream[NoKeyType, str, int], keyed: KeyedStream[int, str, int]
     assert_type(words.map_async("client", Client(), retry=Retry()), Stream[NoKeyType, bytes, int])
     assert_type(words.map_async("lists", lengths, batch=64), Stream[NoKeyType, int, int])
     assert_type(words.map_async("threads", len, threads=8), Stream[NoKeyType, int, int])
+    assert_type(words.map_async("skips", length, on_error="skip"), Stream[NoKeyType, int, int])
     assert_type(keyed.map_async("keyed", length), KeyedStream[int, int, int])
+    assert_type(keyed.map_async("keeps", length, on_error="dead_letter"), KeyedStream[int, int, int])
     assert_type(keyed.map_async("keyed lists", lengths, batch=64), KeyedStream[int, int, int])
 
 
@@ -35,3 +37,4 @@ def mistakes(words: Stream[NoKeyType, str, int]) -> None:
     words.map_async("plain", len)  # type: ignore[arg-type]
     words.map_async("one for a list", length, batch=64)  # type: ignore[arg-type]
     words.map_async("a list for one", lengths)  # type: ignore[arg-type]
+    words.map_async("no fate", length, on_error="drop")  # type: ignore[call-overload]
