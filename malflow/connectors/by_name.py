@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from malflow.connectors.address import Address
@@ -13,7 +15,7 @@ from malflow.connectors.option_texts import options_for
 from malflow.errors import GraphError, MissingDependency
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, EntryPoints
 
     from malflow.lookups.contract import LookupTable
     from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -119,6 +121,9 @@ class Connection:
         self._name = self._named()
         self._found = {group: _entry_point(group, self._name) for group in _GROUPS}
         if not any(self._found.values()):
+            _read.cache_clear()  # its package may have been installed a moment ago, in a notebook
+            self._found = {group: _entry_point(group, self._name) for group in _GROUPS}
+        if not any(self._found.values()):
             raise self._unknown()
 
     def __repr__(self) -> str:
@@ -220,9 +225,7 @@ def _is_of_files(scheme: str) -> bool:
 
 
 def _names(group: str) -> set[str]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
-
-    return set(entry_points(group=group).names)
+    return set(_entry_points().select(group=group).names)
 
 
 def _entry_point(group: str, name: str) -> EntryPoint | None:
@@ -231,12 +234,24 @@ def _entry_point(group: str, name: str) -> EntryPoint | None:
     Raises:
         GraphError: if two packages define it.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
-
-    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    found = {entry.value: entry for entry in _entry_points().select(group=group, name=name)}
     if len(found) > 1:
         raise GraphError(f"two packages have a connector for '{name}': {' and '.join(sorted(found))}; remove one")
     return next(iter(found.values()), None)
+
+
+def _entry_points() -> EntryPoints:
+    """Return the entry points of all packages, which are read from disk once."""
+    from importlib import metadata  # noqa: PLC0415 - slow to import
+
+    return _read(metadata.entry_points, tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _read(entry_points: Callable[[], EntryPoints], path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of the packages on a path; reading them takes longer than to build a dataflow."""
+    del path
+    return entry_points()
 
 
 def _loaded(entry: EntryPoint, shown: str) -> Callable[..., Any]:

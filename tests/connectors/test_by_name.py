@@ -250,3 +250,20 @@ def test_family_of_schemes() -> None:
     for url in ("tank://h", "tap+tls://h"):
         with pytest.raises(GraphError, match="no connector for scheme"):
             connect(url)
+
+
+def test_packages_are_read_once_and_again_for_an_unknown_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, installed, read = f"{__name__}:", [], list[int]()
+
+    def entry_points() -> importlib.metadata.EntryPoints:
+        read.append(len(installed))
+        return importlib.metadata.EntryPoints(installed)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    installed.append(importlib.metadata.EntryPoint("tap", f"{here}tapped", "malflow.sources"))
+    for _ in range(3):
+        connect("tap://a")
+    assert read == [1]
+    installed.append(importlib.metadata.EntryPoint("well", f"{here}tapped", "malflow.sources"))
+    connect("well://a")
+    assert read == [1, 2]
