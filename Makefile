@@ -35,7 +35,7 @@ ROUNDS ?= 10
 crashes: $(VENV)/.dev servers bytecode
 	$(BIN)/python -m tests.crashes $(ROUNDS) -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
-# The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Kafka and versitygw, the last two in .servers.
+# The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Prometheus, Kafka and versitygw, the last two in .servers.
 servers: $(VENV)/.dev
 	$(BIN)/python -m tests.servers.install
 

@@ -32,6 +32,7 @@ _COMMANDS = {
     "errors": ("malflow.cli.errors:errors", "List, replay and remove dead letters."),
     "config": ("malflow.cli.config:config", "Show and check the configuration of a flow."),
     "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
+    "new": ("malflow.cli.new:new", "Make a new project."),
     "completion": ("malflow.cli.completion:completion", "Print the completion of a shell."),
 }
 
@@ -42,6 +43,7 @@ FLOW is a script that runs a dataflow, unchanged: flow.py. It may also be a modu
 or a runtime in one (flow.py:build).
 
 \b
+  malflow new hello                      make a project: hello/flow.py
   malflow run flow.py                    run it
   malflow run flow.py -- --day monday    with arguments of its own
   malflow run flow.py --persistence DIR  keep its state in DIR, and resume

@@ -102,6 +102,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "deleted": ("job", "snapshots"),
     "state": ("operator", "type", "version", "keys", "snapshot", "at"),
     "value": ("operator", "key", "value", "snapshot", "at"),
+    "project": ("name", "folder", "template", "files"),
     "letter": _LETTER,
     "letter_details": (*_LETTER, "trace"),
     "run": (

@@ -27,6 +27,7 @@ restored: job snapshot
 deleted: job snapshots
 state: operator type version keys snapshot at
 value: operator key value snapshot at
+project: name folder template files
 letter: operator id key value timestamp error message place attempts is_parked tick worker at
 letter_details: operator id key value timestamp error message place attempts is_parked tick worker at trace
 run: run job runtime pid started ended status script page tick parallelism polled_per_second snapshot

@@ -5,11 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers.server import INSTALLED, ServerError, run
 
-__all__ = ["install_packages", "require"]
+__all__ = ["install_packages", "no_cluster", "require"]
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+"""Debian's scripts ask it whether a service may be started."""
 
 
 def require(program: str, package: str) -> str:
@@ -37,13 +42,28 @@ def install_packages(*packages: str) -> None:
     INSTALLED.mkdir(exist_ok=True)
     with (INSTALLED / "apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *packages)
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        try:
-            run(*install, environment=quiet)
-        except ServerError:  # the lists may be old, or none
-            run("apt-get", "update", "-q")
-            run(*install, environment=quiet)
+        with _no_services():
+            install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *packages)
+            quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+            try:
+                run(*install, environment=quiet)
+            except ServerError:  # the lists may be old, or none
+                run("apt-get", "update", "-q")
+                run(*install, environment=quiet)
+
+
+@contextmanager
+def _no_services() -> Iterator[None]:
+    """Keep packages from starting services within the context, unless the machine has a policy of its own."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        _POLICY.unlink(missing_ok=True)
 
 
 def no_cluster() -> None:

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
+from tests.servers.prometheus import Prometheus
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server, ServerError
 from tests.servers.versitygw import Versitygw
 
-SERVERS: list[type[Server]] = [Postgres, MariaDB, RedisServer, Kafka, Versitygw]
+SERVERS: list[type[Server]] = [Postgres, MariaDB, RedisServer, Prometheus, Kafka, Versitygw]
 
 
 def install(server: type[Server]) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
+from tests.servers.prometheus import Prometheus
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server, ServerError
 from tests.servers.sessions import Session
@@ -30,6 +31,7 @@ __all__ = [
     "own_kafka",
     "own_mariadb",
     "own_postgres",
+    "own_prometheus",
     "own_redis",
     "own_versitygw",
     "postgres_dsn",
@@ -169,6 +171,14 @@ def own_mariadb(server_session: Session) -> Iterator[Callable[[], MariaDB]]:
     """Return what starts a MariaDB server for this test alone, which may kill it."""
     _require(MariaDB)
     with server_session.own(MariaDB) as start:
+        yield start
+
+
+@pytest.fixture
+def own_prometheus(server_session: Session) -> Iterator[Callable[[], Prometheus]]:
+    """Return what starts a Prometheus for this test alone, without targets and rules."""
+    _require(Prometheus)
+    with server_session.own(Prometheus) as start:
         yield start
 
 

@@ -1,0 +1,140 @@
+"""The files of a new project, from the templates of the folder ``scaffold``."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from malflow.cli.exits import CommandError, Exit
+from malflow.version import __version__
+
+__all__ = ["TEMPLATES", "Template", "checked_name", "project_files"]
+
+_ENDING = ".template"
+_HIDDEN = ("gitignore", "dockerignore", "env")
+"""Files whose names begin with a dot in a project; with it, git would heed them in the package."""
+
+_NAME = re.compile("[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+_LONGEST = 50
+_MARK = re.compile("@([a-z_]+)@")
+_CONDITION = re.compile("@(if [a-z]+|else|end)@")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A kind of project.
+
+    Attributes:
+        folders: the folders of ``scaffold`` whose files it has.
+        extras: the extras of malflow that its image has, with commas.
+        headline: what its job does.
+        ends: what ends its run.
+    """
+
+    folders: tuple[str, ...]
+    extras: str
+    headline: str
+    ends: str = "Ctrl-C stops it; the same command resumes"
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "minimal": Template(
+        ("common", "monitoring", "words"),
+        "serve",
+        "Counts words, forever; needs nothing but malflow.",
+    ),
+    "files": Template(
+        ("common", "files"),
+        "",
+        "Sums up orders by town and day: reads the CSV files in `orders/`, writes JSON lines to `totals/`.",
+        "reads what is new, and ends",
+    ),
+    "kafka": Template(
+        ("common", "monitoring", "kafka"),
+        "kafka,serve",
+        "Sums up orders by town, from one Kafka topic to another, exactly once.",
+    ),
+    "spark": Template(
+        ("common", "monitoring", "words"),
+        "serve,spark",
+        "Counts words on Spark, forever; `malflow run flow.py --on single` needs no Java, and has the same state.",
+    ),
+}
+"""The kinds of projects, by name."""
+
+
+def checked_name(name: str) -> str:
+    """Return a name that a job, an image and an object of Kubernetes can have.
+
+    Raises:
+        CommandError: if it is another one.
+
+    >>> checked_name("word-count")
+    'word-count'
+    """
+    if _NAME.fullmatch(name):
+        return name
+    likely = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:_LONGEST].rstrip("-")
+    hint = f", such as {likely}" if _NAME.fullmatch(likely) else ""
+    raise CommandError(
+        f"'{name}' can't be the name of a project, of its job, image and objects of Kubernetes: use at most "
+        f"{_LONGEST} letters a to z, digits and hyphens, first a letter and last no hyphen{hint}; --name chooses "
+        "another name than the folder's",
+        Exit.USAGE,
+    )
+
+
+def project_files(name: str, kind: str) -> dict[str, str]:
+    """Return the texts of a project's files, by their paths in it.
+
+    Args:
+        name: its name, which `checked_name` has accepted.
+        kind: the name of its template.
+    """
+    template = TEMPLATES[kind]
+    values = {
+        "name": name,
+        "version": __version__.partition("+")[0],
+        "extras": template.extras,
+        "headline": template.headline,
+        "ends": template.ends,
+        "signing_key": secrets.token_hex(32),
+        "token": secrets.token_urlsafe(32),
+        "password": secrets.token_urlsafe(12),
+    }
+    scaffold = files("malflow.cli") / "scaffold"
+    found = {
+        path: _filled(text, kind, values)
+        for folder in template.folders
+        for path, text in _texts(scaffold / folder, "monitoring/" if folder == "monitoring" else "")
+    }
+    return dict(sorted(found.items()))
+
+
+def _texts(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the path in a project and the text of each template in a folder."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _texts(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_ENDING):
+            name = entry.name.removesuffix(_ENDING)
+            yield f"{prefix}{'.' if name in _HIDDEN else ''}{name}", entry.read_text(encoding="utf-8")
+
+
+def _filled(text: str, kind: str, values: Mapping[str, str]) -> str:
+    """Return the text of a template with its values, and only the lines that its conditions choose."""
+    lines, chosen = [], True
+    for line in text.splitlines():
+        condition = _CONDITION.fullmatch(line)
+        if condition is None:
+            if chosen:
+                lines.append(_MARK.sub(lambda mark: values[mark[1]], line))
+        elif condition[1] == "else":
+            chosen = not chosen
+        else:
+            chosen = condition[1] in ("end", f"if {kind}")
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,88 @@
+"""New projects in folders of their own, and their commands as processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Done, Malflow, environment, malflow, without_control
+
+__all__ = ["Make", "Started", "interrupted", "malflow", "project", "started", "without_control"]
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, malflow: Malflow) -> Make:
+    """Make a project by the command, and enter its folder."""
+
+    def make(template: str = "minimal", name: str = "hello") -> Path:
+        folder = tmp_path / name
+        done = malflow("new", folder, "--template", template)
+        assert done.code == 0, done.err
+        monkeypatch.chdir(folder)
+        return folder
+
+    return make
+
+
+class Started:
+    """A command that runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.first: list[str] = []
+
+    def read(self, lines: int) -> None:
+        """Wait until it has written so many lines on standard output."""
+        assert self.process.stdout is not None
+        self.first += [self.process.stdout.readline() for _ in range(lines)]
+
+    def stop(self, number: int = signal.SIGINT) -> Done:
+        """Send a signal, and wait for the end."""
+        self.process.send_signal(number)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        rest, err = self.process.stdout.read(), self.process.stderr.read()
+        return Done(self.process.wait(60), "".join(self.first) + rest, err)
+
+
+def _heed_interrupts() -> None:
+    """Heed interrupts, which a shell lets the programs in its background ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def started(*command: str, **options: Any) -> Iterator[Started]:
+    """Start a command; it is killed at the end.
+
+    Args:
+        command: the program and its arguments.
+        options: those of `subprocess.Popen`.
+    """
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - it only sets a signal
+        **{"env": environment(), **options},
+    ) as running:
+        try:
+            yield Started(running)
+        finally:
+            running.kill()
+
+
+def interrupted(*arguments: str, lines: int = 20) -> Done:
+    """Run a command of malflow until it has written lines, and interrupt it."""
+    with started(sys.executable, "-m", "malflow", *arguments) as running:
+        running.read(lines)
+        return running.stop()
