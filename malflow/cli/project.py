@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from malflow.cli.dashboard import dashboard
 from malflow.cli.exits import CommandError, Exit
 from malflow.version import __version__
 
@@ -112,6 +113,8 @@ def project_files(name: str, kind: str) -> dict[str, str]:
         for folder in template.folders
         for path, text in _texts(scaffold / folder, "monitoring/" if folder == "monitoring" else "")
     }
+    if "monitoring" in template.folders:
+        found["monitoring/dashboard.json"] = dashboard(name)
     return dict(sorted(found.items()))
 
 

@@ -91,9 +91,10 @@ class Prometheus(Server):
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
-    def firing(self) -> set[str]:
-        """Return the names of the alerts that fire."""
-        return {it["labels"]["alertname"] for it in self._get("alerts")["alerts"] if it["state"] == "firing"}
+    def firing(self) -> set[tuple[str, str]]:
+        """Return the job and the name of each alert that fires."""
+        alerts = [it["labels"] for it in self._get("alerts")["alerts"] if it["state"] == "firing"]
+        return {(it["job"], it["alertname"]) for it in alerts}
 
     def _write_rules(self, text: str) -> None:
         (self.folder / "rules.yml").write_text(text, encoding="utf-8")
