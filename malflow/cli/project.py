@@ -130,14 +130,16 @@ def _texts(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _filled(text: str, kind: str, values: Mapping[str, str]) -> str:
     """Return the text of a template with its values, and only the lines that its conditions choose."""
-    lines, chosen = [], True
+    lines, chosen = list[str](), [True]
     for line in text.splitlines():
         condition = _CONDITION.fullmatch(line)
         if condition is None:
-            if chosen:
+            if all(chosen):
                 lines.append(_MARK.sub(lambda mark: values[mark[1]], line))
         elif condition[1] == "else":
-            chosen = not chosen
+            chosen[-1] = not chosen[-1]
+        elif condition[1] == "end":
+            chosen.pop()
         else:
-            chosen = condition[1] in ("end", f"if {kind}")
+            chosen.append(condition[1] == f"if {kind}")
     return "\n".join(lines).rstrip() + "\n"
