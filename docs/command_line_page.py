@@ -25,7 +25,7 @@ HEAD = """# Command line
 `malflow COMMAND --help` shows the same. `python -m malflow` is another spelling.
 
 ```sh
-malflow new hello                                # a project: a dataflow that runs, its test, settings, and what deploys it
+malflow new hello                                # a project: a dataflow that runs, its test, settings, an image
 malflow run flow.py                              # as python flow.py, with a word on what begins, resumes and stops
 malflow run flow.py -- --day monday              # with arguments of its own
 malflow run flow.py --persistence state --snapshots 10s       # keeps its state, and resumes from there the next time
