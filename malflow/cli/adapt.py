@@ -19,7 +19,7 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
-__all__ = ["Wanted", "adapted", "folder_of", "listened", "place_of"]
+__all__ = ["Wanted", "adapted", "folder_of", "listened"]
 
 Build = Callable[[StreamProvider], object]
 
@@ -70,16 +70,8 @@ def listened(runtime: Runtime, listeners: Sequence[Listener]) -> Runtime:
     return remade(runtime, declared_by(runtime).build_dataflow, {"listeners": listeners})
 
 
-def place_of(persistence: Persistence) -> str | None:
-    """Return where state is kept, for messages; None if it is not kept."""
-    folder = folder_of(persistence)
-    if not isinstance(persistence, FsspecBackend) or persistence.own_store is not None or persistence.job == "default":
-        return folder
-    return f"{folder}, job '{persistence.job}'"
-
-
 def folder_of(persistence: Persistence) -> str | None:
-    """Return the same without the job."""
+    """Return where state is kept, for messages; None if it is not kept."""
     if not persistence.is_enabled:
         return None
     if not isinstance(persistence, FsspecBackend) or persistence.own_store is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
 from datetime import UTC, datetime
 from typing import Any
 
 from malflow.cli.output import Output
-from malflow.cli.texts import age, counted
+from malflow.cli.texts import age, counted, duration
+from malflow.errors import OperatorError
 from malflow.events import (
     Event,
     Rescaled,
@@ -20,6 +23,9 @@ from malflow.events import (
 )
 
 __all__ = ["Limits", "LiveRuns", "Narrator"]
+
+_PLAIN = re.compile("[A-Za-z0-9_-]+")
+"""Names that need no quotes in a setting."""
 
 _PLACES = {"single": "on one thread", "processes": "in several processes", "spark": "on Spark"}
 
@@ -86,13 +92,14 @@ class Narrator:
     Args:
         title: the name of the flow.
         kind: the kind of its runtime.
-        place: where its state is; None if it keeps none.
+        place: where its state is, without the job; None if it keeps none.
         output: how to write.
         runs: the live runs, which it adds the run to.
 
     Attributes:
         hint: what stands after the run has failed; None if it has not.
         is_apart: whether the run is in a thread of its own, so that its error may reach nobody.
+        is_live: whether a live view is drawn below its lines.
     """
 
     def __init__(self, title: str, kind: str, place: str | None, output: Output, runs: LiveRuns) -> None:
@@ -103,7 +110,7 @@ class Narrator:
         self._runs = runs
         self._run: Run | None = None
         self.hint: str | None = None
-        self.is_apart = False
+        self.is_apart = self.is_live = False
 
     def on_start(self, run: Run, /) -> None:
         """Take the handle of the run."""
@@ -113,7 +120,7 @@ class Narrator:
     def on_event(self, event: Event, /) -> None:
         """Write the line of an event; most have none."""
         if isinstance(event, RunFinished) and event.error is not None and event.snapshot is not None:
-            self.hint = f"snapshot {event.snapshot} stands; mend it and run again"
+            self.hint = f"snapshot {event.snapshot} stands; mend it and run again{self._remedy(event.error)}"
         if self._output.json:
             self._as_document(event)
             return
@@ -121,41 +128,64 @@ class Narrator:
             case RunStarted(restarts=0):
                 self._output.say(self._beginning(event))
             case RunStarted():
-                self._output.say(f"{self._title} runs again, from {_snapshot(event.snapshot)}")
+                self._output.say(f"{self._name} runs again, from {_snapshot(event.snapshot)}")
             case Restarted(error=error, pause=pause):
-                self._output.say(f"{self._title} failed and begins again in {pause:g} s: {error}")
+                self._output.say(f"{self._name} failed and begins again in {pause:g} s: {error}")
             case Rescaled(previous=previous, parallelism=parallelism) if previous != parallelism:
-                self._output.say(f"{self._title} has {counted(parallelism, 'worker')} instead of {previous}")
+                self._output.say(f"{self._name} has {counted(parallelism, 'worker')} instead of {previous}")
             case RunFinished(error=None):
                 self._output.say(self._end(event))
             case RunFinished(tick=tick, error=error) if self.is_apart:
-                self._output.say(f"{self._title} failed after tick {tick}: {error}")
+                self._output.say(f"{self._name} failed after tick {tick}: {error}")
             case _:
                 pass
 
+    @property
+    def _name(self) -> str:
+        """The name of the run in messages: that of its job, or of the flow."""
+        job = "default" if self._run is None else self._run.job
+        return self._title if job == "default" else job
+
     def _beginning(self, event: RunStarted) -> str:
-        where = _PLACES[self._kind]
-        state = f"state in {self._place}" if self._place else "no state is kept (--persistence PATH keeps it)"
-        if event.snapshot is None:
-            workers = f", {counted(event.parallelism, 'worker')}" if event.parallelism != 1 else ""
-            return f"running {self._title} {where}{workers}, {state}"
-        keys = sum(event.keys.values())
-        return (
-            f"resumed {self._title} {where} from snapshot {event.snapshot} "
-            f"({age(event.time)}, {counted(keys, 'key')}), {state}"
-        )
+        if event.snapshot is not None:
+            facts = [age(event.time), *_keys(sum(event.keys.values()))]
+            return f"resumed {self._name} from snapshot {event.snapshot} ({', '.join(facts)})"
+        workers = f", {counted(event.parallelism, 'worker')}" if event.parallelism != 1 else ""
+        if self._place is None:
+            state = "no state is kept (--persistence PATH keeps it)"
+        else:
+            is_folder = "://" not in self._place and not self._place.endswith(("/", ")"))
+            state = f"state in {self._place}{'/' if is_folder else ''}"
+            more = "" if self.is_live else "; --live shows more"
+            state += f" (Ctrl-C stops it and keeps that{more})" if sys.stderr.isatty() else ""
+        return f"running {self._name} {_PLACES[self._kind]}{workers}, {state}"
 
     def _end(self, event: RunFinished) -> str:
         stopped = getattr(self._run, "is_stopping", False)
-        word = "stopped" if stopped else "ended"
-        if event.snapshot is None:
-            return f"{self._title} {word} after tick {event.tick}"
-        sizes = {} if self._run is None else self._run.progress.states
-        size = ""
-        if sizes:
-            size = f" ({counted(sum(it.keys for it in sizes.values()), 'key')})"
-        again = "; the same command resumes from here" if stopped else ""
-        return f"{self._title} {word} after tick {event.tick}, with snapshot {event.snapshot}{size}{again}"
+        end = f"{self._name} {'stopped' if stopped else 'ended'} after tick {event.tick}"
+        if event.snapshot is None or self._run is None:
+            return end
+        again = ". The same command continues from here." if stopped else ""
+        return f"{end}: snapshot {event.snapshot} {self._written(event.snapshot, self._run.progress)}{again}"
+
+    def _written(self, snapshot: int, progress: Any) -> str:
+        """Return whether the last snapshot is of the end, with its size and time."""
+        last = progress.last_snapshot
+        sources = {name for name, it in progress.operators.items() if it.kind == "source"}
+        keys = _keys(sum(it.keys for name, it in progress.states.items() if name not in sources))
+        if last is None or last.id != snapshot or last.capture_seconds is None:
+            return f"stands{f' ({keys[0]})' if keys else ''}"
+        return f"written ({', '.join([*keys, duration(last.capture_seconds + last.write_seconds)])})"
+
+    def _remedy(self, error: BaseException) -> str:
+        """Return the setting by which a run survives a record that fails; nothing where no policy could help."""
+        program = None if self._run is None else self._run.program
+        if not isinstance(error, OperatorError) or not error.has_record or program is None:
+            return ""
+        nodes = [it.node for it in program.vertices if it.node.name == error.operator]
+        if not any(getattr(it, "on_error", None) is not None for it in nodes) or not _PLAIN.fullmatch(error.operator):
+            return ""
+        return f", or --set operators.{error.operator}.on_error=dead_letter"
 
     def _as_document(self, event: Event) -> None:
         base = {"flow": self._title, "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
@@ -187,6 +217,11 @@ class Narrator:
                 self._output.document("run_finished", {**base, **facts}, err=True)
             case _:
                 pass
+
+
+def _keys(count: int) -> list[str]:
+    """Return the number of keys, for a list of facts; nothing if there are none."""
+    return [counted(count, "key")] if count else []
 
 
 def _snapshot(number: int | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from malflow.cli.adapt import adapted, listened, place_of
+from malflow.cli.adapt import adapted, folder_of, listened
 from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.default_state import default_of, without_needless_default
@@ -175,11 +175,11 @@ class _Session:
         limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
         same = adapted(runtime, self._settings, self._note, [*self.additions.wanted()])
         options = declared_by(same).options
-        place = place_of(options.persistence)
+        place = folder_of(options.persistence)
         if place is not None and default_of(without_needless_default(self._settings, runtime)) is not None:
             self._output.say(f"neither the flow nor an option says where to keep state; --reload keeps it in {place}")
         narrator = Narrator(self._target.title, kind_of(options), place, self._output, self.runs)
-        narrator.is_apart = call == "start"
+        narrator.is_apart, narrator.is_live = call == "start", self.additions.area is not None
         self._narrators.append(narrator)
         added = self.additions.take_listeners(kind_of(options))
         own = monitored_unless_forbidden((*options.listeners, narrator, *limits, *added), self.page, self.telemetry)

@@ -80,14 +80,14 @@ def test_run_has_what_config_shows(
     assert place in lines["run.parallelism"].replace("project/", "")
     done = malflow("run", project, *options)
     assert (done.code, done.out) == (0, f"Kiel {workers}\n"), done.err
-    assert f"on one thread, {workers} workers, state in kept, job 'towns'" in done.err
+    assert f"running towns on one thread, {workers} workers, state in kept/" in done.err
 
 
 def test_option_of_a_command_hides_all_others(project: Path, malflow: Malflow) -> None:
     options = ["--profile", "prod", "--parallelism", "6", "--job", "mine"]
     done = malflow("run", project, *options)
     assert (done.code, done.out) == (0, "Kiel 6\n")
-    assert "job 'mine'" in done.err
+    assert "running mine on one thread" in done.err
     both = malflow("run", project, *options, "--set", "run.job=x")
     assert (both.code, "--job and --set run.job are the same setting" in both.err) == (2, True)
 

@@ -78,7 +78,7 @@ def test_signal_stops_with_a_snapshot(kind: str, number: int, script: Script) ->
         out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
     assert "flow.py stopped after tick" in err
-    assert "; the same command resumes from here" in err
+    assert ". The same command continues from here." in err
     assert kind == "a thread" or out.endswith("after\n")
 
 

@@ -151,16 +151,13 @@ def test_state_that_is_kept(script: Script, malflow: Malflow) -> None:
         SingleThreadRuntime(build_dataflow).execute()
     """)
     first = malflow("run", flow, "--persistence", "kept", "--job", "words", "--snapshots", "10s", "--", "ab")
-    assert first.err.splitlines() == [
-        "running flow.py on one thread, state in kept, job 'words'",
-        "flow.py ended after tick 2, with snapshot 2 (2 keys)",
+    assert re.sub(r"\d+ ms", "9 ms", first.err).splitlines() == [
+        "running words on one thread, state in kept/",
+        "words ended after tick 2: snapshot 2 written (2 keys, 9 ms)",
     ]
     second = malflow("run", flow, "--persistence", "kept", "--job", "words", "--", "a")
     assert second.out == "a2\n"
-    assert re.search(
-        r"resumed flow.py on one thread from snapshot 2 \(\d+ m?s old, 2 keys\), state in kept, job 'words'\n",
-        second.err,
-    )
+    assert re.search(r"resumed words from snapshot 2 \(\d+ m?s old, 2 keys\)\n", second.err)
     anew = malflow("run", flow, "--persistence", "kept", "--job", "words", "--restore", "none", "--", "a")
     assert anew.out == "a1\n"
     other = malflow("run", flow, "--persistence", "kept", "--job", "others", "--", "a")
@@ -314,6 +311,23 @@ def test_last_snapshot_is_named_after_a_failure(script: Script, malflow: Malflow
     """)
     done = malflow("run", flow)
     assert done.code == 5
+    hint = "   snapshot 2 stands; mend it and run again"
+    assert done.err.splitlines()[-1] == f"{hint}, or --set operators.up.on_error=dead_letter"
+    assert malflow("run", flow, "--set", "operators.up.on_error=dead_letter").code == 0
+
+
+def test_policy_is_proposed_where_one_can_be(script: Script, malflow: Malflow) -> None:
+    flow = script("""
+        from malflow.snapshot import FsspecBackend
+        runs = []
+        def build_dataflow(provider):
+            numbers = provider.new_stream().source("n", SingleIteratorSource([0]))
+            numbers.sink("out", StdOutSink(formatter=lambda msg: 1 / msg.value if len(runs) > 1 else msg.value))
+        for _ in range(2):
+            runs.append(1)
+            SingleThreadRuntime(build_dataflow, persistence=FsspecBackend("kept")).execute()
+    """)
+    done = malflow("run", flow)
     assert done.err.splitlines()[-1] == "   snapshot 2 stands; mend it and run again"
 
 
