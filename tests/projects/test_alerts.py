@@ -53,6 +53,7 @@ def quick(text: str) -> str:
     return text
 
 
+@pytest.mark.fault("R7")
 def test_metrics_of_alerts_and_dashboard_exist() -> None:
     known = {it["expr"]: metrics_of(it["expr"]) for it in rules("hello")["rules"]}
     known |= {expression: metrics_of(expression) for expression, _ in expressions()}
@@ -112,6 +113,7 @@ FIRING = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_prometheus")
+@pytest.mark.fault("R6")
 def test_alerts_after_minutes(tmp_path: Path) -> None:
     jobs = ("healthy", "sick")
     for job in jobs:
@@ -152,6 +154,7 @@ def promtool(*arguments: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.fault("R6")
 def test_alerts_and_charts_of_real_runs(tmp_path: Path, own_prometheus: Callable[[], Prometheus]) -> None:
     server, runs = own_prometheus(), FaultyRuns(tmp_path)
     jobs = ("healthy", *sorted({job for job, _ in FAULTS}))

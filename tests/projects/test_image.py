@@ -112,6 +112,8 @@ def check_runs(place: Path, command: list[str], environment: dict[str, str], por
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folders are mounted as Linux does")
+@pytest.mark.fault("R3")
+@pytest.mark.fault("R4")
 def test_image_of_a_project(project: Make, place: Path) -> None:
     python, port = Path(sys.executable), free_ports(1)
     command = built(project(), place, python)

@@ -50,6 +50,7 @@ def test_programs_of_a_project_have_no_lint(template: str, project: Make) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.fault("R5")
 def test_secrets_of_a_project(project: Make) -> None:
     folder = project()
     env = folder / ".env"
@@ -63,6 +64,7 @@ def test_secrets_of_a_project(project: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["A_b", "3", "-x", "x-", "naïve", "a b", "x" * 51, "a/../..", "a\nb", "<b>"])
+@pytest.mark.fault("R1")
 def test_name_that_cannot_be(name: str, tmp_path: Path, malflow: Malflow) -> None:
     done = malflow("new", tmp_path / "folder", "--name", name)
     assert (done.code, (tmp_path / "folder").exists()) == (2, False)
@@ -88,6 +90,7 @@ def test_accepted_names_are_labels_of_kubernetes(name: str) -> None:
         assert label.fullmatch(name)
 
 
+@pytest.mark.fault("R1")
 def test_folder_that_is_in_use(tmp_path: Path, malflow: Malflow) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / ".hidden").write_text("mine")

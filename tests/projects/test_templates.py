@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it is documented there
 
 from tests.cli.conftest import Malflow, environment, process
-from tests.projects.conftest import Make, interrupted
+from tests.projects.conftest import Make, interrupted, started
 
 pytestmark = pytest.mark.slow
 
@@ -138,3 +138,19 @@ def test_spark_project_runs_and_resumes_without_java(project: Make, malflow: Mal
     assert resumed.code == 0, resumed.err
     both = counts(done.out + resumed.out)
     assert len(both) == len({*both})
+
+
+@pytest.mark.fault("R2")
+def test_second_process_of_a_job_takes_it_over(project: Make) -> None:
+    project()
+    command = (sys.executable, "-m", "malflow", "run", "flow.py", "--snapshots", "200ms")
+    with started(*command) as first:
+        first.read(20)
+        with started(*command) as second:
+            second.read(20)
+            assert first.process.wait(60) == 7
+            done = second.stop()
+        assert first.process.stderr is not None
+        assert "job 'hello' was claimed by another run" in first.process.stderr.read()
+    assert done.code == 0
+    assert process("state", "get", "count", "to", ".malflow/hello").out.split()[-1] == str(dict(counts(done.out))["to"])
