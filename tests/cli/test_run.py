@@ -318,11 +318,13 @@ def test_last_snapshot_is_named_after_a_failure(script: Script, malflow: Malflow
 
 def test_policy_is_proposed_where_one_can_be(script: Script, malflow: Malflow) -> None:
     flow = script("""
+        from malflow import agg
         from malflow.snapshot import FsspecBackend
         runs = []
         def build_dataflow(provider):
             numbers = provider.new_stream().source("n", SingleIteratorSource([0]))
-            numbers.sink("out", StdOutSink(formatter=lambda msg: 1 / msg.value if len(runs) > 1 else msg.value))
+            keyed = numbers.key_distribute("key", lambda msg: msg.value)
+            keyed.aggregate("sum", agg.fold(int, lambda total, n: 1 / n if len(runs) > 1 else total + n))
         for _ in range(2):
             runs.append(1)
             SingleThreadRuntime(build_dataflow, persistence=FsspecBackend("kept")).execute()

@@ -18,6 +18,7 @@ from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.plan_bugs import PLAN_BUGS
 from tests.planted.process_bugs import PROCESS_BUGS
+from tests.planted.project_bugs import PROJECT_BUGS
 from tests.planted.query_bugs import QUERY_BUGS
 from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.serve_bugs import SERVE_BUGS
@@ -753,6 +754,7 @@ BUGS: list[Bug] = [
     *_EPOCHS,
     *PATTERN_BUGS,
     *PROCESS_BUGS,
+    *PROJECT_BUGS,
     *DRAWING_BUGS,
     *BAD_RECORD_BUGS,
     *CALLING_BUGS,

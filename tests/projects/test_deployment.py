@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -13,6 +14,7 @@ from malflow.cli.project import TEMPLATES, project_files
 from tests.projects.conftest import Make
 from tests.projects.image import instructions
 
+ROOT = Path(__file__).parents[2]
 TMP = "/tmp"  # noqa: S108 - of the container
 SERVED = [it for it in TEMPLATES if it != "files"]
 
@@ -129,3 +131,10 @@ def test_image_is_that_of_an_unprivileged_user(template: str) -> None:
     ignored = project_files("hello", template)[".dockerignore"]
     assert {it.removeprefix("!") for it in ignored.splitlines() if it.startswith("!")} == copied
     assert found["VOLUME"] == "/state"
+
+
+def test_page_on_deploying_names_all_alerts_and_templates() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    rules = yaml.safe_load(project_files("hello", "minimal")["monitoring/alerts.yml"])["groups"][0]["rules"]
+    assert re.findall(r"^\| `(Malflow\w+)` \|", page, re.MULTILINE) == [it["alert"] for it in rules]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)[: len(TEMPLATES)] == [*TEMPLATES]
