@@ -2,6 +2,7 @@
 
 python benchmarks/operate.py [--only monitor,page,policies,calls,plan] [--rounds 15] [--records 1000000]
                              [--before FOLDER]
+python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,idle_tick] [--before FOLDER]
 
 `--before` is a checkout of another version, which is measured in turn with this one.
 """
@@ -12,12 +13,13 @@ import argparse
 from pathlib import Path
 
 from operate_parts.calling_out import print_calls
+from operate_parts.idle_tick import print_idle_tick
 from operate_parts.monitor import print_monitor
 from operate_parts.page import print_page, print_scrape
 from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "page", "policies", "calls", "plan")
+_SECTIONS = ("monitor", "page", "policies", "calls", "plan", "idle_tick")
 
 
 def main() -> None:
@@ -39,6 +41,8 @@ def main() -> None:
         print_calls(options.rounds, options.records)
     if "plan" in sections:
         print_plan(options.rounds, options.records)
+    if "idle_tick" in sections:
+        print_idle_tick(options.rounds, options.before)
 
 
 if __name__ == "__main__":

@@ -184,3 +184,21 @@ def test_facts_of_each_operator(any_parallelism: Any) -> None:
 def slowly(value: int) -> int:
     time.sleep(0.01)
     return value
+
+
+class SlowSink(VecSink[Any, Any, Any]):
+    """Takes its time when it is flushed."""
+
+    def flush(self) -> None:
+        time.sleep(0.03)
+
+
+def test_busy_time_of_sinks(any_parallelism: Any) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.new_stream().source("numbers", sis([1, 2, 3])).map("same", abs).sink("slow", SlowSink())
+
+    runtime = any_parallelism(build_dataflow)
+    runtime.execute()
+    operators = runtime.progress.operators
+    assert operators["slow"].busy >= 0.03
+    assert operators["same"].busy < operators["slow"].busy

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from collections import Counter
+from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 import cloudpickle
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
+from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink
 from malflow.sources import SingleIteratorSource, StatelessSource
@@ -156,3 +161,37 @@ def test_reader_without_a_position_moves_as_it_is() -> None:
 
 def test_a_position_may_be_bytes() -> None:
     assert values_moving_each_tick(Bookmarked()) == [1, 2, 3, 4, 5]
+
+
+def test_nothing_is_counted_per_record() -> None:
+    """The functions of the engine are called as often for many records as for few, and so is the clock."""
+
+    def calls(records: int) -> Counter[str]:
+        graph, counted = Graph(), Counter[str]()
+        numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource(range(records)))
+        numbers.map("double", abs).filter("all", bool).map("again", abs)
+        program = compile_graph(graph)
+        parts = {"numbers": [[*program.sources["numbers"].source.impl.list_parts()]]}
+        worker = Worker(program, 0, 0, parallelism=1, parts=parts)
+        worker.open()
+        tick = Tick(limit=10_000)
+
+        def note(frame: FrameType, event: str, what: Any) -> None:
+            if event == "call" and "/malflow/engine/" in frame.f_code.co_filename:
+                counted[frame.f_code.co_qualname] += 1
+            elif event == "c_call" and what is perf_counter_ns:
+                counted["clock"] += 1
+
+        sys.setprofile(note)
+        try:
+            worker.run({}, tick)
+            facts = worker.report(tick).facts
+        finally:
+            sys.setprofile(None)
+        assert facts["numbers"].largest == records
+        assert {name: (it.batches, it.largest) for name, it in facts.items()}["again"][0] == 1
+        return counted
+
+    few = calls(10)
+    assert few["clock"] == 5, "at the beginning, and after each operator"
+    assert calls(5_000) == few

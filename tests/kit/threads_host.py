@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
+from malflow.engine.facts import CLOCK, Facts
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
@@ -124,21 +125,23 @@ class ThreadsHost:
             stages = self._everywhere(step)
             for channel in stage.outputs:
                 sent[channel.number] = [outputs[channel.number] for outputs in stages]
-        self._deliver()
+        sinks = self._deliver()
         found = self._everywhere(lambda at: [worker.report(tick) for worker in self._of(at)])
         for reports, (time, held) in zip(found, told, strict=True):
             if reports:
                 reports[-1].times, reports[-1].held = time, held
-        return [report for reports in found for report in reports]
+        return [*(report for reports in found for report in reports), sinks]
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> Report:
         """Pass what the workers have collected to the sinks, which are not made for several threads."""
+        began = CLOCK()
         writers = {it.context.operator_name: it for it in self._sinks.writers}
         for sink in [sink for at in range(self.parallelism) for worker in self._of(at) for sink in worker.sinks]:
             for batch in sink.resource.take() if isinstance(sink.resource, SinkProxy) else ():
                 writers[sink.context.operator_name].process(_sent(batch))
         for it in (*writers.values(), *(sink for stage in self._workers.stages for w in stage for sink in w.sinks)):
             it.flush()
+        return Report(0, facts={name: Facts((CLOCK() - began) // len(writers)) for name in writers})
 
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool

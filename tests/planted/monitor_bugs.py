@@ -13,6 +13,7 @@ _OF_FILES = "tests/monitor/test_run_files.py"
 _OF_SOCKET = "tests/monitor/test_control_socket.py"
 _OF_DOCUMENTS = "tests/monitor/test_documents.py"
 _OF_RUNS = "tests/monitor/test_runs.py"
+_OF_TICKS = "tests/spark/test_ticks.py"
 _NO_PLACE = f"{_OF_FILES}::test_a_run_continues_without_a_place_for_its_files"
 
 MONITOR_BUGS = [
@@ -208,5 +209,29 @@ MONITOR_BUGS = [
         "return own if any(isinstance(it, Monitor) for it in own) else",
         "return",
         (f"{_OF_RUNS}::test_the_environment_asks_for_a_monitor",),
+    ),
+    Bug(
+        "facts of a task that stores nothing are reported",
+        "a repeated task measures the same",
+        "runtime/spark/stage_attempt.py",
+        "        if not is_noted:\n            report.report.facts = {}",
+        "        if is_noted is None:\n            report.report.facts = {}",
+        (f"{_OF_TICKS}::test_facts_are_those_of_the_first_try",),
+    ),
+    Bug(
+        "facts are told again with each report",
+        "sums are replaced, not added",
+        "engine/worker.py",
+        "        self.busy = self.batches = self.largest = self.operator.calls = 0\n",
+        "",
+        ("tests/conformance/test_counts.py::test_facts_of_each_operator",),
+    ),
+    Bug(
+        "the time of sinks on the driver is nobody's",
+        "a sink works where the workers are",
+        "runtime/transport/sink_proxies.py",
+        "facts={it.context.operator_name: Facts(took) for it, took in zip(writers, busy, strict=True)}",
+        "facts={}",
+        ("tests/conformance/test_counts.py::test_busy_time_of_sinks",),
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -263,6 +264,34 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
             list(attempt)
     else:
         assert list(attempt)
+
+
+@pytest.mark.fault("I2")
+@pytest.mark.parametrize("keeps", [True, False], ids=["with an entry", "without an entry"])
+def test_facts_are_those_of_the_first_try(keeps: bool, tmp_path: Path) -> None:
+    """Times differ when a task is repeated, and Spark compares what it sends."""
+    pytest.importorskip("pyspark")
+    graph = Graph()
+    numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([]))
+    numbers.key_distribute("key", lambda _: 0).filter("slow", lambda _: time.sleep(0.03) or keeps).sink(
+        "out", VecSink()
+    )
+    spec = RunSpec(3, 1, payload_of(compile_graph(graph), {"numbers": [[]]}, {}), place(tmp_path), 1, None, 0.5, False)
+    buffer = ShuffleBuffer()
+    buffer.add([Batch([0, 0], [1, 2], [1, 2])])
+    arrived = [Row(0, RowKind.CHANNEL, 0, 0, blob) for blob in buffer.blobs()]
+
+    def done(tick: int, last: int) -> list[Row]:
+        return [*StageAttempt(spec, 1, 0, TickCommand(tick, [[last]] * 2)).take(list(arrived))]
+
+    done(1, NEVER)  # states are new in it
+    report, again = (pickle.loads(done(2, 1)[-1].blob).report for _ in range(2))
+    assert report == again
+    facts = report.facts
+    assert sorted(facts) == (["key", "out", "slow"] if keeps else [])
+    if keeps:
+        assert facts["slow"].busy >= 60_000_000
+        assert facts["slow"][1:] == (1, 2, 0, 0, 0)
 
 
 @pytest.mark.fault("I2")
