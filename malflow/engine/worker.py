@@ -360,7 +360,8 @@ class Worker:
 
     @staticmethod
     def _emit(active: _Active, batches: Sequence[Batch]) -> None:
-        for batch, targets in zip(batches, active.targets, strict=True):
+        for port, (batch, targets) in enumerate(zip(batches, active.targets, strict=True)):
+            active.given[port] += len(batch)
             for target in targets if batch else ():
                 target.append(batch)
 

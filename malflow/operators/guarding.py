@@ -73,6 +73,7 @@ class Guard:
         self._before: Sequence[int] = ()  # how often the record of each letter that is replayed was tried before
         self._replayed: tuple[str, Any] | None = None  # the key of the entry that is replayed, if its key is parked
         self._is_replay = False
+        self._place: str | None = None  # where the raw record of the letter that is replayed was read
         self.passed: list[int] = []
         self._pauses = () if policy.retry is None else tuple(policy.retry.pauses())
         self._parks = policy.may_park and letters.is_placed
@@ -149,7 +150,7 @@ class Guard:
             self._counts[SKIPPED] += 1
             return
         before = self._before[0] if self._before else 0
-        tried = FailedTry(rejected.error, reason, "", rejected.place, before + 1)
+        tried = FailedTry(rejected.error, reason, "", rejected.place or self._place, before + 1)
         self._keep(record, tried, ValueError(reason), parks=False)
 
     def turns(self, items: Iterable[Any], batch: Batch | None = None) -> Iterable[Any]:
@@ -211,6 +212,7 @@ class Guard:
             group: the letters with the keys of their entries; one alone if its key is parked.
         """
         self._before, self._is_replay = [letter.attempts for _, letter in group], True
+        self._place = group[0][1].place
         for entry, letter in group:
             if letter.is_parked:
                 self._replayed = entry

@@ -94,10 +94,10 @@ def checked_replay(program: Program, operator: str, ids: Sequence[str] | None, *
     kept_letters(program, operator)
     if ids is not None and (isinstance(ids, str) or not all(isinstance(it, str) for it in ids)):
         raise GraphError(f"ids takes a list of the ids of dead letters, or None for all; got {ids!r:.200}")
-    if operator in program.sources and not discards:
+    source = program.sources.get(operator)
+    if source is not None and not discards and not hasattr(source.source.impl, "read_again"):
         raise GraphError(
-            f"'{operator}' is a source, whose letters are raw records that it could not read; mend them where they "
-            "come from, or read them by another program, and discard them here",
+            f"'{operator}' is a source without read_again(), which would read raw records again; discard its letters",
             operator=operator,
         )
     return Replay(operator, None if ids is None else tuple(ids), discards)

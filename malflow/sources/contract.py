@@ -31,14 +31,14 @@ class Rejected(NamedTuple):
     Attributes:
         value: the raw record.
         timestamp: its timestamp, as far as it is known.
-        place: where it was read, such as a file and a line.
+        place: where it was read, such as a file and a line; None if it was read again, from a dead letter.
         error: the kind of the error, such as ``BadRecord``.
         reason: why it could not be read.
     """
 
     value: Any
     timestamp: Any
-    place: str
+    place: str | None
     error: str
     reason: str
 
@@ -190,7 +190,8 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             several processes reject such a source. False if an implementation lacks the attribute.
         policy: the policy for records that its readers can't read, if they have ``take_rejected``. None, also if an
             implementation lacks the attribute, if the source has none; others also have ``with_policy(policy)``, which
-            returns the source with another policy.
+            returns the source with another policy, and may have ``read_again(part, raw)``, which returns the value of
+            the raw record of a dead letter, so that it can be replayed.
     """
 
     keyed: ClassVar[bool] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,13 @@ from malflow.connectors import connect
 from malflow.connectors.files.csv_source import CsvSource
 from malflow.connectors.files.json_source import JsonLinesSource
 from malflow.connectors.files.text_source import TextFileSource
+from malflow.connectors.kafka import KafkaRecord, KafkaSource
+from malflow.connectors.redis import RedisStreamSource
+from malflow.failures import Replay, Replayed
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters, read_state
+from malflow.sources import StatefulSource
+from malflow.sources.contract import StatefulSourceImpl
 from malflow.testing.driven_run import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.memory_store import MemoryStore
@@ -190,14 +196,90 @@ def test_a_stream_takes_the_letters_of_sources(tmp_path: Path) -> None:
     assert list(dead_letters(store)) == []
 
 
-def test_letters_of_a_source_are_discarded_and_not_replayed(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_text("{\n1\n")
-    runtime = SingleThreadRuntime(flow(lambda: JsonLinesSource(file, on_error="dead_letter")), stored())
-    handle = runtime.start()
-    with pytest.raises(GraphError, match="'lines' is a source, whose letters are raw records that it could not read"):
+@pytest.mark.fault("N17")
+@pytest.mark.parametrize("name", FILES)
+def test_raw_records_are_read_again_by_the_mended_source(name: str, tmp_path: Path) -> None:
+    kind, content, _, (raw, timestamp, _) = FILES[name]
+    file, store = tmp_path / "in", stored()
+    file.write_bytes(content)
+    SingleThreadRuntime(flow(lambda: kind(file, on_error="dead_letter")), store).execute()
+    mended, value = {
+        "csv": (lambda: CsvSource(file, fields=["a"], header=True, delimiter=";", on_error="dead_letter"), {"a": "3"}),
+        "json": (lambda: Loose(file, on_error="dead_letter"), raw),
+        "text": (lambda: TextFileSource(file, encoding="latin-1", on_error="dead_letter"), "\xff"),
+    }[name]
+    if name == "csv":
+        file.write_text("a\n")
+    for make, done in ((lambda: kind(file, on_error="dead_letter"), []), (mended, [(value, timestamp)])):
+        if name == "csv" and not done:
+            continue
+        sink = VecSink[Any, Any, Any]()
+        run = DrivenRun(built(flow(make, sink)), parallelism=3, persistence=store)
+        run.resume()
+        tick = run.ticks.begin(polls=False, replays=(Replay("lines"),))
+        reports = run.run(tick)
+        run.ticks.end(tick, reports)
+        assert sum(it.replayed["lines"].done for it in reports if "lines" in it.replayed) == 1
+        assert [(it.value, it.timestamp) for it in sink] == done
+        assert run.ticks.counts["lines"] == run.ticks.counts["lines/out"] == len(done)
+        run.snapshots.take(ending=True)
+        run.close()
+        letters = [(it.attempts, it.place, it.value) for it in dead_letters(store)]
+        assert [(attempts, value) for attempts, _, value in letters] == ([] if done else [(2, raw)])
+        assert [place for _, place, _ in letters] == ([] if done else [f"{file} line {FILES[name][3][2]}"])
+
+
+@pytest.mark.fault("N17")
+def test_codecs_of_kafka_and_redis_read_again() -> None:
+    kafka = partial(KafkaSource, "orders", servers="localhost:1", decode="json")
+    assert kafka().read_again(("orders", 0), b"[1]") == [1]
+    assert kafka().read_again(("orders", 0), None) is None
+    raw = KafkaRecord(b"k", b"1", "orders", 0, 5, 7, ())
+    whole = kafka(decode_key="text", emit="record")
+    assert whole.read_again(("orders", 0), raw) == raw._replace(key="k", value=1)
+    assert kafka().read_again(("orders", 0), raw) == 1
+    with pytest.raises(ValueError, match="line 1 column 2"):
+        whole.read_again(("orders", 0), raw._replace(value=b"{"))
+    redis = partial(RedisStreamSource, "redis://localhost:1", "clicks", decode="json")
+    assert redis(field="n").read_again("clicks", {b"n": b"1"}) == 1
+    assert redis().read_again("clicks", {b"n": b"1", b"m": b"2"}) == {"n": 1, "m": 2}
+    with pytest.raises(KeyError):
+        redis(field="n").read_again("clicks", {b"m": b"1"})
+
+
+class Loose(JsonLinesSource):
+    """Takes lines that are not JSON as texts."""
+
+    def read_again(self, part: str, raw: Any) -> Any:
+        """Return the text."""
+        return raw
+
+
+def test_letters_of_a_source_that_cannot_read_again_are_discarded_only() -> None:
+    class Once(StatefulSourceImpl[str, int, int, int]):
+        policy = OnError("dead_letter")
+
+        def list_parts(self) -> list[str]:
+            return ["a"]
+
+        def build_part(self, part: str, state: int | None) -> Any:
+            return self
+
+        def poll(self) -> None:
+            return None
+
+        def is_finished(self) -> bool:
+            return False
+
+        def snapshot(self) -> int:
+            return 0
+
+    handle = SingleThreadRuntime(flow(lambda: StatefulSource(Once()))).start()
+    with pytest.raises(GraphError, match=r"'lines' is a source without read_again\(\).*discard its letters"):
         handle.replay("lines")
-    handle.await_termination()
+    assert handle.discard("lines").result(60) == Replayed()
+    handle.stop()
+    handle.await_termination(60)
 
 
 @pytest.mark.parametrize(

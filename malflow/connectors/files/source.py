@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.connectors.files.bad_records import (
@@ -140,6 +142,30 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         """Return the records that could not be read since the last call."""
         rejected, self._rejected = self._rejected, []
         return rejected
+
+    def read_again(self, raw: str | bytes) -> V:
+        """Return the value of a raw record that could not be read before.
+
+        Raises:
+            BadRecord: if it still can't be read.
+            InputFileError: if it needs the header of its file, which is missing or damaged.
+        """
+        parser, options = self._parser, self._options
+        if type(parser).parse_header is not RecordParser.parse_header:
+            self._open()
+            self.suspend()
+        data = raw if isinstance(raw, bytes) else raw.encode(options.encoding)
+        lines = LineBuffer(self._path, BytesIO(data), ExitStack(), options.encoding, parser.split)
+        if not lines.has(0):
+            raise BadRecord(self._path, 0, raw, "it is empty")
+        parsed = parser.parse_one(lines, 0)
+        bad = self._find_fault(lines, 0, parsed)
+        if bad is None and (parsed.blank or lines.has(parsed.end)):
+            bad = BadRecord(self._path, 0, raw, "it is not one record")
+        if bad is not None:
+            raise bad
+        value: V = parsed.value
+        return value
 
     def is_finished(self) -> bool:
         """Whether the end of the file was reached."""
@@ -390,6 +416,15 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
     def handle(self, handling: Handling) -> None:
         """Set how readers handle a record that they can't read."""
         self._options = replace(self._options, on_error=handling)
+
+    def read_again(self, part: str, raw: str | bytes) -> V:
+        """Return the value of a raw record of a dead letter.
+
+        Raises:
+            BadRecord: if it still can't be read.
+            InputFileError: if it needs the header of its file, which is missing or damaged.
+        """
+        return self.build_part(part, None).read_again(raw)
 
     @abstractmethod
     def _new_parser(self) -> RecordParser[V]:

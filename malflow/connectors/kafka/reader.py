@@ -65,6 +65,14 @@ class ReadOptions:
     datetimes: bool
     on_error: Handling
 
+    def read_again(self, raw: Any) -> Any:
+        """Return the value of a raw record that could not be decoded before: bytes, None, or a record of them."""
+        if not isinstance(raw, KafkaRecord):
+            return None if raw is None else self.decoder.decode(raw)
+        key = None if raw.key is None else self.key_decoder.decode(raw.key)
+        value = None if raw.value is None else self.decoder.decode(raw.value)
+        return raw._replace(key=key, value=value) if self.records else value
+
 
 class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
     """The reader of one partition.
@@ -239,7 +247,10 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         if keeps_rejected(on_error):
             place = f"{bad.topic}[{bad.partition}] offset {bad.offset}"
             time = self._nearest_time(message)
-            self._rejected.append(Rejected(bad.value, time, place, type(bad).__name__, bad.reason))
+            raw: Any = bad.value
+            if self._options.records:
+                raw = KafkaRecord(bad.key, raw, *self._part, bad.offset, bad.timestamp, _headers(message))
+            self._rejected.append(Rejected(raw, time, place, type(bad).__name__, bad.reason))
         return None
 
     def _decode_one(self, message: Message) -> Any:

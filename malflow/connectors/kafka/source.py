@@ -207,6 +207,11 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         low, high = consumer.offsets(part)
         return low if start == "earliest" else high
 
+    def read_again(self, part: Part, raw: Any) -> Any:
+        """Return the value of the raw record of a dead letter, decoded again; whatever the decoder raises."""
+        del part
+        return self._options.read_again(raw)
+
     def handle(self, handling: Handling) -> None:
         """Set how readers handle a record that they can't decode."""
         self._options = replace(self._options, on_error=handling)

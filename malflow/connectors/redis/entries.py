@@ -58,6 +58,10 @@ class EntryDecoder:
         except Exception:  # noqa: BLE001 - which entry it is shows when they are decoded one by one
             return self._one_by_one(stream, entries, rejected)
 
+    def read_again(self, fields: Mapping[bytes, bytes]) -> Any:
+        """Return the value of the fields of an entry that could not be decoded before."""
+        return self._column([fields])[0]
+
     def _column(self, column: Sequence[Mapping[bytes, bytes]]) -> list[Any]:
         if self.field is not None:
             name = self.field.encode()

@@ -95,6 +95,11 @@ class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Posit
         reader.begin(state, self._start, stops=self._stop is not None)
         return reader
 
+    def read_again(self, part: str, raw: Mapping[bytes, bytes]) -> Any:
+        """Return the value of the fields of a dead letter, decoded again; whatever the decoder raises."""
+        del part
+        return self._decoder.read_again(raw)
+
     def handle(self, handling: Handling) -> None:
         """Set how readers handle an entry that they can't decode."""
         self._decoder = replace(self._decoder, on_error=handling)

@@ -9,10 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from malflow.diagnostics import short_repr
-from malflow.errors import (
-    GraphError,
-    release_all,
-)
+from malflow.errors import GraphError, error_text, release_all
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -61,6 +58,7 @@ class Source(PartOperator):
     ) -> None:
         super().__init__(context, source.impl)
         self.guard: Guard | None = None
+        self._again = 0  # the records that were read again in this tick, after a replay
         self.polled = self.emitted = 0
         self.polled_by_part: dict[Any, int] = {}
         self.polls = self.saturated = 0
@@ -158,8 +156,8 @@ class Source(PartOperator):
             self.saturated += max(self.polled_by_part.values(), default=0) >= limit
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
-        self.emitted = len(batch)
-        self.polled += self.emitted
+        self.emitted, self._again = len(batch) + self._again, 0
+        self.polled += len(batch)
         self._drop_finished()
         return ((batch,),)
 
@@ -342,6 +340,20 @@ class Source(PartOperator):
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+
+    def process_again(self, batch: Batch) -> Sequence[Batch]:
+        """Read the raw record of a dead letter again, and emit it."""
+        (part,), (raw,), timestamps = batch.keys or (), batch.values, batch.timestamps
+        try:
+            value = self._source.impl.read_again(part, raw)  # type: ignore[union-attr] # others refuse the request
+        except Exception as error:
+            if self.guard is None:
+                raise self.error(error, (part, raw, timestamps[0])) from error
+            reason = getattr(error, "reason", None) or error_text(error)
+            self.guard.reject(part, Rejected(raw, timestamps[0], None, type(error).__qualname__, f"{reason}"))
+            return (Batch(None, (), ()),)
+        self._again += 1
+        return (Batch([part] if self._keyed else None, [value], timestamps),)
 
     def _reject(self, part: Any, guard: Guard) -> int:
         """Handle the records that the reader of a part could not read; return their number."""
