@@ -1,9 +1,9 @@
-"""``malflow errors``: the dead letters of a job, from its last snapshot, and their replay in a run."""
+"""``malflow errors``: the dead letters of a job, from its last snapshot or its run, and their replay in the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
@@ -16,9 +16,12 @@ from malflow.cli.options import NUMBER, SNAPSHOT, SPAN, output_options
 from malflow.cli.output import Output, as_text
 from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
+from malflow.cli.target import exists
 from malflow.cli.terminal import write_table
-from malflow.errors import short_repr
-from malflow.failures import DeadLetter, Replayed
+from malflow.failures import Replayed
+from malflow.monitor import client
+from malflow.monitor.asks import MOST_LISTED
+from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import letter_facts
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
@@ -52,7 +55,7 @@ def errors() -> None:
     """List the records that failed and were kept as dead letters, and let a run process them again.
 
     PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state; JOB is a run on this
-    machine: a job's name, a pid, or the beginning of a run's id.
+    machine: a job's name, a pid, or the beginning of a run's id. Without such a folder, ls and show ask the run.
     """
 
 
@@ -74,20 +77,19 @@ def list_letters(
     limit: int,
     output: Output,
 ) -> None:
-    """List the dead letters in a snapshot of a job, operator by operator, oldest first."""
-    matching = [
-        letter
-        for letter in dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at)
-        if match is None or match in f"{letter.error}: {letter.message} {short_repr(letter.value)}"
-    ]
-    matching.sort(key=lambda it: (it.operator, it.at, it.tick))  # those of several workers are one after the other
-    found, more = matching[:limit], len(matching) - limit
+    """List the dead letters of a job, operator by operator, oldest first: those in a snapshot, or in its run now."""
+    letters, more = _letters(
+        url, job, at, trust=trust, operator=operator, limit=limit if match is None else MOST_LISTED
+    )
+    matching = [it for it in letters if match is None or match in f"{it['error']}: {it['message']} {it['value']}"]
+    matching.sort(key=lambda it: (it["operator"], it["at"], it["tick"]))  # those of several workers follow each other
+    found, more = matching[:limit], more + max(0, len(matching) - limit)
     if output.json:
         for letter in found:
-            click.echo(documents.document("letter", **letter_facts(letter)))
+            click.echo(documents.document("letter", **letter))
     elif found:
         heading = ["operator", "id", "key", "value", "error", ">attempts"]
-        write_table(heading, [[*map(as_text, _row(it)), str(it.attempts)] for it in found], output)
+        write_table(heading, [_row(it) for it in found], output)
     else:
         output.say("no dead letters")
     if more > 0:
@@ -102,19 +104,14 @@ def list_letters(
 @output_options
 def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: Output) -> None:
     """Show the dead letter with an id, with the lines of your code where it failed."""
-    for found in dead_letters(reading_backend(url, job, at, trust=trust), at=at):
-        if found.id == letter:
-            break
-    else:
-        raise CommandError(f"there is no dead letter '{letter}'; malflow errors ls lists them", Exit.SNAPSHOT)
+    found, trace = _letter(url, job, at, letter, trust=trust)
     if output.json:
-        click.echo(documents.document("letter_details", **letter_facts(found), trace=found.trace))
+        click.echo(documents.document("letter_details", **found, trace=trace))
         return
-    timestamp = short_repr(found.timestamp)
-    output.write(as_text(f"letter {found.id} of operator '{found.operator}', attempt {found.attempts}"))
-    output.write(as_text(f"key {short_repr(found.key)}, value {short_repr(found.value)}, timestamp {timestamp}"))
-    output.write(as_text(f"tick {found.tick}, {found.at:%Y-%m-%d %H:%M:%S} UTC"))
-    for line in (found.trace or f"{found.error}: {found.message}").splitlines():
+    output.write(as_text(f"letter {found['id']} of operator '{found['operator']}', attempt {found['attempts']}"))
+    output.write(as_text(f"key {found['key']}, value {found['value']}, timestamp {found['timestamp']}"))
+    output.write(as_text(f"tick {found['tick']}, {datetime.fromisoformat(found['at']):%Y-%m-%d %H:%M:%S} UTC"))
+    for line in (trace or f"{found['error']}: {found['message']}").splitlines():
         output.write(as_text(line))
 
 
@@ -153,8 +150,56 @@ def _steer(
             output.say(line)
 
 
-def _row(letter: DeadLetter) -> list[str]:
-    error = f"{letter.error}: {letter.message}".splitlines()[0]
-    if letter.is_parked and letter.attempts:
-        error = f"parks its key; {error}"
-    return [letter.operator, letter.id, short_repr(letter.key), short_repr(letter.value), error]
+def _letters(
+    url: str, job: str | None, at: Wish, *, trust: bool, operator: str | None, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the facts about letters, and how many more there are: those in a snapshot, or so many of a run."""
+    run = _run_at(url, at)
+    if run is None:
+        kept = dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at)
+        return [letter_facts(it) for it in kept], 0
+    answer = answer_of(run, "letters", operator=operator, limit=min(limit, MOST_LISTED))
+    found: list[dict[str, Any]] = answer["letters"]
+    return found, max(0, answer["total"] - len(found))
+
+
+def _letter(url: str, job: str | None, at: Wish, wanted: str, *, trust: bool) -> tuple[dict[str, Any], str]:
+    """Return the facts about a letter, and its traceback.
+
+    Raises:
+        CommandError: if there is no such letter.
+    """
+    run = _run_at(url, at)
+    if run is None:
+        for it in dead_letters(reading_backend(url, job, at, trust=trust), at=at):
+            if it.id == wanted:
+                return letter_facts(it), it.trace
+    else:
+        for facts in answer_of(run, "letters", id=wanted)["letters"]:
+            return {name: fact for name, fact in facts.items() if name != "trace"}, facts["trace"]
+    raise CommandError(f"there is no dead letter '{wanted}'; malflow errors ls lists them", Exit.SNAPSHOT)
+
+
+def _run_at(text: str, at: Wish) -> FoundRun | None:
+    """Return the run that a text names; None if it is a path or URL.
+
+    Raises:
+        CommandError: if it is neither, or there are several such runs, or a run is asked for a snapshot.
+    """
+    if "://" in text or "/" in text or text.startswith(".") or exists(text):
+        return None
+    try:
+        run = client.find(text)
+    except client.NoSuchRun as error:
+        raise CommandError(f"there is no folder '{text}', and {error}", Exit.SNAPSHOT) from None
+    except client.AmbiguousRun as error:
+        raise CommandError(str(error), Exit.USAGE) from None
+    if at != "latest":
+        raise CommandError(f"--at reads a snapshot, and '{text}' is a run; name its persistence", Exit.USAGE)
+    return run
+
+
+def _row(letter: Mapping[str, Any]) -> list[str]:
+    error = f"{letter['error']}: {letter['message']}".splitlines()[0]
+    texts = letter["operator"], letter["id"], letter["key"], letter["value"], error, str(letter["attempts"])
+    return [*map(as_text, texts)]

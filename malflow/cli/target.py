@@ -9,7 +9,7 @@ from pathlib import Path
 
 from malflow.cli.exits import CommandError
 
-__all__ = ["Target", "near_script", "parsed"]
+__all__ = ["Target", "exists", "near_script", "parsed"]
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -42,25 +42,26 @@ def parsed(text: str) -> Target:
     Raises:
         CommandError: if it names neither a script nor a module, or a file that can't be a script.
     """
-    if _NAME.fullmatch(text) and _exists(Path(text, "__main__.py")):
+    if _NAME.fullmatch(text) and exists(Path(text, "__main__.py")):
         return Target(text, None, text, None)
-    if text and _exists(Path(text)):
+    if text and exists(Path(text)):
         return Target(text, _script(Path(text)), None, None)
     place, colon, name = text.rpartition(":")
     if not colon:
         place, name = text, ""
     elif not _NAME.fullmatch(name):
         raise CommandError(f"'{text}' is not a flow: after the colon, write the name of a function or a runtime")
-    if place and _exists(Path(place)):
+    if place and exists(Path(place)):
         return Target(text, _script(Path(place)), None, name)
     if _NAME.fullmatch(place) and Path(place).suffix not in (".py", ".ipynb"):
         return Target(text, None, place, name or None)
     raise CommandError(f"there is no file '{place}'{near_script(Path(place))}")
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path | str) -> bool:
+    """Whether there is a file or folder; False for what can't be a path."""
     try:
-        return path.exists()
+        return Path(path).exists()
     except (OSError, ValueError):  # a name that is too long, a folder that is closed, a null byte
         return False
 

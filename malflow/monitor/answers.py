@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from malflow.drawing import document as drawing_document
+from malflow.engine.questions import MOST_KEYS
 from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, LettersTaken, Run, SnapshotCommitted
 from malflow.monitor.asks import Ask
@@ -163,15 +164,19 @@ class Answers:
         return self._document("graph", {name: it for name, it in drawn.items() if name not in ("malflow", "kind")})
 
     def _show_letters(self, ask: Ask) -> Document:
-        """Return the letters that operators keep now; without one, those of all that have any."""
+        """Return the letters that operators keep now, or the one with an id and its traceback; by default of all."""
         counts, wanted = read_progress(self._run).counts, ask.given.get("operator")
         names = [name for name, own in counts.items() if own.get(KEPT)] if wanted is None else [wanted]
-        limit = ask.given.get("limit", _USUAL)
+        wanted_id = ask.given.get("id")
+        limit = ask.given.get("limit", _USUAL) if wanted_id is None else MOST_KEYS
         try:
             answers = [self._run.letters(name, limit) for name in names]
         except GraphError as error:
             return refusal("UnknownOperator", str(error))
         found = [it for answer in answers for it in answer.result(ask.timeout)]
+        if wanted_id is not None:
+            chosen = [{**letter_facts(it), "trace": it.trace} for it in found if it.id == wanted_id]
+            return self._document("letters", {"total": len(chosen), "letters": chosen})
         total = sum(counts.get(name, {}).get(KEPT, 0) for name in names)
         return self._document("letters", {"total": total, "letters": [letter_facts(it) for it in found[:limit]]})
 

@@ -10,7 +10,18 @@ from typing import Any, Final
 
 from malflow.errors import short_repr
 
-__all__ = ["ACTS", "LONGEST_WAIT", "QUESTIONS", "WAITING", "Ask", "BadRequest", "asked", "asked_in_texts", "parsed"]
+__all__ = [
+    "ACTS",
+    "LONGEST_WAIT",
+    "MOST_LISTED",
+    "QUESTIONS",
+    "WAITING",
+    "Ask",
+    "BadRequest",
+    "asked",
+    "asked_in_texts",
+    "parsed",
+]
 
 LONGEST_WAIT: Final = 600.0
 """The longest timeout of a request, in seconds."""
@@ -24,7 +35,7 @@ WAITING: Final = frozenset({"why", "time", "letters", "state", "snapshot", "resc
 _LONGEST_NAME = 100
 """The longest text that is compared with the known ones, as that takes time."""
 
-_MOST_LISTED = 1000
+MOST_LISTED = 1000
 """The most letters or keys in an answer."""
 
 
@@ -59,7 +70,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _is_limit(value: Any) -> bool:
-    return _is_positive(value) and value <= _MOST_LISTED
+    return _is_positive(value) and value <= MOST_LISTED
 
 
 def _is_time(value: Any) -> bool:
@@ -90,7 +101,7 @@ class _Form:
 
 
 _TIMEOUT: Final = {"timeout": _Form(_is_time, f"seconds from 0 to {LONGEST_WAIT:g}", float)}
-_LIMIT: Final = {"limit": _Form(_is_limit, f"a number from 1 to {_MOST_LISTED:,}", int)}
+_LIMIT: Final = {"limit": _Form(_is_limit, f"a number from 1 to {MOST_LISTED:,}", int)}
 _OPERATOR: Final = {"operator": _Form(_is_text, "the name of an operator")}
 _LETTERS: Final = {**_OPERATOR, "ids": _Form(_are_texts, "a list of ids of letters", lambda text: [text]), **_TIMEOUT}
 _WORDS: Final[Mapping[str, Mapping[str, _Form]]] = {
@@ -101,7 +112,7 @@ _WORDS: Final[Mapping[str, Mapping[str, _Form]]] = {
     "snapshots": {},
     "why": {**_OPERATOR, **_TIMEOUT},
     "time": _TIMEOUT,
-    "letters": {**_OPERATOR, **_LIMIT, **_TIMEOUT},
+    "letters": {**_OPERATOR, "id": _Form(_is_text, "the id of a letter"), **_LIMIT, **_TIMEOUT},
     "state": {**_OPERATOR, "key": _Form(_is_text, "a key"), **_LIMIT, **_TIMEOUT},
     "snapshot": _TIMEOUT,
     "rescale": {"parallelism": _Form(_is_positive, "a number of workers", int), **_TIMEOUT},

@@ -209,7 +209,28 @@ def test_dead_letters_of_a_run(place: Path, malflow: Malflow, tmp_path: Path) ->
     try:
         wait_until(lambda: handle.progress.counts.get("parse", {}).get("letters") == 3)
         handle.snapshot().result(60)
-        third = [it.id for it in dead_letters(backend)][2]
+        first, _, third = (it.id for it in dead_letters(backend))
+        for place_or_job in ("texts", str(tmp_path / "texts")):
+            listed = [json.loads(it) for it in malflow("errors", "ls", place_or_job, "--json").out.splitlines()]
+            assert [(it["operator"], it["value"]) for it in listed] == [
+                ("parse", it) for it in ("'one'", "'two'", "'three'")
+            ]
+        limited = malflow("errors", "ls", "texts", "--limit", 1)
+        assert limited.out.splitlines()[1].split()[:2] == ["parse", first]
+        assert "2 more; --limit shows them" in limited.err
+        assert malflow("errors", "ls", "texts", "--match", "thr").out.count("parse") == 1
+        assert malflow("errors", "ls", "texts", "--operator", "out").code == 2
+        shown = malflow("errors", "show", "texts", third)
+        assert shown.code == 0
+        assert "value 'three'" in shown.out
+        assert "invalid literal for int()" in shown.out
+        assert __file__ in shown.out, "with the user's lines"
+        assert json.loads(malflow("errors", "show", "texts", third, "--json").out)["id"] == third
+        assert malflow("errors", "show", "texts", "0-0-0").code == 6
+        assert malflow("errors", "ls", "texts", "--at", 1).code == 2
+        unknown = malflow("errors", "ls", "texst")
+        assert unknown.code == 6
+        assert "no folder 'texst', and no run has the job" in unknown.err
         done = malflow("errors", "rm", "texts", "parse", "--id", third)
         assert (done.code, done.out) == (0, "1 dead letter of operator 'parse' removed\n")
         mended.append(True)
