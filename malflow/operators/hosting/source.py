@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Self
 
 from malflow.diagnostics import short_repr
@@ -27,6 +28,9 @@ _SMALLEST_POLL = 64
 """The least limit of a part, unless the limit of the whole tick is lower."""
 
 _NO_TIME = timedelta(0)
+
+_SHARE_SECONDS = 0.2
+"""The least time between two reports of how much was read: a tick may take less than that of a report."""
 
 
 class Source(PartOperator):
@@ -81,6 +85,8 @@ class Source(PartOperator):
         self._parked: dict[Any, Reader] = {}
         self._finished: set[Any] = set()
         self._newly_finished: list[Any] = []
+        self._share_due = 0.0
+        self._share_of: tuple[Any, ...] | None = None
         self._ended_of: tuple[Any, ...] | None = None
         self._ended: list[Share | None] = []
 
@@ -241,7 +247,14 @@ class Source(PartOperator):
 
     @property
     def tells_share(self) -> bool:
-        """Whether readers report how much of their parts they have read, by ``share``."""
+        """Whether it is time to report how much was read, which the readers tell by ``share``.
+
+        It is a few times a second, and after a tick in which a part has ended.
+        """
+        now = monotonic()
+        if now < self._share_due and self._share_of is self.live_parts:
+            return False
+        self._share_due, self._share_of = now + _SHARE_SECONDS, self.live_parts
         return any(reader.tells_share for reader in self._readers.values())
 
     def share(self) -> Share | None:
