@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from malflow.cli.glyphs import bar
 from malflow.cli.terminal import one_line
 from malflow.cli.texts import duration
 
@@ -13,8 +14,6 @@ __all__ = ["Bars"]
 _WIDTH: Final = 30
 _LEAST: Final = 5
 _NAME: Final = 24
-_PARTS: Final = " ▏▎▍▌▋▊▉"
-"""The last cell of a bar, by eighths."""
 _MOST: Final = 8
 """Bars that are drawn; others are counted."""
 _DAY: Final = 86_400.0
@@ -66,14 +65,3 @@ class Bars:
             return ""
         left = passed / done * (1 - share)
         return "" if left > _DAY else f", {duration(left)} left"
-
-
-def bar(share: float, width: int) -> str:
-    """Return a bar of a width.
-
-    >>> bar(0.5, 10), bar(0.44, 10), bar(1, 4), bar(0, 4)
-    ('█████     ', '████▍     ', '████', '    ')
-    """
-    eighths = int(min(1.0, max(0.0, share)) * width * 8)
-    full, part = divmod(eighths, 8)
-    return f"{'█' * full}{_PARTS[part] if full < width else ''}".ljust(width)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from malflow.cli.bars import Bars
 from malflow.cli.live_area import LiveArea, can_draw, terminal_below
 from malflow.cli.output import Output
-from malflow.cli.screens import line_of, screen_of
+from malflow.cli.screens import About, line_of, screen_of
+from malflow.errors import MalflowError
 from malflow.events import Event, Run, RunFinished
-from malflow.monitor.documents import RunFacts, progress_document
+from malflow.monitor.documents import Document, RunFacts, progress_document, time_document, why_document
 from malflow.monitor.history import History
 
 __all__ = ["LiveView", "live_area"]
@@ -22,6 +25,10 @@ __all__ = ["LiveView", "live_area"]
 _REDRAW_SECONDS: Final = 0.25
 _LINE_SECONDS: Final = 10.0
 _SAMPLE_SECONDS: Final = 1.0
+_ASKED_EVERY: Final = 3.0
+"""Seconds between two questions for the cause and the time, which wait for a tick."""
+_WAIT: Final = 30.0
+_RATES: Final = 60
 _END_SECONDS: Final = 2.0
 """The longest time in which the thread ends after its run."""
 
@@ -40,6 +47,9 @@ class LiveView:
         self._run: Run | None = None
         self._history = History()
         self._bars = Bars()
+        self._rates: deque[float] = deque(maxlen=_RATES)
+        self._why: Document | None = None
+        self._time: Document | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,6 +58,8 @@ class LiveView:
         self._run = run
         self._thread = threading.Thread(target=self._draw_all, args=(run,), name="malflow-live", daemon=True)
         self._thread.start()
+        if self._area is not None:
+            threading.Thread(target=self._ask, args=(run,), name="malflow-live-why", daemon=True).start()
 
     def on_event(self, event: Event, /) -> None:
         """Draw a last time at the end."""
@@ -64,30 +76,51 @@ class LiveView:
                 now = time.monotonic()
                 with suppress(RuntimeError):  # the run has changed its counts meanwhile; the next look has them
                     if now - sampled >= _SAMPLE_SECONDS:
-                        self._history.add(run.progress, now)
+                        self._sample(run, now)
                         sampled = now
                     if now >= due:
                         self._draw(run, now)
                         due = now + every
                 self._ended.wait(max(0.0, min(due, sampled + _SAMPLE_SECONDS) - time.monotonic()))
             if self._area is not None:
-                self._history.add(run.progress, time.monotonic())
+                self._sample(run, time.monotonic())
                 self._draw(run, time.monotonic())
                 self._area.keep()
         except (OSError, ValueError):
             return  # the reader of standard error has gone; the run continues
 
     def _draw(self, run: Run, now: float) -> None:
-        progress = progress_document(RunFacts("", run.job, run.runtime, 0), run.progress, self._history.rates)
+        progress = progress_document(_facts(run), run.progress, self._history.rates)
         if self._area is not None:
-            columns = self._area.size.columns
-            bars = self._bars.lines(progress, now, columns)
-            self._area.draw(["", *screen_of(progress), *(["", *bars] if bars else [])])
+            size = self._area.size
+            bars = self._bars.lines(progress, now, size.columns)
+            room = size.lines - len(bars) - 4
+            about = About([*self._rates], self._why, self._time, width=size.columns - 1, height=max(3, room))
+            self._area.draw(["", *screen_of(progress, about), *(["", *bars] if bars else [])])
         elif self._output.json:
             self._output.document("progress", _content(progress), err=True)
         else:
             bars_text = self._bars.text(progress, now)
             self._output.say(f"{line_of(progress)}{'   ' if bars_text else ''}{bars_text}")
+
+    def _sample(self, run: Run, now: float) -> None:
+        self._history.add(run.progress, now)
+        polled = self._history.rates.polled
+        if polled is not None:
+            self._rates.append(polled)
+
+    def _ask(self, run: Run) -> None:
+        """Ask for what waits for the end of a tick, so that the picture need not."""
+        while not self._ended.wait(_ASKED_EVERY) and not run.has_ended:
+            try:
+                self._why = why_document(_facts(run), run.why(None, _WAIT))
+                self._time = time_document(_facts(run), run.explain_time(_WAIT))
+            except (MalflowError, TimeoutError, CancelledError):
+                continue
+
+
+def _facts(run: Run) -> RunFacts:
+    return RunFacts("", run.job, run.runtime, 0)
 
 
 def _content(progress: Mapping[str, Any]) -> dict[str, Any]:

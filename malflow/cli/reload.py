@@ -31,10 +31,8 @@ from malflow.runtime.processes.spawning import flags_of_interpreter
 
 __all__ = ["REHEARSAL", "Given", "Reloader", "given_to"]
 
-REHEARSAL: Final = "check"
+REHEARSAL: Final = "plan"
 """The command that says whether a program could start."""
-_COULD_START: Final = frozenset({Exit.DONE, Exit.FOUND}) if REHEARSAL == "check" else frozenset({Exit.DONE})
-
 _TURN: Final = 0.5
 """The seconds between two looks at the modules."""
 _SETTLING: Final = 0.1
@@ -178,7 +176,7 @@ class Reloader:
                 process.kill()
                 process.wait()
                 return f"it did not get to its execute() within {_LONGEST_REHEARSAL:g} s"
-            if process.returncode in _COULD_START:
+            if process.returncode == Exit.DONE:
                 return None
             told.seek(0)
             return told.read().decode(errors="replace").strip() or f"exit code {process.returncode}"

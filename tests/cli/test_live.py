@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from malflow.cli import live_view
-from malflow.cli.bars import Bars, bar
+from malflow.cli.bars import Bars
+from malflow.cli.glyphs import bar
 from malflow.cli.live_area import LiveArea, terminal_below
 from tests.cli.conftest import Malflow, Script, environment
 from tests.cli.terminals import seen, terminal

@@ -21,6 +21,7 @@ from malflow.cli.run import run
 from malflow.snapshot import FsspecBackend, read_state
 from tests.cli.conftest import Script, environment
 from tests.cli.terminals import terminal
+from tests.kit.nights import only_nightly
 from tests.kit.waiting import wait_until
 
 FLOW = """
@@ -211,7 +212,7 @@ def test_ctrl_c_in_a_terminal_takes_one_snapshot(script: Script) -> None:
     assert "Traceback" not in shell.text
 
 
-@pytest.mark.slow
+@only_nightly
 def test_a_first_start_that_fails(script: Script) -> None:
     script(FLOW)
     with reloading("--tap", "stepp") as flow:
