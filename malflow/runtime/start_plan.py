@@ -279,6 +279,9 @@ class _Planning:
         sources = [name for name in sources if name not in plan.begins_anew]
         if sources and not deep:
             yield f"the parts that {_named(sources)} has now; --deep lists them"
+        resumable = [node.name for node in self._program.sinks if node.is_resumable]
+        if resumable:
+            yield f"the present outputs of {_named(resumable)}, which only a start opens"
         fenced = [node.name for node in self._program.sinks if node.is_transactional]
         if fenced:
             accepts = self._options.sinks == "accept_duplicates"

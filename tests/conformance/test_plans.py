@@ -29,12 +29,11 @@ CHANGED = {
 
 
 def test_plan_says_what_the_start_does(runtime: Any, store: FsspecBackend, tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
-    runtime(BEFORE.builder(path), store).execute()
+    runtime(BEFORE.builder(tmp_path), store).execute()
     for what, program in CHANGED.items():
         options = {name: it for name, it in program.options.items() if name != "parallelism"}
-        made = runtime(program.builder(path), store, **options)
-        plan = planned(built(program.builder(path)), declared_by(made).options, deep=True)
+        made = runtime(program.builder(tmp_path), store, **options)
+        plan = planned(built(program.builder(tmp_path)), declared_by(made).options, deep=True)
         assert plan.workers == 1
         if not plan.refusals:
             made.execute()

@@ -76,8 +76,8 @@ class Program:
             "allow_dropped_state": [*self.dropped],
         }
 
-    def builder(self, path: Path) -> Callable[[StreamProvider], None]:
-        """Return what builds it, with its output in a file."""
+    def builder(self, folder: Path) -> Callable[[StreamProvider], None]:
+        """Return what builds it, with its output in a file of this folder."""
         texts = [f"@dataclass\nclass {it.held[0]}:\n    {FIELDS[it.held[1]]}: int = 0" for it in self.ops if it.held]
 
         def build_dataflow(provider: StreamProvider) -> None:
@@ -86,7 +86,7 @@ class Program:
             timed = items.event_time("time", _value, out_of_orderness=0)
             for op in self.ops:
                 _add(timed, op, classes)
-            timed.sink(self.sink, StatelessSink(TextFileSink(str(path))))
+            timed.sink(self.sink, StatelessSink(TextFileSink(str(folder / f"{self.sink}.txt"))))
 
         return build_dataflow
 
