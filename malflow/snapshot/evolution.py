@@ -99,7 +99,8 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
             matched[entry.name] = name
         elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
             homeless.append(entry)
-    refused = [entry for entry in homeless if entry.name in here or entry.name.partition("/")[0] not in misnamed]
+    told = misnamed.difference(here)
+    refused = [entry for entry in homeless if entry.name.partition("/")[0] not in told]
     refusals += _refusals(manifest, refused, _unfilled(program, matched.values()), here)
     return Matched(matched, tuple(refusals))
 

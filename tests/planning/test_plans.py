@@ -8,16 +8,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 
-from malflow import SingleThreadRuntime, SnapshotError
+from malflow import SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.errors import MalflowError, OperatorError
 from malflow.runtime.building import built
 from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan, planned
+from malflow.sinks import StatelessSink
 from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
 from malflow.states.kinds import StateKind
+from malflow.testing import ScriptedSource
 from tests.kit.backends import in_memory, kept
+from tests.kit.counted_files import JsonFiles
 from tests.kit.counting import ids
 from tests.planning import programs
 from tests.planning.programs import Program
@@ -53,7 +57,8 @@ class Job:
         """Return the bytes of the store and of the files."""
         store = self.backend._filesystem.store
         data = {name: bytes(file.getvalue()) for name, file in store.items()}
-        return data, {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        files = (path for path in self.folder.rglob("*") if path.is_file())
+        return data, {str(path): path.read_bytes() for path in files}
 
     def failure(self, program: Program) -> MalflowError | None:
         """Return the error of a start, if it fails; a failed one leaves the job as it was, but for claims."""
@@ -115,7 +120,17 @@ def corrected(before: Program, program: Program, refusal: PlannedRefusal, plan: 
     return program.with_op(operators[0], migrate="drops")
 
 
+Op = programs.Op
+OF_ANOTHER_KIND = Program((Op("a", "window"),)), Program((Op("a", "stateful_map"),))
+WITH_LETTERS = (
+    Program((Op("c", "letters"),)),
+    Program((Op("d", "letters"), Op("c", "window")), renamed={"c": "d"}),
+)
+
+
 @pytest.mark.fault("P1")
+@example(OF_ANOTHER_KIND)
+@example(WITH_LETTERS)
 @given(programs.pairs())
 def test_plan_says_what_the_start_does(pair: tuple[Program, Program]) -> None:
     before, after = pair
@@ -156,9 +171,6 @@ def check_states(job: Job, program: Program, plan: StartPlan) -> None:
 
 def of(*ops: programs.Op, **options: Any) -> Program:
     return Program(ops, **options)
-
-
-Op = programs.Op
 
 
 @pytest.fixture
@@ -216,6 +228,40 @@ def test_moves(job: Job) -> None:
 
 
 @pytest.mark.fault("P2")
+class Unsure(JsonFiles):
+    """A sink that does not know whether it has committed."""
+
+    def commit(self, handles: Any) -> None:
+        if handles:
+            raise OSError("no answer")
+
+
+def test_transactions_that_the_start_commits(job: Job) -> None:
+    def build_dataflow(provider: StreamProvider, kind: type[JsonFiles] = JsonFiles) -> None:
+        items = provider.new_stream().source("items", StatefulSource(ScriptedSource([1, 2])))
+        items.sink("out", StatelessSink(kind(str(job.folder / "json"))))
+
+    def plan() -> StartPlan:
+        before = job.everything()
+        made = planned(built(build_dataflow), RunOptions(persistence=job.backend), deep=True)
+        assert job.everything() == before
+        return made
+
+    failing = SingleThreadRuntime(lambda provider: build_dataflow(provider, Unsure), job.backend)
+    with pytest.raises(OperatorError, match="no answer"):
+        failing.execute()
+    (claim,) = (job.folder / "json").rglob("claim")
+    number = claim.read_text()
+    made = plan()
+    assert (made.pending, made.refusals) == ({"out": 1}, ())
+    assert "the last commit of 'out': if it is after snapshot 2, the start is refused" in made.unknown
+    assert claim.read_text() == number, "the output is not fenced"
+    assert not [*claim.parent.glob("*.json")]
+    SingleThreadRuntime(build_dataflow, job.backend).execute()
+    assert len([*claim.parent.glob("*.json")]) == 1
+    assert plan().pending == {"out": 0}
+
+
 @pytest.mark.parametrize("restore", [None, 99, "latest"])
 def test_start_without_a_snapshot(job: Job, restore: Any) -> None:
     program = of(Op("a", "stateful_map"))
