@@ -207,8 +207,9 @@ class Routes:
     def _show_progress(self, known: int | None) -> web.Response:
         if self.watch is None:
             return _answer(_NO_RUN)
+        has_ended = self.watch.is_over and self.watch.progress().status in ("ended", "failed")
         number, data = self._progress.latest(self.watch)
-        self._seen_at, self._end_seen = time.monotonic(), self.watch.is_over
+        self._seen_at, self._end_seen = time.monotonic(), has_ended
         if number == known:
             return web.Response(status=304)
         return web.Response(body=data, content_type="application/json")

@@ -206,7 +206,7 @@ def test_a_viewer_sees_the_end(script: Script, place: Path) -> None:
     token = "0123456789abcdef"  # noqa: S105 - of this test
     seen: list[str] = []
     env = {"MALFLOW_SERVE__TOKEN": token}
-    with running("--serve", "0", terminal=False, env=env) as (pid, written):
+    with running("--serve", "0", terminal=False, env=env) as (_, written):
         wait_until(lambda: "running" in "".join(written) or "error" in "".join(written), 60)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", "".join(written))
         assert found is not None
@@ -224,6 +224,39 @@ def test_a_viewer_sees_the_end(script: Script, place: Path) -> None:
         viewer = threading.Thread(target=look)
         viewer.start()
         wait_until(lambda: len(seen) > 1, 60)
-        os.kill(pid, signal.SIGTERM)
-        viewer.join(60)
+    viewer.join(60)
     assert seen[-1] == "ended"
+
+
+FORKS = ENDLESS.replace(
+    "number = 0\n", "number = 0\n    if os.fork() == 0:\n        time.sleep(600)\n        os._exit(0)\n", 1
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers(script: Script, place: Path) -> None:
+    del place
+    script("import os\n" + FORKS)
+    command = [sys.executable, "-m", "malflow", "run", "flow.py", "--serve", "0"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stderr.readline())
+        assert found is not None
+        port = int(found[1])
+        with socket.create_connection(("127.0.0.1", port), 20) as viewer:
+            viewer.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert viewer.recv(1 << 16).startswith(b"HTTP/1.1 ")
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            wait_until(children.read_text, 60)
+            process.kill()
+            process.wait(60)
+            assert viewer.recv(1) == b""
+        socket.create_server(("127.0.0.1", port)).close()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+        process.stderr.close()  # type: ignore[union-attr] # it is a pipe

@@ -76,6 +76,11 @@ class Guard:
             if guarded is not None:
                 guarded.begin_wait(self._idle_seconds)
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The file descriptors of the open connections."""
+        return [it.descriptor for it in [*self._open.values()]]
+
     def admits(self, inner: asyncio.Protocol, guarded: _Guarded) -> bool:
         """Whether there is room for a connection; if so, count it."""
         if len(self._open) >= self._most:
@@ -104,6 +109,12 @@ class _Guarded(asyncio.Protocol):
     def waits(self) -> bool:
         """Whether it waits for the head of a request."""
         return self._due is not None
+
+    @property
+    def descriptor(self) -> int:
+        """Its file descriptor; -1 without one."""
+        end = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if end is None else int(end.fileno())
 
     def abort(self) -> None:
         """Close the connection soon, and make room for another now; aiohttp may not have begun to serve it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from malflow.connectors.web_server.addresses import Place
+from malflow.connectors.web_server.forks import keep_in_children, release_in_children
 from malflow.connectors.web_server.guard import LOG, Guard, connection_limits
 
 __all__ = ["Limits", "WebServer"]
@@ -134,6 +135,8 @@ class WebServer:
             server = await self.loop.create_server(guard, self.place.host, self.place.port, backlog=at_once)
             host, port = server.sockets[0].getsockname()[:2]
             self.place = Place(host, port)
+            listening = [it.fileno() for it in server.sockets]
+            release_in_children(self, lambda: [*listening, *guard.descriptors])
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits
             await runner.cleanup()
             started.set_exception(error)
@@ -141,6 +144,7 @@ class WebServer:
         started.set_result(None)
         await self._done.wait()
         self._on_stop()
+        keep_in_children(self)
         server.close()
         await runner.cleanup()
 
