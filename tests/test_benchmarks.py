@@ -40,6 +40,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         pytest.param("state.py", ["--only", "tables", "--records", "2000"], "join_table, time", marks=needs_bytewax),
         ("state.py", ["--only", "live", "--seconds", "0.3", "--runtimes", "single_thread"], "single_thread, busy"),
         ("operate.py", ["--only", "monitor", "--records", "20000"], "8,192"),
+        ("operate.py", ["--only", "page", "--records", "2000"], "8,192"),
         ("operate.py", ["--only", "calls", "--records", "100"], "log-normal, median 10 ms"),
         ("operate.py", ["--only", "plan", "--records", "1000"], "1,000"),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
