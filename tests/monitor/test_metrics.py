@@ -165,7 +165,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)  # a command waits for others
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", received

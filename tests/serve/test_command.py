@@ -21,6 +21,7 @@ import pytest
 
 from tests.cli.conftest import Malflow, Script, malflow, script
 from tests.kit.waiting import wait_until
+from tests.monitor.test_metrics import collector
 
 __all__ = ["malflow", "script"]
 
@@ -260,3 +261,20 @@ def test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers(script: Sc
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
         process.stderr.close()  # type: ignore[union-attr] # it is a pipe
+
+
+def test_a_configured_collector_gets_the_metrics(script: Script, malflow: Malflow) -> None:
+    script(SHORT)
+    with collector() as (url, received):
+        done = malflow("run", "flow.py", "--set", f"metrics.otlp={url}", "--set", "metrics.traces=false")
+        assert done.code == 0, done.err
+        wait_until(lambda: received, 60)
+    assert {path for path, _, _ in received} == {"/v1/metrics"}
+
+
+def test_a_collector_that_is_no_url_is_a_fault(script: Script, malflow: Malflow) -> None:
+    script(SHORT)
+    done = malflow("run", "flow.py", "--set", "metrics.otlp=localhost:4318", "--set", "metrics.every=0s")
+    assert done.code == 4
+    assert "otlp must be a URL" in done.err
+    assert "every must be a time above zero" in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,3 +189,73 @@ def test_one_page_shows_one_run_after_another(place: Path) -> None:
     assert shown[0]["run"] != shown[1]["run"]
     assert shown[0]["number"] < shown[1]["number"]
     assert page.address is None
+
+
+KINDS = {
+    "page": {"control", "samples", "version", "run", "job", "runtime"},
+    "progress": {*KEYS["progress"], "number"},
+    "graph": {*KEYS["graph"], "run", "job"},
+    "history": {"run", "job", "at", "ticks", "operators"},
+    "events": {"run", "job", "events"},
+    "snapshots": {"run", "job", "snapshots"},
+    "why": {*KEYS["why"]},
+    "time": {"run", "job", "at", "text", "rows", "late"},
+    "letters": {"run", "job", "total", "letters"},
+    "states": {"run", "job", "operator", "tick", "states"},
+}
+"""The keys of the documents besides ``malflow`` and ``kind``: they may become more, and never change."""
+
+
+def test_documents_have_their_keys(place: Path) -> None:
+    del place
+    with served(failing) as run:
+        wait_until(lambda: run.ask("/api/letters").document["total"] > 0)
+        for kind, keys in KINDS.items():
+            path = "state?operator=count" if kind == "states" else kind
+            found = run.ask(f"/api/{path}").document
+            assert found["kind"] == kind
+            assert found.keys() - {"malflow", "kind"} >= keys, kind
+        (event,) = run.ask("/api/events").document["events"]
+        assert {"number", "at", "event", "parallelism", "snapshot", "restarts"} <= event.keys()
+        letter = run.ask("/api/letters?limit=1").document["letters"][0]
+        assert letter.keys() >= {*KEYS["letter"]}
+
+
+URL = "postgres://me:hush@host/orders"
+
+
+def fails_with_secrets(record: dict[str, str]) -> dict[str, str]:
+    """Return a record, or fail with a secret in the error's text."""
+    if record["number"] == "2":
+        raise ValueError(f"no connection to {URL}: Authorization: Bearer hush")
+    return record
+
+
+def secretive(provider: StreamProvider) -> None:
+    """Have secrets in keys, values, states, parts and errors."""
+    records = [{"number": it, "password": "hush", "url": URL} for it in ("1", "2")]
+    source = ScriptedSource([it for record in records for it in (record, PAUSE)] * 10_000)
+    kept = provider.new_stream().source("records", source).map("fails", fails_with_secrets, on_error="dead_letter")
+    by_url = kept.key_distribute("url", lambda msg: msg.value["url"])
+    by_url.stateful_map("last", lambda _key, value, _state: (value, value), default=dict).sink("out", VecSink())
+
+
+def test_no_document_and_no_metric_has_a_secret(place: Path) -> None:
+    with served(secretive) as run:
+        wait_until(lambda: run.ask("/api/letters").document["total"] > 0)
+        wait_until(lambda: run.handle.progress.records.get("out", 0) > 0)
+        words = dict.fromkeys(("state", "sample"), "?operator=last")
+        texts = {it: run.ask(f"/api/{it}{words.get(it, '')}").body.decode() for it in sorted(QUESTIONS)}
+        texts["metrics"] = run.ask("/metrics").body.decode()
+        texts["files"] = "".join(it.read_text() for it in place.glob("*.json"))
+    assert "no connection to postgres" in texts["letters"]
+    assert "postgres" in texts["state"]
+    assert not [name for name, text in texts.items() if "hush" in text]
+
+
+def test_nothing_in_a_request_is_imported(run: Served) -> None:
+    before = {*sys.modules}
+    for name in ("antigravity", "this:run", "__main__", "os.system"):
+        for path in (f"state?operator={name}", f"why?operator={name}", f"state?operator=count&key={name}"):
+            assert run.ask(f"/api/{path}").status in (200, 404)
+    assert not {"antigravity", "this"} & ({*sys.modules} - before)
