@@ -43,6 +43,18 @@ _OPERATOR: Final = "{{operator}}"
 PANELS: Final = (
     Panel("Records in", "ops", (_rate("malflow_records_in_total", _OPERATOR),)),
     Panel("Records out", "ops", (_rate("malflow_records_out_total", _OPERATOR),)),
+    Panel("Busy workers", "short", (_rate("malflow_busy_seconds_total", _OPERATOR),)),
+    Panel(
+        "Polls that found more than they could take",
+        "percentunit",
+        (
+            (
+                f"{_rate('malflow_saturated_polls_total', '', 'source')[0]}"
+                f" / {_rate('malflow_polls_total', '', 'source')[0]}",
+                "{{source}}",
+            ),
+        ),
+    ),
     Panel(
         "Duration of ticks",
         "s",
