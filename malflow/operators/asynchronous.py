@@ -11,7 +11,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from malflow.errors import short_repr
-from malflow.operators.attempts import Bucket, Call, Circuit, Tried, guarded, paced, repeated, timed
+from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, paced, repeated, timed
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
@@ -86,7 +86,7 @@ class MapAsync(Operator):
             start = end
         return mapped
 
-    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, Tried]) -> Batch:
+    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
         """Return the output for a batch: its answers, without the records whose calls have failed.
 
         Args:
@@ -97,7 +97,7 @@ class MapAsync(Operator):
         del batch, failures
         return answers
 
-    def _answers(self, values: list[Any], batches: Sequence[Batch]) -> tuple[list[Any], Mapping[int, Tried]]:
+    def _answers(self, values: list[Any], batches: Sequence[Batch]) -> tuple[list[Any], Mapping[int, GivenUp]]:
         if self._outside is None:
             try:
                 self._outside = self._how.join(self.context)
@@ -233,7 +233,7 @@ class _Calls:
         self._rest = iter(enumerate(arguments))
         self._at: dict[Any, int] = {}
         self.answers: list[Any] = [None] * len(arguments)
-        self.failures: dict[int, Tried] = {}
+        self.failures: dict[int, GivenUp] = {}
         self.begun = 0
         self.failed = len(arguments)
         self.failure: BaseException | None = None
@@ -264,11 +264,11 @@ class _Calls:
                     _refuse(answer)
                 answers[at] = answer
             except BaseException as error:  # noqa: BLE001 - the operator decides about it, in its own thread
-                self._note(at, error if isinstance(error, Tried) else Tried(error))
+                self._note(at, error if isinstance(error, GivenUp) else GivenUp(error))
             finally:
                 at_of.pop(me, None)
 
-    def _note(self, at: int, tried: Tried) -> None:
+    def _note(self, at: int, tried: GivenUp) -> None:
         error = tried.error
         if at >= self.failed:
             return
@@ -281,7 +281,7 @@ class _Calls:
             task.cancel()
 
 
-def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple[list[Any], Mapping[int, Tried]]:
+def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple[list[Any], Mapping[int, GivenUp]]:
     """Return the answers and the failures for each value of calls with lists; a list that failed has failed for all."""
     failures = calls.failures
     answers = [[None] * len(it) if at in failures else calls.answers[at] for at, it in enumerate(arguments)]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from malflow.failures import Retry
 from malflow.limits import Breaker, BreakerOpen, Rate
 
-__all__ = ["Bucket", "Call", "Circuit", "Tried", "guarded", "paced", "repeated", "timed"]
+__all__ = ["Bucket", "Call", "Circuit", "GivenUp", "guarded", "paced", "repeated", "timed"]
 
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]
 
@@ -21,7 +21,7 @@ _THEN = {"wait": "wait", "fail": "fail", "dead_letter": "become dead letters"}
 """What calls do while a breaker is open, by its ``then``."""
 
 
-class Tried(Exception):
+class GivenUp(Exception):
     """The failure of a call, with the number of its attempts.
 
     Args:
@@ -218,7 +218,7 @@ def repeated(call: Call, retry: Retry, counts: dict[str, int]) -> Call:
         counts: has the counter ``retried``.
 
     Raises:
-        Tried: if the last attempt fails, or with an exception after which there is no other.
+        GivenUp: if the last attempt fails, or with an exception after which there is no other.
     """
 
     async def attempts(argument: Any) -> Any:
@@ -227,10 +227,10 @@ def repeated(call: Call, retry: Retry, counts: dict[str, int]) -> Call:
             try:
                 return await call(argument)
             except BreakerOpen as error:
-                raise Tried(error, begun) from None
+                raise GivenUp(error, begun) from None
             except Exception as error:  # noqa: BLE001 - raised again, or followed by another attempt
                 if pause is None or not isinstance(error, retry.on):
-                    raise Tried(error, begun + 1) from None
+                    raise GivenUp(error, begun + 1) from None
             counts["retried"] += 1
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from malflow.failures import Fate
 from malflow.limits import BreakerOpen
 from malflow.operators.asynchronous import UNASKED, MapAsync
-from malflow.operators.attempts import Tried
+from malflow.operators.attempts import GivenUp
 from malflow.operators.guarding import Guarded, record_of, without
 from malflow.records.batch import Batch
 
@@ -26,7 +26,7 @@ class GuardedMapAsync(Guarded, MapAsync):
     def _unparked(self, batch: Batch) -> Batch:
         return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
 
-    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, Tried]) -> Batch:
+    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
         """Pass each failed record to the guard, in order, and return the answers of the others.
 
         A record after one whose failure has parked their key follows it, although its call has succeeded.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import Breaker, BreakerOpen, GraphError, Rate, Retry
-from malflow.operators.attempts import Bucket, Circuit, Tried, guarded, paced, repeated
+from malflow.operators.attempts import Bucket, Circuit, GivenUp, guarded, paced, repeated
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -84,7 +84,7 @@ def test_pauses_between_attempts_grow_up_to_the_longest() -> None:
             raise TimeoutError
 
         call = repeated(fails, Retry(attempts=5, first=1, factor=3, longest=5), {"retried": 0})
-        with pytest.raises(Tried) as failed:
+        with pytest.raises(GivenUp) as failed:
             await call(None)
         assert (type(failed.value.error), failed.value.attempts) == (TimeoutError, 5)
         return begun

@@ -33,7 +33,7 @@ CALLING_BUGS = [
         "a letter of a call counts one attempt",
         "a call is tried once",
         _ATTEMPTS,
-        "                    raise Tried(error, begun + 1) from None\n",
+        "                    raise GivenUp(error, begun + 1) from None\n",
         "                    raise error\n",
         (f"{_FAILED}::test_a_failed_call_becomes_a_letter_with_its_attempts",),
     ),
