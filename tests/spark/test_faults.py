@@ -274,6 +274,7 @@ def test_killed_executors_cost_no_letter_replay_or_count(cluster: Driver, tmp_pa
         assert {name: replayed_amid_a_kill(cluster, name) for name in failing} == failing
     (tmp_path / "mended").touch()
     assert {name: replayed_amid_a_kill(cluster, name) for name in failing} == failing
+    replayed_amid_a_kill(cluster, "order")
     counts = cluster.ask("counts")["counts"]
     cluster.ask("stop")
     end = cluster.wait()

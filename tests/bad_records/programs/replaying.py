@@ -30,7 +30,7 @@ from malflow import (
     StreamProvider,
 )
 from malflow.failures import Replayed
-from malflow.sinks import JsonLinesSink
+from malflow.sinks import JsonLinesSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import kept_states
@@ -46,6 +46,9 @@ OPERATORS = ("parse", "call", "add")
 PARTS = 3
 PER_TICK = 10
 KEYS = 4
+ORDERS = 16
+"""The keys of the operator ``order``, which parks them: some have numbers that fail, until all are mended."""
+
 NEVER_ENDS = [PAUSE] * 100_000
 
 
@@ -107,6 +110,14 @@ def added(folder: Path, _key: int, number: int, seen: list[int]) -> tuple[int, l
     return number, seen
 
 
+def ordered(folder: Path, _key: int, number: int, seen: list[int]) -> tuple[int, list[int]]:
+    """Fail at some of the numbers, until the functions are mended: later ones of their key wait."""
+    seen.append(number)
+    if number % 32 in (4, 9) and not (folder / "mended").exists():
+        raise ValueError(f"{number} at {object()}")
+    return number, seen
+
+
 def build(folder: Path, options: Options, provider: StreamProvider) -> None:
     """Build the dataflow."""
     script: dict[str, list[Any]] = {}
@@ -122,6 +133,8 @@ def build(folder: Path, options: Options, provider: StreamProvider) -> None:
     answers = keyed.map_async(
         "call", partial(called, folder, options), capacity=8, on_error="dead_letter"
     ).stateful_map("add", partial(added, folder), list, on_error="dead_letter")
+    by_key = stream.key_distribute("order key", lambda msg: msg.value % ORDERS)
+    by_key.stateful_map("order", partial(ordered, folder), list, on_error="park").sink("order out", VecSink())
     answers.sink("out", JsonLinesSink[Any, Any, Any](f"{folder}/out/", formatter=lambda msg: msg.value))
 
 
@@ -149,7 +162,7 @@ def runtime_of(folder: Path, options: Options) -> Any:
 
 def replay_all(handle: RunHandle) -> None:
     """Replay the letters of all operators, if the run has not ended or is restarted."""
-    for operator in OPERATORS:
+    for operator in (*OPERATORS, "order"):
         with suppress(MalflowError):
             handle.replay(operator).result(60)
 
@@ -168,7 +181,7 @@ def finish(folder: Path, size: int) -> Mapping[str, Replayed]:
     (folder / "mended").touch()
     handle: RunHandle = runtime_of(folder, Options(size, ends=False)).start()
     try:
-        return {operator: handle.replay(operator).result(60) for operator in OPERATORS}
+        return {operator: handle.replay(operator).result(60) for operator in (*OPERATORS, "order")}
     finally:
         handle.stop()
         handle.await_termination(60)
@@ -183,7 +196,8 @@ def check(folder: Path, size: int, *, whole: bool = False) -> None:
         whole: whether the job is finished.
     """
     backend = backend_of(folder)
-    letters = list(dead_letters(backend))
+    check_order(folder, size, whole=whole)
+    letters = [letter for letter in dead_letters(backend) if letter.operator != "order"]
     states = kept_states(backend, "add")
     added = [number for seen in states.values() for number in seen]
     everywhere = Counter([*added, *(letter.value for letter in letters)])
@@ -205,6 +219,25 @@ def check(folder: Path, size: int, *, whole: bool = False) -> None:
     assert sorted(out) == sorted(added)
     calls = [*map(int, (folder / "calls").read_text(encoding="utf-8").split())]
     assert {*calls} == {number for number in numbers if number % 7 or number % 2 == 0}
+
+
+def check_order(folder: Path, size: int, *, whole: bool) -> None:
+    """Check that the numbers of each key are in their order, over its state and the letters that wait."""
+    backend = backend_of(folder)
+    states = kept_states(backend, "order")
+    waiting: dict[int, list[int]] = {}
+    for letter in dead_letters(backend, "order"):
+        assert letter.is_parked
+        assert letter.error == ("ValueError" if letter.key not in waiting else "Parked")
+        waiting.setdefault(letter.key, []).append(letter.value)
+    for key in {*states, *waiting}:
+        numbers = [*states.get(key, []), *waiting.get(key, [])]
+        for part in range(PARTS):
+            of_part = [number for number in numbers if number % PARTS == part]
+            assert of_part == sorted({*of_part}), f"the numbers of key {key} are not in their order"
+    if whole:
+        assert waiting == {}
+        assert sorted(number for seen in states.values() for number in seen) == [*range(PARTS * size)]
 
 
 def main() -> None:

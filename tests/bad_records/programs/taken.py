@@ -12,7 +12,7 @@ from typing import Any
 from malflow import DeadLetter, StreamProvider
 from malflow.connectors.kafka import KafkaSink
 from malflow.connectors.postgres import PostgresSink
-from tests.bad_records.programs.replaying import Options, build
+from tests.bad_records.programs.replaying import OPERATORS, Options, build
 from tests.kit.backends import at_once
 from tests.kit.running import run_job
 
@@ -33,7 +33,7 @@ def main(folder: Path, sink: str, address: str, name: str) -> None:
     )
 
     def with_letters(provider: StreamProvider) -> None:
-        provider.on_dead_letters(lambda letters: letters.map("row", row).sink("letters", made))
+        provider.on_dead_letters(lambda letters: letters.map("row", row).sink("letters", made), OPERATORS)
         build(folder, Options(SIZE), provider)
 
     run_job(with_letters, at_once(folder / "state", job="replaying"), parallelism=2)
