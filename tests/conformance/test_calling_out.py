@@ -82,7 +82,7 @@ def test_a_call_that_fails_becomes_a_letter_and_the_others_continue(
     assert by_key == {1: [100], 2: [50], 0: [25], 3: [33]}
     assert counts == {
         "calls": 7, "retried": 3, "timed_out": 0, "opened": 0,
-        "failed": 3, "skipped": 0, "letters": 3, "dropped": 0, "kept": 3,
+        "failed": 3, "skipped": 0, "letters": 3, "dropped": 0, "kept": 3, "parked": 0,
     }  # fmt: skip
     letters = list(dead_letters(store))
     assert [(it.key, it.value, it.timestamp, it.error, it.attempts) for it in letters] == [
