@@ -232,7 +232,7 @@ def fails_with_secrets(record: dict[str, str]) -> dict[str, str]:
 
 
 def secretive(provider: StreamProvider) -> None:
-    """Have secrets in keys, values, states, parts and errors."""
+    """Put secrets into keys, values, states, parts and errors."""
     records = [{"number": it, "password": "hush", "url": URL} for it in ("1", "2")]
     source = ScriptedSource([it for record in records for it in (record, PAUSE)] * 10_000)
     kept = provider.new_stream().source("records", source).map("fails", fails_with_secrets, on_error="dead_letter")
