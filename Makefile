@@ -13,7 +13,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark crashes servers archive bytecode check format reference docs clean
+.PHONY: run quick test spark crashes servers archive bytecode check format reference vendor docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -35,7 +35,8 @@ ROUNDS ?= 10
 crashes: $(VENV)/.dev servers bytecode
 	$(BIN)/python -m tests.crashes $(ROUNDS) -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
-# The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Prometheus, Kafka and versitygw, the last two in .servers.
+# The servers and the browser that tests need, where they are missing: Postgres, MariaDB, Redis, Prometheus, Chromium, Kafka and
+# versitygw, the last two in .servers.
 servers: $(VENV)/.dev
 	$(BIN)/python -m tests.servers.install
 
@@ -63,6 +64,10 @@ reference: $(VENV)/.dev
 	$(BIN)/python -m docs.configuration_page
 	$(BIN)/python -m docs.metrics_page
 	$(BIN)/python -m docs.command_line_page
+
+# The libraries of the page, fetched anew in the versions that tests/serve/vendor.py names; needs npm.
+vendor: $(VENV)/.dev
+	$(BIN)/python -m tests.serve.vendor
 
 # The site, in docs/_build.
 docs: $(VENV)/.docs

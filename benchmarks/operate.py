@@ -1,8 +1,7 @@
 """Measure what operating a dataflow costs.
 
-python benchmarks/operate.py [--only monitor,page,policies,calls,plan] [--rounds 15] [--records 1000000]
-                             [--before FOLDER]
-python benchmarks/operate.py [--rounds 15] [--records 1000000] [--only monitor,policies,idle_tick] [--before FOLDER]
+python benchmarks/operate.py [--only monitor,page,policies,calls,plan,idle_tick,browser] [--rounds 15]
+                             [--records 1000000] [--before FOLDER]
 
 `--before` is a checkout of another version, which is measured in turn with this one.
 """
@@ -19,7 +18,7 @@ from operate_parts.page import print_page, print_scrape
 from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "page", "policies", "calls", "plan", "idle_tick")
+_SECTIONS = ("monitor", "page", "policies", "calls", "plan", "idle_tick", "browser")
 
 
 def main() -> None:
@@ -43,6 +42,10 @@ def main() -> None:
         print_plan(options.rounds, options.records)
     if "idle_tick" in sections:
         print_idle_tick(options.rounds, options.before)
+    if "browser" in sections:
+        from operate_parts.browser import print_browser  # noqa: PLC0415 - it needs Chromium
+
+        print_browser(options.rounds)
 
 
 if __name__ == "__main__":

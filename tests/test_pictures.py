@@ -23,7 +23,17 @@ def test_a_page_shows_its_pictures(page: str, pictures: list[str]) -> None:
 
 def test_every_picture_is_shown() -> None:
     shown = {name for page in DOCS.glob("*.md") for name in SHOWN.findall(page.read_text(encoding="utf-8"))}
-    assert shown == set(DRAWN)
+    photographs = {path.name for path in (DOCS / "pictures").glob("*.png")}
+    assert {name for name in shown if name.endswith(".svg")} == set(DRAWN)
+    assert {name for name in shown if name.endswith(".png")} <= photographs
+
+
+def test_pictures_of_the_page_are_small_and_of_its_two_widths() -> None:
+    for path in (DOCS / "pictures").glob("*.png"):
+        content = path.read_bytes()
+        assert content[:8] == b"\x89PNG\r\n\x1a\n"
+        assert path.stem.endswith(f"_{int.from_bytes(content[16:20])}"), "run: python -m docs.pictures.page"
+        assert len(content) < 150_000
 
 
 def test_no_picture_is_left_over() -> None:

@@ -9,14 +9,14 @@ import json
 from typing import Any, Literal, get_args
 
 from malflow.drawing.boxes import boxes
-from malflow.drawing.documents import document_of
+from malflow.drawing.documents import compact_document_of, document_of
 from malflow.drawing.dot import dot
 from malflow.drawing.mermaid import mermaid
 from malflow.drawing.picture import Dataflow, picture_of
 from malflow.drawing.svg import svg
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["Dataflow", "Format", "document", "draw"]
+__all__ = ["Dataflow", "Format", "compact_document", "document", "draw"]
 
 Format = Literal["boxes", "mermaid", "dot", "svg", "json"]
 """The formats of drawings."""
@@ -65,3 +65,16 @@ def document(dataflow: Dataflow) -> dict[str, Any]:
         dataflow: a graph, or a program.
     """
     return document_of(picture_of(dataflow))
+
+
+def compact_document(dataflow: Dataflow) -> dict[str, Any]:
+    """Return a dataflow as `document` does, with boxes that have room for a name and one line of figures.
+
+    Besides its keys there is ``collapsed``: None below 40 operators; else the drawing in which each chain of operators
+    of one stage is one node, with the keys ``nodes``, ``edges``, ``stages``, ``width`` and ``height``. The ``members``
+    of its nodes are the ``id`` of the operators.
+
+    Args:
+        dataflow: a graph, or a program.
+    """
+    return compact_document_of(picture_of(dataflow))

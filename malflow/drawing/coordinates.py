@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from malflow.drawing.layers import Layers, layered, positions
-from malflow.drawing.picture import Box, Picture
-from malflow.drawing.text import width
+from malflow.drawing.picture import NAME_LIMIT, Box, Picture
+from malflow.drawing.text import plain, width
 
-__all__ = ["HEAD", "LINE", "Band", "Place", "Placed", "placed"]
+__all__ = ["COMPACT", "HEAD", "LINE", "Band", "Measures", "Place", "Placed", "placed"]
 
 LINE = 17
 """The height of a line of text."""
@@ -17,9 +17,38 @@ LINE = 17
 HEAD = 24
 """The height above the boxes, for the names of stages and remarks."""
 
-_BOLD, _SMALL = 7.7, 6.6  # the width of a character of a name, and of the other lines
-_PADDING, _MARGIN, _GAP, _BEND = 12, 16, 20, 6
-_GUTTER, _STAGE_GUTTER, _PORT = 44, 72, 16
+_SMALL, _MARGIN, _BEND, _PORT = 6.6, 16, 6, 16  # the first is the width of a character that is not of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The sizes of a kind of drawing, in pixels.
+
+    Attributes:
+        name: the width of a character of a name.
+        padding: the distance between the border of a box and its text.
+        gap: the least distance between two boxes of a column.
+        gutter: the distance between two columns.
+        stage_gutter: the distance between two columns of different stages.
+        least: the least width of a box.
+        limit: the greatest width of a name, in characters.
+        height: the height of each box; None if it follows from the facts in it, which then are lines of text.
+    """
+
+    name: float
+    padding: int
+    gap: int
+    gutter: int
+    stage_gutter: int
+    least: int
+    limit: int
+    height: int | None
+
+
+_FULL = Measures(7.7, 12, 20, 44, 72, 0, NAME_LIMIT, None)
+
+COMPACT = Measures(7.3, 12, 12, 26, 42, 94, 22, 44)
+"""Boxes with a name and a line of figures, for a page that shows all of a dataflow side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +89,14 @@ class Placed:
     height: float
 
 
-def placed(picture: Picture) -> Placed:
+def placed(picture: Picture, measures: Measures = _FULL) -> Placed:
     """Return the coordinates of a picture."""
     edges = [(arrow.source, arrow.output, arrow.target) for arrow in picture.arrows]
     layers = layered([box.stage for box in picture.boxes], edges)
-    heights = [_height(box) for box in picture.boxes]
+    heights = [_height(box, measures) for box in picture.boxes]
     sizes = [*heights, *[float(_BEND)] * (len(layers.columns) - layers.nodes)]
-    centres = [round(at, 1) for at in positions(layers, sizes, _GAP)]
-    lefts, widths = _columns(picture, layers)
+    centres = [round(at, 1) for at in positions(layers, sizes, measures.gap)]
+    lefts, widths = _columns(picture, layers, measures)
     top = _MARGIN + HEAD
     boxes = [
         Place(lefts[column], round(top + centre - height / 2, 1), widths[column], height)
@@ -76,29 +105,32 @@ def placed(picture: Picture) -> Placed:
     points = [_points(picture, arrow, path, layers, centres, lefts, widths) for arrow, path in enumerate(layers.paths)]
     right = lefts[-1] + widths[-1] + _MARGIN if lefts else 2 * _MARGIN
     low = max((centre + size / 2 for centre, size in zip(centres, sizes, strict=True)), default=0.0)
-    return Placed(boxes, points, _bands(picture, layers, lefts, right), right, round(top + low + _MARGIN, 1))
+    return Placed(boxes, points, _bands(picture, layers, lefts, right, measures), right, round(top + low + _MARGIN, 1))
 
 
-def _height(box: Box) -> float:
-    return max(LINE * (1 + len(box.facts)) + _PADDING, _PORT * len(box.outputs))
+def _height(box: Box, measures: Measures) -> float:
+    height = measures.height or LINE * (1 + len(box.facts)) + measures.padding
+    return max(height, _PORT * len(box.outputs))
 
 
-def _columns(picture: Picture, layers: Layers) -> tuple[list[float], list[float]]:
+def _columns(picture: Picture, layers: Layers, measures: Measures) -> tuple[list[float], list[float]]:
     """Return the left border and the width of each column; names of outputs and stages make room before the next."""
-    widths = [0.0] * len(layers.order)
-    gutters = [float(_GUTTER)] * len(layers.order)
+    widths = [float(measures.least)] * len(layers.order)
+    gutters = [float(measures.gutter)] * len(layers.order)
     stages = [0] * len(layers.order)
     for box, column in zip(picture.boxes, layers.columns, strict=False):
-        texts = [_BOLD * width(box.label), *(_SMALL * width(fact) for fact in box.facts)]
-        widths[column] = max(widths[column], round(max(texts) + 2 * _PADDING))
+        texts = [measures.name * width(plain(box.name, measures.limit))]
+        if measures.height is None:
+            texts += [_SMALL * width(fact) for fact in box.facts]
+        widths[column] = max(widths[column], round(max(texts) + 2 * measures.padding))
         stages[column] = box.stage
     for arrow in picture.arrows:
         if arrow.label is not None:
             column = layers.columns[arrow.source]
-            gutters[column] = max(gutters[column], _GUTTER + _SMALL * width(arrow.label))
+            gutters[column] = max(gutters[column], measures.gutter + _SMALL * width(arrow.label))
     lefts = [float(_MARGIN)]
     for column in range(len(widths) - 1):
-        more = _STAGE_GUTTER - _GUTTER if stages[column] != stages[column + 1] else 0
+        more = measures.stage_gutter - measures.gutter if stages[column] != stages[column + 1] else 0
         lefts.append(round(lefts[-1] + widths[column] + gutters[column] + more))
     return lefts[: len(widths)], widths
 
@@ -127,11 +159,13 @@ def _points(
     return [*points, (lefts[last], round(top + centres[path[-1]], 1))]
 
 
-def _bands(picture: Picture, layers: Layers, lefts: list[float], right: float) -> list[Band]:
+def _bands(picture: Picture, layers: Layers, lefts: list[float], right: float, measures: Measures) -> list[Band]:
     """Return the stages, which meet in the middle between their columns."""
     first: dict[int, int] = {}
     for box, column in zip(picture.boxes, layers.columns, strict=False):
         first[box.stage] = min(first.get(box.stage, column), column)
-    starts = {stage: 0.0 if column == 0 else lefts[column] - _GUTTER / 2 for stage, column in sorted(first.items())}
+    starts = {
+        stage: 0.0 if column == 0 else lefts[column] - measures.gutter / 2 for stage, column in sorted(first.items())
+    }
     borders = [*starts.values(), right]
     return [Band(stage, start, end - start) for stage, (start, end) in zip(starts, pairwise(borders), strict=True)]

@@ -4,15 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow.drawing.coordinates import placed
+from malflow.drawing.chains import collapsed
+from malflow.drawing.coordinates import COMPACT, Placed, placed
 from malflow.drawing.picture import Picture
+from malflow.drawing.text import plain
 
-__all__ = ["document_of"]
+__all__ = ["compact_document_of", "document_of"]
+
+_MANY = 40
+"""From so many boxes on, a compact document also has chains of them as one."""
 
 
 def document_of(picture: Picture) -> dict[str, Any]:
     """Return a picture as a document of dicts, lists, texts and numbers; see `malflow.drawing.document`."""
-    at = placed(picture)
+    return _document(picture, placed(picture))
+
+
+def compact_document_of(picture: Picture) -> dict[str, Any]:
+    """Return a picture as a document with small boxes; see `malflow.drawing.compact_document`."""
+    whole = _document(picture, placed(picture, COMPACT))
+    for node in whole["nodes"]:
+        node["label"] = plain(node["name"], COMPACT.limit)
+    return {**whole, "collapsed": _collapsed(picture) if len(picture.boxes) >= _MANY else None}
+
+
+def _collapsed(picture: Picture) -> dict[str, Any]:
+    short, members = collapsed(picture)
+    drawn = _document(short, placed(short, COMPACT))
+    drawn["nodes"] = [
+        {
+            **{key: node[key] for key in ("id", "kind", "stage", "exchange", "x", "y", "width", "height")},
+            "label": plain(node["name"], COMPACT.limit),
+            "members": list(group),
+        }
+        for node, group in zip(drawn["nodes"], members, strict=True)
+    ]
+    return {key: drawn[key] for key in ("nodes", "edges", "stages", "width", "height")}
+
+
+def _document(picture: Picture, at: Placed) -> dict[str, Any]:
     nodes = [
         {
             "id": index,

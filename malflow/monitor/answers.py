@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from malflow.drawing import document as drawing_document
+from malflow.drawing import compact_document
 from malflow.engine.questions import MOST_KEYS
 from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, LettersTaken, Run, SnapshotCommitted
@@ -133,6 +133,11 @@ class Answers:
     def _show_events(self, ask: Ask) -> Document:
         return self._document("events", {"events": self._events.after(ask.given.get("after", 0))})
 
+    @property
+    def show_records(self) -> bool:
+        """Whether the last records of an operator may be shown, which only a run in one thread can do."""
+        return self._samples.are_shown and self._facts.runtime == "single"
+
     def _sample(self, ask: Ask) -> Document:
         """Return the last records of an operator; it is sampled while somebody asks, at least every ten seconds."""
         operator = ask.given["operator"]
@@ -160,7 +165,7 @@ class Answers:
         program = self._run.program
         if program is None:
             return refusal("NotBuilt", "the dataflow is not built yet")
-        drawn: Document = drawing_document(program)
+        drawn: Document = compact_document(program)
         return self._document("graph", {name: it for name, it in drawn.items() if name not in ("malflow", "kind")})
 
     def _show_letters(self, ask: Ask) -> Document:

@@ -210,6 +210,8 @@ class _Search:
         is_recent = bool(flow.recently_taken(vertex))
         if not taken or (given and not is_recent):
             return self._without_input(vertex)
+        if port.output and flow.recent_output(vertex):
+            return self._other_output(port)
         if port.output or (flow.output(vertex) and not isinstance(flow.node(vertex), EpochsNode)):
             others = flow.output(vertex) - given
             if not given and (others or port.output):
@@ -219,9 +221,10 @@ class _Search:
     def _other_output(self, port: Port) -> Found:
         flow, name = self._flow, self._flow.name(port.vertex)
         taken, given = flow.taken(port.vertex), flow.output(port.vertex)
+        none = f"none of the last {flow.recent_output(port.vertex):,}" if flow.given(port) else "none of them"
         late = " (the late records)" if isinstance(flow.node(port.vertex), EpochsNode) else ""
         text = (
-            f"operator {quoted(name)} has received {many(taken, 'record')} and given {given:,}, none of them through "
+            f"operator {quoted(name)} has received {many(taken, 'record')} and given {given:,}, {none} through "
             f"its output {port.output}{late}, which is read here."
         )
         return Found("other_output", name, text, {"taken": taken, "given": given, "output": port.output})

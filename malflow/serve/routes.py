@@ -30,6 +30,9 @@ UTC, sizes bytes, durations seconds, and values of users are texts. All but the 
                           ``?operator=NAME``, ``?limit=100``. It waits for the tick
 ``GET /api/state``        ``states``: ``operator``, ``tick``, and ``states`` (``key``, ``value``); ``?operator=NAME``
                           and ``?key=KEY``, a text or a literal of Python, or ``?limit=100`` for the first ones
+``GET /api/sample``       ``samples``: ``operator``, and the last ``samples`` (``number``, ``at``, ``tick``, ``output``,
+                          ``key``, ``value``, ``timestamp``); ``?operator=NAME``, ``?after=NUMBER``. It is sampled
+                          while somebody asks, if ``[serve] samples = true``
 ``POST /api/snapshot``    ``done`` with ``snapshot``
 ``POST /api/rescale``     ``done`` with ``parallelism``; ``{"parallelism": 4}``
 ``POST /api/stop``        ``accepted``
@@ -183,7 +186,7 @@ class Routes:
         facts = None if self.watch is None else self.watch.facts
         content = {
             "control": self._control,
-            "samples": False,
+            "samples": self.watch is not None and self.watch.answers.show_records,
             "version": __version__,
             "run": facts and facts.run,
             "job": facts and facts.job,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 
-from malflow.drawing import document, draw
+from malflow.drawing import compact_document, document, draw
+from malflow.drawing.chains import collapsed
+from malflow.drawing.documents import compact_document_of
+from malflow.drawing.picture import picture_of
+from malflow.graph import SourceNode, StatelessNode
+from malflow.operators.stateless import Map
+from malflow.sources import SingleIteratorSource, StatelessSource
 from tests.drawing.graphs import Flow, flows
 from tests.drawing.reading import read
 
@@ -36,9 +43,10 @@ def test_boxes_are_no_wider_than_the_terminal(flow: Flow) -> None:
         assert all(len(line) <= width for line in draw(flow, width=width, stages=True).splitlines())
 
 
+@pytest.mark.parametrize("form", [document, compact_document])
 @given(flow=flows())
-def test_nodes_do_not_overlap_and_edges_run_to_the_right(flow: Flow) -> None:
-    drawn = document(flow)
+def test_nodes_do_not_overlap_and_edges_run_to_the_right(form: Any, flow: Flow) -> None:
+    drawn = form(flow)
     nodes = drawn["nodes"]
     for one, other in combinations(nodes, 2):
         apart = (_right(one) < other["x"], _right(other) < one["x"], _low(one) < other["y"], _low(other) < one["y"])
@@ -53,9 +61,10 @@ def test_nodes_do_not_overlap_and_edges_run_to_the_right(flow: Flow) -> None:
     assert all(node["y"] >= 0 and _low(node) <= drawn["height"] for node in nodes)
 
 
+@pytest.mark.parametrize("form", [document, compact_document])
 @given(flow=flows())
-def test_stages_follow_each_other_from_left_to_right(flow: Flow) -> None:
-    drawn = document(flow)
+def test_stages_follow_each_other_from_left_to_right(form: Any, flow: Flow) -> None:
+    drawn = form(flow)
     assert {node["name"]: node["stage"] for node in drawn["nodes"]} == flow.stages
     bands = {stage["number"]: stage for stage in drawn["stages"]}
     assert set(bands) == set(flow.stages.values())
@@ -64,6 +73,37 @@ def test_stages_follow_each_other_from_left_to_right(flow: Flow) -> None:
         assert band["x"] <= node["x"]
         assert _right(node) <= band["x"] + band["width"]
     assert all(one["x"] + one["width"] == other["x"] for one, other in pairwise(drawn["stages"]))
+
+
+@given(flow=flows())
+def test_chains_have_every_operator_once_and_keep_the_edges_between_them(flow: Flow) -> None:
+    picture = picture_of(flow)
+    short, groups = collapsed(picture)
+    assert sorted(index for group in groups for index in group) == list(range(len(picture.boxes)))
+    home = {index: at for at, group in enumerate(groups) for index in group}
+    inner = {pair for group in groups for pair in pairwise(group)}
+    arrows = [(it.source, it.output, it.target, it.input) for it in picture.arrows]
+    assert inner <= {(source, target) for source, _, target, _ in arrows}
+    kept = [(home[it[0]], it[1], home[it[2]], it[3]) for it in arrows if (it[0], it[2]) not in inner]
+    assert [(it.source, it.output, it.target, it.input) for it in short.arrows] == kept
+    for group in groups:
+        assert len({picture.boxes[index].stage for index in group}) == 1
+        assert len(group) == 1 or not {picture.boxes[index].kind for index in group} & {"source", "sink"}
+        assert not any(picture.boxes[index].exchange for index in group[1:])
+    assert all(it.source < it.target for it in short.arrows)
+
+
+def test_a_large_dataflow_is_also_drawn_with_chains_as_one_box() -> None:
+    def drawn(length: int) -> dict[str, Any]:
+        flow = Flow()
+        flow.add([SourceNode("n0", StatelessSource(SingleIteratorSource([])), keyed=False)], [], (None,))
+        for number in range(1, length):
+            flow.add([StatelessNode(f"n{number}", partial(Map, callback=str))], [number - 1], (None,))
+        return compact_document_of(picture_of(flow))
+
+    assert drawn(39)["collapsed"] is None
+    nodes = drawn(40)["collapsed"]["nodes"]
+    assert [(node["label"], node["members"]) for node in nodes] == [("n0", [0]), ("n1 +38", [*range(1, 40)])]
 
 
 def _right(node: dict[str, Any]) -> float:

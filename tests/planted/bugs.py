@@ -14,6 +14,7 @@ from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.monitor_bugs import MONITOR_BUGS
+from tests.planted.page_bugs import PAGE_BUGS
 from tests.planted.partial_bugs import PARTIAL_BUGS
 from tests.planted.pattern_bugs import PATTERN_BUGS
 from tests.planted.plan_bugs import PLAN_BUGS
@@ -764,6 +765,7 @@ BUGS: list[Bug] = [
     *READING_BUGS,
     *LOOKUP_BUGS,
     *MONITOR_BUGS,
+    *PAGE_BUGS,
     *TABLE_BUGS,
     *WHY_BUGS,
     *COMMAND_BUGS,

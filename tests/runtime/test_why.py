@@ -83,6 +83,25 @@ def test_a_run_in_which_records_flow_has_no_fault(parallelism: int) -> None:
         assert str(handle.why("sum sink")).startswith("records flow: operator 'sum sink' has given ")
 
 
+def test_no_late_records_lately_are_no_fault() -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = StatefulSource(Drip({"a": Stamps([1, 50, 2, 51], 1), "b": Stamps([51], 1)}))
+        found = (
+            provider.new_stream()
+            .source("source", source)
+            .event_time("times", lambda msg: msg.timestamp, out_of_orderness=5)
+        )
+        found.late.sink("late", VecSink())
+        found.sink("on time", VecSink())
+
+    with Started(SingleThreadRuntime(build_dataflow)) as started:
+        handle = started.run
+        wait_until(lambda: handle.progress.records.get("on time", 0) > 100, SECONDS)
+        wait_until(lambda: handle.why("late").cause == "other_output", SECONDS)
+        assert "through its output 1 (the late records)" in str(handle.why("late"))
+        assert handle.why().cause == "flows"
+
+
 @given(dataflow=dataflows())
 def test_answers_after_the_end_agree_with_the_records_that_came_out(dataflow: Dataflow) -> None:
     runtime = SingleThreadRuntime(lambda provider: build(dataflow, provider, None, Run()))

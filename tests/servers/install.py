@@ -1,4 +1,4 @@
-"""Install the servers that the tests need, where they are missing: ``python -m tests.servers.install``."""
+"""Install the servers and the browser of the tests, where they are missing: ``python -m tests.servers.install``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.servers.chromium import Chromium
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
 from tests.servers.prometheus import Prometheus
 from tests.servers.redis_server import RedisServer
-from tests.servers.server import Server, ServerError
+from tests.servers.server import Program, ServerError
 from tests.servers.versitygw import Versitygw
 
-SERVERS: list[type[Server]] = [Postgres, MariaDB, RedisServer, Prometheus, Kafka, Versitygw]
+SERVERS: list[type[Program]] = [Postgres, MariaDB, RedisServer, Prometheus, Chromium, Kafka, Versitygw]
 
 
-def install(server: type[Server]) -> bool:
+def install(server: type[Program]) -> bool:
     """Install one server; return whether it is there."""
     if server.missing() is None:
         return True

@@ -15,17 +15,19 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
+from tests.servers.chromium import Chromium
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
 from tests.servers.prometheus import Prometheus
 from tests.servers.redis_server import RedisServer
-from tests.servers.server import Server, ServerError
+from tests.servers.server import Program, Server, ServerError
 from tests.servers.sessions import Session
 from tests.servers.versitygw import Versitygw
 
 __all__ = [
     "SERVER",
+    "chromium",
     "kafka_servers",
     "mariadb_url",
     "own_kafka",
@@ -98,6 +100,13 @@ def server_session(pytestconfig: pytest.Config) -> Session:
     return pytestconfig.stash[_SESSION]
 
 
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of the browser; skip where there is none."""
+    _require(Chromium)
+    return Chromium.path()
+
+
 def _unavailable(name: str, reason: str) -> NoReturn:
     """Skip the test, or fail if all servers must be there."""
     if os.environ.get("CI") == "true":
@@ -114,7 +123,7 @@ def shared(session: Session, kind: type[S]) -> S:
         _unavailable(kind.name, str(error))
 
 
-def _require(kind: type[Server]) -> None:
+def _require(kind: type[Program]) -> None:
     missing = kind.missing()
     if missing is not None:
         _unavailable(kind.name, missing)

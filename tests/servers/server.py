@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from tests.servers.watch import PID_FILE, is_running, read_pid
 
-__all__ = ["INSTALLED", "Server", "ServerError", "free_ports", "run"]
+__all__ = ["INSTALLED", "Program", "Server", "ServerError", "free_ports", "run"]
 
 INSTALLED = Path(os.environ.get("MALFLOW_SERVERS") or Path(__file__).parents[2] / ".servers")
 """What was installed, and the folders of the sessions that run."""
@@ -30,37 +30,45 @@ class ServerError(Exception):
     """A server can't be installed or started."""
 
 
-class Server(ABC):
+class Program(ABC):
+    """A program that tests need.
+
+    Attributes:
+        name: what it is called in messages.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def missing(cls) -> str | None:
+        """Return the reason why the program cannot be started, such as a missing package, or None."""
+
+    @classmethod
+    @abstractmethod
+    def install(cls) -> None:
+        """Install the program.
+
+        Raises:
+            ServerError: if that is not possible.
+        """
+
+
+class Server(Program):
     """A server of one process on loopback.
 
     Every object of one folder is the same server: it is started by one process and found by others.
 
     Attributes:
-        name: what it is called in messages.
         end_signal: ends it at once and leaves nothing behind but its folder.
     """
 
-    name: ClassVar[str]
     end_signal: ClassVar[signal.Signals] = signal.SIGKILL
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     ports: ClassVar[int] = 1
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    @classmethod
-    @abstractmethod
-    def missing(cls) -> str | None:
-        """Return the reason why the server cannot be started, such as a missing package, or None."""
-
-    @classmethod
-    @abstractmethod
-    def install(cls) -> None:
-        """Install the server.
-
-        Raises:
-            ServerError: if that is not possible.
-        """
 
     @property
     @abstractmethod
@@ -80,7 +88,7 @@ class Server(ABC):
         """Return variables of the environment that it needs."""
         return {}
 
-    def configure(self) -> None:  # noqa: B027 - not every server needs it
+    def configure(self) -> None:
         """Write what the first start needs."""
 
     def answers(self) -> bool:

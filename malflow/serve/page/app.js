@@ -1,0 +1,292 @@
+// The page of one run.
+
+import { RANGES, Spark } from "./charts.js";
+import { busyText, isOver, modelOf } from "./figures.js";
+import { age, bytes, clock, count, counted, exact, isNumber, lines, moment, percent, plain, rate, running, short } from "./format.js";
+import { Graph } from "./graph.js";
+import { Lists } from "./lists.js";
+import { Live, post } from "./live.js";
+import { Panel, Table } from "./operators.js";
+import { opened, Locked } from "./session.js";
+import { Timeline } from "./timeline.js";
+import { Choice, html, render, Shape, Time, useEffect, useMemo, useRef, useState, Word } from "./view.js";
+
+const RUNTIMES = { single: "single thread", processes: "processes", spark: "Spark" };
+const STATUSES = {
+  starting: "ring", running: "dot", resting: "bars", blocked: "square", stopping: "turn", restarting: "turn", ended: "check", failed: "cross",
+};
+const SPARK_SECONDS = 60;
+
+function Status({ state }) {
+  const { phase, progress } = state;
+  const [word, shape] =
+    phase === "lost" && !isOver(progress) ? ["lost contact", "warning"] : [progress.status, STATUSES[progress.status] ?? "ring"];
+  const isBad = word === "failed" || word === "lost contact" || word === "blocked" || word === "restarting";
+  return html`<span class=${`status ${isBad ? "bad" : ""}`} data-status=${word}><${Shape} name=${shape} />${word}</span>`;
+}
+
+function Header({ state, live, onAsk }) {
+  const { progress, allowed, phase } = state;
+  const isOff = phase !== "live" || isOver(progress);
+  const started = moment(progress.started);
+  const ended = isOver(progress) ? moment(state.events.findLast((it) => it.event === "run_finished")?.at) : null;
+  const uptime = started === null ? null : (ended ?? live.now()) - started;
+  const buttons = [["snapshot", "Snapshot"], ["rescale", "Rescale"], ["stop", "Stop"]];
+  return html`
+    <header>
+      <div class="who">
+        <span class="brand">malflow</span>
+        <h1 title=${plain(progress.job, 2000)}>${plain(progress.job, 60)}</h1>
+        <span class="runtime">${RUNTIMES[progress.runtime] ?? plain(progress.runtime, 20)} × ${count(progress.parallelism)}</span>
+      </div>
+      <div class="state">
+        <${Status} state=${state} />
+        <span class="uptime" title=${`since ${exact(started)}`}>${uptime === null ? "not started" : running(uptime)}</span>
+        <span class="tick">tick ${count(progress.tick)}</span>
+        ${progress.restarts > 0 && html`<span class="restarts">${counted(progress.restarts, "restart")}</span>`}
+      </div>
+      ${allowed.control
+        ? html`<div class="buttons">${buttons.map(([key, text]) => html`
+            <button type="button" key=${key} disabled=${isOff} onClick=${() => onAsk(key)}>${text}</button>`)}</div>`
+        : html`<span class="quiet readonly" title="Start the run with control = true in [serve], or --control, to steer it from here.">Read only</span>`}
+    </header>
+  `;
+}
+
+const Tile = ({ name, children, note, title, isBad, onClick }) => html`
+  <div class=${`tile${isBad ? " bad" : ""}`} title=${title}>
+    <dt>${name}</dt>
+    <dd>${onClick ? html`<button type="button" class="link" onClick=${onClick}>${children}</button>` : children}</dd>
+    <dd class="note">${note}</dd>
+  </div>
+`;
+
+function Figures({ state, model, live, onChoose }) {
+  const { progress, samples } = state;
+  const sources = model.operators.filter((it) => it.is === "source").map((it) => it.at);
+  const minute = samples.slice(-SPARK_SECONDS - 1);
+  const trend = minute.slice(1).map((it, at) => {
+    const passed = it.at - minute[at].at;
+    const more = sources.reduce((total, column) => total + it.taken[column] - minute[at].taken[column], 0);
+    return passed > 0 && more >= 0 ? more / passed : null;
+  });
+  const busiest = model.has.busy ? model.busiest : model.fastest;
+  const { snapshot, snapshot_failure: failure } = progress;
+  const taken = moment(snapshot?.at);
+  const old = taken === null ? null : live.now() - taken;
+  const total = progress.operators.filter((it) => it.is === "source").reduce((sum, it) => sum + it.taken, 0);
+  return html`
+    <dl class="tiles">
+      <${Tile} name="records" note=${`${short(total)} read in all`} title=${counted(total, "record")}>
+        <span class="big">${isOver(progress) ? rate(0) : isNumber(progress.polled_per_second) ? rate(progress.polled_per_second) : "measuring"}</span>
+        <${Spark} values=${trend} />
+      <//>
+      <${Tile} name=${model.has.busy ? "busiest" : "most records"} onClick=${busiest && (() => onChoose(busiest.name))}
+        note=${busiest ? (model.has.busy ? `${busyText(busiest.busy)} of the workers' time` : rate(busiest.in)) : "no records lately"}>
+        ${busiest ? plain(busiest.name, 28) : "none"}
+      <//>
+      <${Tile} name="laggard" onClick=${model.laggard && (() => onChoose(model.laggard.name))}
+        note=${model.laggard ? `${short(model.laggard.lag)} waiting` : model.has.lag ? "no input waits" : "sources tell no lag"}>
+        ${model.laggard ? plain(model.laggard.name, 28) : "none"}
+      <//>
+      <${Tile} name="snapshot" isBad=${Boolean(failure)} title=${taken === null ? undefined : exact(taken)}
+        note=${failure ? `failed: ${plain(failure.error, 80)}` : snapshot ? [isNumber(snapshot.bytes) ? bytes(snapshot.bytes) : null, isNumber(snapshot.keys) ? counted(snapshot.keys, "key") : null].filter(Boolean).join(", ") || "size not told" : "none taken yet"}>
+        ${snapshot ? html`${count(snapshot.id)} <small>${old === null ? "of an unknown time" : `${age(old)} ago`}</small>` : "none"}
+      <//>
+      <${Tile} name="late" note=${model.late ? "after their epoch" : "no late records"}>${count(model.late)}<//>
+      <${Tile} name="letters" isBad=${model.letters > 0} note=${model.failed ? `${counted(model.failed, "record")} failed` : "no record failed"}>${count(model.letters)}<//>
+    </dl>
+  `;
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** Return the line that says how the run is: its shape, text, details, and whether it is trouble. */
+function sayingOf(state, model) {
+  const { phase, progress, why, seen, events } = state;
+  const end = events.findLast((it) => it.event === "run_finished");
+  if (progress.status === "failed") {
+    const error = end?.error;
+    const where = [error?.operator && `at ${plain(error.operator, 80)}`, error?.location && plain(error.location, 200)].filter(Boolean).join(", ");
+    return { shape: "cross", isBad: true, text: `The run failed: ${plain(error?.message ?? "the cause is not known", 400)}`, more: [error?.message, where].filter(Boolean).join("\n") };
+  }
+  if (progress.status === "ended") {
+    return { shape: "check", text: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
+  }
+  if (phase === "lost") {
+    return { shape: "warning", isBad: true, text: `Lost contact with the run, last seen ${clock(seen)}. This page keeps trying.` };
+  }
+  if (progress.status === "restarting") {
+    const last = events.findLast((it) => it.event === "restarted");
+    return { shape: "turn", isBad: true, text: `The run restarts after an error: ${plain(last?.error?.message ?? "", 400)}`, more: last?.error?.message };
+  }
+  if (why?.is_fault) {
+    const [first] = why.text.split("\n");
+    return { shape: "warning", isBad: true, text: sentence(plain(first, 600)), more: why.text, at: why.stops_at };
+  }
+  if (progress.snapshot_failure) {
+    return { shape: "warning", isBad: true, text: `The last snapshot failed: ${plain(progress.snapshot_failure.error, 400)}` };
+  }
+  if (progress.status === "starting") return { shape: "ring", text: "The run is starting." };
+  if (progress.status === "stopping") return { shape: "turn", text: "The run stops after this tick." };
+  if (why && why.cause === "waits") return { shape: "bars", text: sentence(plain(why.text.split("\n")[0], 600)), more: why.text };
+  return { shape: "check", text: why ? "Records reach the sinks." : "Looking for what stands still…" };
+}
+
+function Alert({ state, model, onChoose }) {
+  const [isOpen, setOpen] = useState(false);
+  const { shape, text, isBad, more, at } = sayingOf(state, model);
+  const isLong = more?.includes("\n");
+  return html`
+    <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="How the run is">
+      <${Shape} name=${shape} />
+      <p role="status" aria-live="polite" title=${text}>${text}</p>
+      <span class="do">
+        ${at && model.byName.has(at) && html`<button type="button" onClick=${() => onChoose(at)}>Show “${plain(at, 24)}”</button>`}
+        ${more && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Why</button>`}
+      </span>
+      ${isLong && isOpen && html`<pre>${lines(more)}</pre>`}
+    </section>
+  `;
+}
+
+/** A question before the run is changed. */
+function Question({ word, progress, onClose, onDo }) {
+  const box = useRef(null);
+  const [workers, setWorkers] = useState(progress.parallelism);
+  useEffect(() => box.current.showModal(), []);
+  const submit = (event) => {
+    event.preventDefault();
+    onDo(word, word === "rescale" ? { parallelism: Number(workers) } : {});
+    onClose();
+  };
+  return html`
+    <dialog ref=${box} onClose=${onClose} aria-labelledby="question">
+      <form onSubmit=${submit}>
+        <h2 id="question">${word === "stop" ? "Stop this run?" : "Rescale this run?"}</h2>
+        ${word === "stop"
+          ? html`<p>It ends after the current tick, with a last snapshot if it has a persistence.</p>`
+          : html`<p>The states move to the new workers between two ticks.</p>
+              <label class="field"><span>Workers</span><input type="number" min="1" max="10000" required value=${workers} onInput=${(event) => setWorkers(event.target.value)} /></label>`}
+        <div class="actions">
+          <button type="button" onClick=${() => box.current.close()}>Cancel</button>
+          <button type="submit" class="main">${word === "stop" ? "Stop" : "Rescale"}</button>
+        </div>
+      </form>
+    </dialog>
+  `;
+}
+
+/** Return an answer of the run to a request as a text. */
+function doneText(word, answer) {
+  if (answer?.kind === "letters_done") {
+    const rest = [answer.late && `${count(answer.late)} too late`, answer.texts && `${count(answer.texts)} kept, as only their texts are stored`].filter(Boolean);
+    return [`${counted(answer.done, "letter")} of ${plain(answer.operator, 40)} replayed`, ...rest].join(", ");
+  }
+  if (answer?.kind === "accepted") return word === "stop" ? "The run stops after this tick" : `${word}: asked for, not done yet`;
+  if (isNumber(answer?.snapshot)) return `Snapshot ${answer.snapshot} taken`;
+  if (isNumber(answer?.parallelism)) return `Now with ${counted(answer.parallelism, "worker")}`;
+  return `${word}: done`;
+}
+
+function Page({ live, state }) {
+  const [chosen, setChosen] = useState({ name: null, group: null });
+  const [filter, setFilter] = useState("");
+  const [figure, setFigure] = useState(null);
+  const [wanted, setRange] = useState(null);
+  const [question, setQuestion] = useState(null);
+  const [said, setSaid] = useState(null);
+  const model = modelOf(state);
+  const until = Math.floor(live.now());
+  const life = until - (moment(state.progress.started) ?? until);
+  // Unless somebody has chosen one, the shortest that holds the whole run.
+  const range = wanted ?? (RANGES.find(([seconds]) => life < seconds) ?? RANGES.at(-1))[0];
+  const operator = model.byName.get(chosen.name);
+  const choose = (name, group = null) => setChosen({ name, group });
+  useEffect(() => {
+    if (!said || said.isBad) return undefined;
+    const timer = setTimeout(() => setSaid(null), 8000);
+    return () => clearTimeout(timer);
+  }, [said]);
+  const act = (word, given) => {
+    setSaid({ text: `${word}: waiting for the end of the tick…` });
+    post(word, given).then(
+      (answer) => { setSaid({ text: doneText(word, answer) }); live.soon(0); },
+      (error) => setSaid({ text: `${word}: ${lines(error.message)}`, isBad: true }),
+    );
+  };
+  const ask = (word) => (word === "snapshot" ? act(word, {}) : setQuestion(word));
+  const replay = (name, ids) => act("replay", ids ? { operator: name, ids } : { operator: name });
+  const shownFigure = figure ?? (model.has.busy ? "busy" : "rate");
+  const seen = state.seen ?? 0;
+  return html`
+    <${Header} state=${state} live=${live} onAsk=${ask} />
+    <main class=${state.phase === "lost" ? "lost" : ""}>
+      <${Figures} state=${state} model=${model} live=${live} onChoose=${choose} />
+      <${Alert} state=${state} model=${model} onChoose=${choose} />
+      <${Graph} graph=${state.graph} model=${model} chosen=${chosen.name} onChoose=${choose} filter=${filter} onFilter=${setFilter}
+        figure=${shownFigure} onFigure=${setFigure} />
+      <div class="columns">
+        ${operator
+          ? html`<${Panel} operator=${operator} group=${chosen.group} model=${model} state=${state} range=${range} until=${until} onChoose=${choose} onReplay=${replay} />`
+          : html`<${Table} model=${model} filter=${filter} onChoose=${choose} />`}
+        <div class="side">
+          <section class="card" aria-label="Timeline">
+            <div class="bar"><h2>Timeline</h2>
+              <${Choice} label="Range of all charts" name="range" options=${RANGES} value=${range} onChange=${setRange} /></div>
+            <${Timeline} events=${state.events} range=${range} until=${until} />
+          </section>
+          <${Lists} events=${state.events} letters=${state.letters} held=${model.letters} isAllowed=${state.allowed.control} onReplay=${replay} />
+        </div>
+      </div>
+    </main>
+    <footer>
+      <span>run ${plain(state.progress.run, 16)}</span><span>process ${plain(state.progress.pid, 12)}</span>
+      <span>last seen <${Time} at=${seen} /></span>
+    </footer>
+    <div class=${`said${said?.isBad ? " bad" : ""}`} role="status" aria-live="polite">
+      ${said && html`<span>${said.text}</span><button type="button" aria-label="Close this message" onClick=${() => setSaid(null)}>×</button>`}
+    </div>
+    ${question && html`<${Question} word=${question} progress=${state.progress} onClose=${() => setQuestion(null)} onDo=${act} />`}
+  `;
+}
+
+const WAITING = {
+  loading: "Asking the run how it is…",
+  waiting: "No run has begun yet. This page waits for it.",
+};
+
+function Root({ live }) {
+  const { state } = live;
+  if (state.phase === "locked") return html`<${Locked} onOpen=${() => live.soon(0)} />`;
+  if (state.progress && state.graph) return html`<${Page} live=${live} state=${state} />`;
+  return html`
+    <main class="waiting" aria-busy=${state.phase === "loading"}>
+      <span class="brand">malflow</span>
+      <p role="status">${WAITING[state.phase] ?? "The run does not answer. This page keeps trying."}</p>
+    </main>
+  `;
+}
+
+const root = document.getElementById("page");
+let isDue = false;
+const live = new Live(() => {
+  if (isDue) return;
+  isDue = true;
+  queueMicrotask(() => {
+    isDue = false;
+    const started = performance.now();
+    render(html`<${Root} live=${live} />`, root);
+    const { state } = live;
+    if (state.progress) document.title = `${plain(state.progress.job, 60)} – malflow`;
+    if (state.phase === "live" && document.body.dataset.ready !== "live") performance.mark("malflow-ready");
+    if (state.phase !== "loading") document.body.dataset.ready = state.phase;
+    document.body.dataset.updates = String(Number(document.body.dataset.updates ?? 0) + 1);
+    performance.measure("malflow-update", { start: started, end: performance.now() });
+    performance.clearMeasures("malflow-update");
+  });
+});
+
+render(html`<${Root} live=${live} />`, root);
+await opened();
+live.start();

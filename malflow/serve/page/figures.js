@@ -1,0 +1,116 @@
+// The figures of operators: made once for each update, and used by graph, table and panel.
+
+import { count, counted, isNumber, percent, rate, short } from "./format.js";
+
+const sum = (values) => values.reduce((total, it) => total + it, 0);
+const known = (values) => values.filter(isNumber);
+
+/** Return the figures of a run's operators, the busiest and the one with the most input waiting. */
+export function modelOf(state) {
+  const { progress, graph, why } = state;
+  const kinds = new Map((graph?.nodes ?? []).map((it) => [it.name, it]));
+  const over = isOver(progress);
+  const hot = new Map((progress?.hot ?? []).map((it) => [it.operator, it]));
+  const operators = (progress?.operators ?? []).map((it, at) => {
+    const node = kinds.get(it.name);
+    return {
+      ...it,
+      at,
+      node,
+      hot: hot.get(it.name),
+      in: over ? 0 : it.taken_per_second,
+      out: over ? it.given.map(() => 0) : it.given_per_second ?? [],
+      given: it.given,
+      busy: over ? null : (it.busy_share ?? null),
+      failed: it.failed ?? it.counts.failed ?? 0,
+      letters: it.counts.kept ?? 0,
+    };
+  });
+  const has = {
+    busy: operators.some((it) => isNumber(it.busy)),
+    rate: true,
+    lag: operators.some((it) => isNumber(it.lag)),
+    failed: true,
+  };
+  const most = (key) => operators.reduce((best, it) => (isNumber(it[key]) && it[key] > (best?.[key] ?? 0) ? it : best), null);
+  return {
+    operators,
+    byName: new Map(operators.map((it) => [it.name, it])),
+    has,
+    busiest: most("busy"),
+    fastest: most("in"),
+    laggard: most("lag"),
+    greatest: { rate: most("in")?.in ?? 0, lag: most("lag")?.lag ?? 0 },
+    late: sum(known(operators.map((it) => it.late))),
+    letters: sum(operators.map((it) => it.letters)),
+    failed: sum(operators.map((it) => it.failed)),
+    cause: why?.is_fault && !isOver(progress) ? why.stops_at : null,
+  };
+}
+
+/** Return how many workers may work at the same time. */
+export const atOnce = (progress) => (progress.runtime === "single" ? 1 : Math.max(1, progress.parallelism));
+
+export const isOver = (progress) => progress?.status === "ended" || progress?.status === "failed";
+
+export const busyText = (share) => (isNumber(share) ? percent(share) : "not measured");
+
+const total = (members, key) => {
+  const values = known(members.map((it) => it[key]));
+  return values.length ? sum(values) : null;
+};
+
+const flow = (members) => (members[0] ? rate(members[0].in) : "not counted");
+
+/** The figures by which boxes can be filled, each with its texts in a box, at the left and at the right. */
+export const FIGURES = [
+  {
+    key: "busy",
+    name: "busy",
+    missing: "this run does not measure the time in operators",
+    texts: (members) => {
+      const busy = total(members, "busy");
+      return [flow(members), isNumber(busy) ? percent(busy) : ""];
+    },
+  },
+  { key: "rate", name: "rate", texts: (members) => [flow(members), ""] },
+  {
+    key: "lag",
+    name: "lag",
+    missing: "no source of this run tells how much input waits",
+    texts: (members) => {
+      const lag = total(members, "lag");
+      return [isNumber(lag) ? `${short(lag)} waiting` : flow(members), ""];
+    },
+  },
+  {
+    key: "failed",
+    name: "failed",
+    texts: (members) => {
+      const failed = total(members, "failed");
+      return [failed ? `${short(failed)} failed` : "none failed", ""];
+    },
+  },
+];
+
+/** Return how full a box is, from 0 to 1; null where the figure is not known. */
+export function shareOf(figure, members, model) {
+  const value = total(members, figure === "rate" ? "in" : figure);
+  if (!isNumber(value)) return null;
+  if (figure === "busy") return value;
+  if (figure === "failed") return value > 0 ? 1 : 0;
+  const greatest = model.greatest[figure];
+  if (!greatest) return 0;
+  return figure === "rate" ? Math.log10(1 + value) / Math.log10(1 + greatest) : value / greatest;
+}
+
+/** Return the counts of an operator that have no place of their own, as names and texts. */
+export function otherCounts(operator) {
+  const shown = new Set(["failed", "kept", "letters", "late"]);
+  const rare = new Set(["skipped", "dropped", "retries", "refused"]);
+  return Object.entries(operator.counts)
+    .filter(([name, value]) => !shown.has(name) && (value > 0 || !rare.has(name)))
+    .map(([name, value]) => [name.replaceAll("_", " "), count(value)]);
+}
+
+export const keysText = (operator) => (isNumber(operator.keys) ? counted(operator.keys, "key") : null);
