@@ -81,9 +81,10 @@ def _looked_at(runtime: Runtime, program: Program, target: Target, output: Outpu
     kind = kind_of(options)
     check_deliveries(program, keeps=options.persistence.is_enabled)
     runtime.check_places()
-    refusal = refusal_elsewhere(program, kind)
-    if refusal is not None and kind != "single":
-        raise refusal
+    if kind != "single" and getattr(options, "processes", None) != 0:  # with none, it runs in this process
+        refusal = refusal_elsewhere(program, kind)
+        if refusal is not None:
+            raise refusal
     found = planned(program, options, deep=deep)
     rows = rows_of(found, program)
     if output.json:

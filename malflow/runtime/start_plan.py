@@ -18,7 +18,7 @@ from malflow.engine.rescale import key_routes
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
 from malflow.engine.state_specs import states_of
-from malflow.errors import MalflowError, SnapshotError
+from malflow.errors import MalflowError, SnapshotError, short_repr
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.partitioners import SLOTS, rendezvous_select, slot_owners
 from malflow.runtime.options import RunOptions
@@ -120,19 +120,20 @@ def planned(program: Program, options: RunOptions, *, deep: bool = False) -> Sta
     Raises:
         StoreError: if the store can't be read.
     """
-    states, backend = states_of(program), options.persistence
-    found = Preview()
+    backend, found = options.persistence, Preview()
     if isinstance(backend, FsspecBackend):
-        found = preview(backend, states, options.restore_options)
+        found = preview(backend, states_of(program), options.restore_options)
     planning = _Planning(program, options, found)
     if deep:
         planning.list_parts()
-    planning.review()
+    is_known = isinstance(backend, FsspecBackend) or not backend.is_enabled
+    if is_known:
+        planning.review()
     if found.manifest is not None:
         planning.judge(found.manifest, found)
         if deep:
             planning.load(found)
-    return planning.plan(is_known=isinstance(backend, FsspecBackend) or not backend.is_enabled, deep=deep)
+    return planning.plan(is_known=is_known, deep=deep)
 
 
 class _Planning:
@@ -263,7 +264,7 @@ class _Planning:
     def _unknown(self, *, is_known: bool, deep: bool) -> Iterator[str]:
         plan, persistence = self._plan, self._options.persistence
         if not is_known:
-            yield f"{persistence!r} keeps the state, and only a start can look into it: a plan needs an FsspecBackend"
+            yield f"the state in {short_repr(persistence)}, which only a start opens: a plan needs an FsspecBackend"
             return
         if plan.manifest is None:
             return

@@ -237,6 +237,34 @@ def test_state_that_is_not_kept(script: Script, malflow: Malflow) -> None:
     assert done.out.startswith("flow.py keeps no state: each start begins with none\n")
 
 
+def test_persistence_of_the_users(script: Script, malflow: Malflow) -> None:
+    own = """
+class Own:
+    is_enabled = True
+    def open(self, states, start):
+        raise AssertionError("a plan opens nothing")
+    def __repr__(self):
+        return "Own()"
+
+SingleThreadRuntime(build_dataflow, persistence=Own()).execute()
+"""
+    done = malflow("plan", script(CHANGED + own, head=HEAD))
+    assert (done.code, done.out) == (0, "job default in Own(), program flow.py\n")
+    assert done.err == "not known here: the state in Own(), which only a start opens: a plan needs an FsspecBackend\n"
+
+
+def test_program_for_one_process_only(changed: Path, malflow: Malflow, script: Script) -> None:
+    text = CHANGED.replace('lines.map("first", first', 'lines.map("first", lambda line, lock=Lock(): first(line)')
+    options = ["--rename", "totals=sums", "--drop", "legacy"]
+    flow = script(text + RUN, head=f"{HEAD}from threading import Lock\n")
+    assert malflow("plan", flow, *options).code == 0
+    done = malflow("plan", flow, *options, "--on", "processes")
+    assert (done.code, "pickle" in done.err, done.out) == (3, True, "")
+    here = RUN.replace("SingleThread", "MultiProcess").replace("persistence=", "processes=0, persistence=")
+    flow = script(text + here, head=f"{HEAD}from threading import Lock\n")
+    assert malflow("plan", flow, *options).code == 0
+
+
 def test_start_from_empty_state(changed: Path, malflow: Malflow) -> None:
     done = malflow("plan", changed, "--restore", "none")
     assert done.code == 0
