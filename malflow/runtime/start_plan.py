@@ -7,6 +7,7 @@ an act can tell is not known, and `StartPlan.unknown` says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,10 +27,12 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import Refusal
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState
-from malflow.snapshot.preview import Preview, preview
+from malflow.snapshot.preview import Preview, SnapshotIsGone, preview
 from malflow.snapshot.review import ReviewedState
 
 __all__ = ["Moves", "Parts", "PlannedRefusal", "StartPlan", "planned"]
+
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,15 @@ def planned(program: Program, options: RunOptions, *, deep: bool = False) -> Sta
             user's, which may look outside. Otherwise, only manifests are read.
 
     Raises:
-        StoreError: if the store can't be read.
+        SnapshotError: if the store can't be read, or a run deletes each snapshot before its states are read.
     """
+    for _ in range(_ATTEMPTS):
+        with suppress(SnapshotIsGone):
+            return _planned(program, options, deep=deep)
+    raise SnapshotError("a run deletes snapshots faster than a plan can read one; plan without reading the states")
+
+
+def _planned(program: Program, options: RunOptions, *, deep: bool) -> StartPlan:
     backend, found = options.persistence, Preview()
     if isinstance(backend, FsspecBackend):
         found = preview(backend, states_of(program), options.restore_options)

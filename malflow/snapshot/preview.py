@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.commit import retained_numbers
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions
 from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.review import Review, review
+from malflow.snapshot.stored_states import Versions
 from malflow.states.kinds import StateSpec
 
-__all__ = ["Preview", "preview"]
+__all__ = ["Preview", "SnapshotIsGone", "preview"]
 
 _ATTEMPTS = 10
 
@@ -29,7 +32,8 @@ class Preview:
         review: whether the program could continue from it; None without a snapshot.
         error: the error that it would raise, if there is no refusal in the review; None if it would raise none.
         latest: the id of the latest snapshot; None if there is none, or it can't be read.
-        load: reads the states about which nothing is refused; raises as a start would. None if none can be read.
+        load: reads the states about which nothing is refused; raises as a start would, or `SnapshotIsGone`. None if
+            none can be read.
     """
 
     manifest: Manifest | None = None
@@ -37,6 +41,10 @@ class Preview:
     error: SnapshotError | None = None
     latest: int | None = None
     load: Callable[[], RestoredState] | None = None
+
+
+class SnapshotIsGone(Exception):
+    """A run has deleted the snapshot since it was found; there is a newer one."""
 
 
 class _Refused(Exception):
@@ -85,13 +93,23 @@ def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreO
     (manifest,) = chosen
     found = reviews[manifest.seq]
 
-    def loading() -> RestoredState:
-        refused = {name for it in found.refusals for name in it.states}
-        names = {old: new for old, new in found.names.items() if old not in refused}
-        return load(manifest_log, manifest, backend.codec, names, versions)
-
     is_readable = all(it.states for it in found.refusals)  # no refusal concerns all of them
-    return Preview(manifest if manifest.snapshot else None, found, None, latest, loading if is_readable else None)
+    loading = partial(_loaded, manifest_log, manifest, backend.codec, found, versions) if is_readable else None
+    return Preview(manifest if manifest.snapshot else None, found, None, latest, loading)
+
+
+def _loaded(
+    manifest_log: ManifestLog, manifest: Manifest, codec: Codec, found: Review, versions: Versions
+) -> RestoredState:
+    """Read the states about which nothing is refused."""
+    refused = {name for it in found.refusals for name in it.states}
+    names = {old: new for old, new in found.names.items() if old not in refused}
+    try:
+        return load(manifest_log, manifest, codec, names, versions)
+    except SnapshotError as error:
+        if manifest_log.boundary() > manifest.seq:
+            raise SnapshotIsGone from error
+        raise
 
 
 def _settled(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None]) -> Manifest | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +17,15 @@ from malflow.runtime.building import built
 from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan, planned
 from malflow.sinks import StatelessSink
-from malflow.snapshot import FsspecBackend
+from malflow.snapshot import FsspecBackend, preview, restore
 from malflow.sources import StatefulSource
 from malflow.states.kinds import StateKind
 from malflow.testing import ScriptedSource
 from tests.kit.backends import in_memory, kept
 from tests.kit.counted_files import JsonFiles
 from tests.kit.counting import ids
+from tests.kit.waiting import wait_until
+from tests.monitor.watching import numbers
 from tests.planning import programs
 from tests.planning.programs import Program
 
@@ -286,3 +289,35 @@ def test_start_from_an_older_snapshot(job: Job) -> None:
     assert (plan.manifest.snapshot, plan.latest) == (first, last)
     told = texts(job.plan(program, deep=False, restore=99))
     assert told == [f"job 'default' has no snapshot with the id 99; it has {found}"]
+
+
+def test_snapshot_that_is_deleted_while_it_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.backend, program = in_memory(retain=1), of(Op("a", "stateful_map"))
+    job.run(program)
+    first, real = ids(job.backend)[-1], restore.load
+    runs = [program] * 4
+
+    def load(*args: Any) -> Any:
+        while runs:
+            job.run(runs.pop(), restore=None)
+        return real(*args)
+
+    monkeypatch.setattr(preview, "load", load)
+    made = planned(built(program.builder(job.folder)), RunOptions(persistence=job.backend), deep=True)
+    assert (made.refusals, made.latest) == ((), ids(job.backend)[-1])
+    assert made.manifest is not None
+    assert made.manifest.snapshot == ids(job.backend)[-1] > first
+
+
+@pytest.mark.slow
+def test_plans_beside_a_run_that_deletes_snapshots(tmp_path: Path) -> None:
+    backend = FsspecBackend(tmp_path, retain=1)
+    handle = SingleThreadRuntime(numbers(), backend, timedelta(milliseconds=1)).start()
+    wait_until(lambda: (handle.progress.snapshot or 0) > 10)
+    for _ in range(30):
+        made = planned(built(numbers()), RunOptions(persistence=backend, parallelism=2), deep=True)
+        assert made.refusals == ()
+        assert made.manifest is not None
+    assert not handle.has_ended, "the run is not disturbed"
+    handle.stop()
+    handle.await_termination(60)
