@@ -134,6 +134,13 @@ def _silence(it: Reading) -> Iterator[Series]:
         yield (source,), max(0.0, it.now - at)
 
 
+def _part_silence(it: Reading) -> Iterator[Series]:
+    for source, parts in {} if it.times is None else it.times.heard.items():
+        known = [((it.progress.at - at).total_seconds(), shown(part)) for part, at in parts.items() if at is not None]
+        for silence, part in sorted(known, reverse=True)[:_MOST_PARTS]:
+            yield (source, part), max(0.0, silence)
+
+
 def _event_time_lag(it: Reading) -> Iterator[Series]:
     for name, epoch in {} if it.times is None else it.times.epochs.items():
         if isinstance(epoch, datetime):
@@ -269,6 +276,15 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Time since the source has given a record.",
         _silence,
         ("source",),
+        _S,
+    ),
+    Metric(
+        "malflow_part_silence_seconds",
+        "gauge",
+        "Time since a part of the source that has not ended gave its last record, as read every 5 s at most; of 256 "
+        "parts, those that are silent longest.",
+        _part_silence,
+        ("source", "part"),
         _S,
     ),
     Metric(

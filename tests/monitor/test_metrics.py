@@ -114,6 +114,7 @@ def test_a_run_is_scraped(place: Path, tmp_path: Path) -> None:
     assert of(found, "malflow_event_time_lag_seconds", operator="time") > 1e6
     assert of(found, "malflow_epoch_age_seconds", operator="time") >= 0
     assert of(found, "malflow_source_silence_seconds", source="numbers") < 60
+    assert 0 <= of(found, "malflow_part_silence_seconds", source="numbers", part="NoKey") < 60
     assert of(found, "malflow_state_keys", operator="count") == 4
     assert 0 <= of(found, "malflow_snapshot_age_seconds") < 60
     assert of(found, "malflow_snapshot_bytes") > 0
