@@ -36,7 +36,9 @@ def ps(with_ended: bool, output: Output) -> None:
         for summary in summaries:
             write_document(document("run", summary))
     elif summaries:
-        write_table(_COLUMNS, [_row(it) for it in summaries], output)
+        has_page = any(it["page"] for it in summaries)
+        rows = [[*_row(it), *([_text(it["page"])] if has_page else [])] for it in summaries]
+        write_table([*_COLUMNS, *(["page"] if has_page else [])], rows, output)
     else:
         output.say("no run of this user is found on this machine")
 

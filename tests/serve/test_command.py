@@ -22,6 +22,8 @@ import pytest
 from tests.cli.conftest import Malflow, Script, malflow, script
 from tests.kit.waiting import wait_until
 from tests.monitor.test_metrics import collector
+from tests.monitor.watching import numbers
+from tests.serve.serving import TOKEN, served
 
 __all__ = ["malflow", "script"]
 
@@ -278,3 +280,13 @@ def test_a_collector_that_is_no_url_is_a_fault(script: Script, malflow: Malflow)
     assert done.code == 4
     assert "otlp must be a URL" in done.err
     assert "every must be a time above zero" in done.err
+
+
+def test_ps_shows_where_the_page_is(malflow: Malflow, place: Path) -> None:
+    del place
+    with served(numbers()) as run:
+        told = malflow("ps").out
+        assert told.split("\n")[0].rstrip().endswith("page")
+        assert f"http://127.0.0.1:{run.port}/" in told
+        assert TOKEN not in told + malflow("ps", "--json").out
+    assert "page" not in malflow("ps", "--all").out
