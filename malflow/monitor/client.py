@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from malflow.monitor.documents import Document, as_json
+from malflow.monitor.documents import LONGEST_ANSWER, Document, as_json
 from malflow.monitor.run_files import RunFile, found_runs, socket_of
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "summary",
 ]
 
-_LONGEST_ANSWER: Final = 8 * 1024 * 1024
 _SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 0.5
 
@@ -193,7 +192,7 @@ def _received(end: socket.socket, deadline: float) -> Iterator[bytes]:
         size += len(got)
         if not got:
             raise ValueError("it closed the connection")
-        if size > _LONGEST_ANSWER:
+        if size > LONGEST_ANSWER:
             raise ValueError("its answer is too long")
         yield got
         if got.endswith(b"\n"):

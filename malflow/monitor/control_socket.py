@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from malflow.monitor.asks import WAITING, Ask, BadRequest, parsed
-from malflow.monitor.documents import Document, as_json, refusal
+from malflow.monitor.documents import Document, as_answer, refusal
 
 __all__ = ["ControlSocket"]
 
 _log = logging.getLogger("malflow.monitor")
 
 _LONGEST_REQUEST: Final = 64 * 1024
-_LONGEST_ANSWER: Final = 8 * 1024 * 1024
 _SECONDS: Final = 5.0
 """The time for a client to send its request, and again to take the answer."""
 _MOST_OPEN: Final = 8
@@ -223,11 +222,8 @@ class ControlSocket:
     def _begin_answer(self, connection: _Connection, content: Document) -> None:
         if connection not in self._open:
             return
-        data = as_json(content)
-        if len(data) > _LONGEST_ANSWER:
-            data = as_json(refusal("TooLarge", f"the answer has more than {_LONGEST_ANSWER:,} bytes"))
         connection.waits, connection.deadline = False, time.monotonic() + _SECONDS
-        connection.answer = memoryview(data)
+        connection.answer = memoryview(as_answer(content)[1])
         with suppress(KeyError):
             self._selector.unregister(connection.end)
         self._selector.register(connection.end, selectors.EVENT_WRITE, connection)

@@ -24,8 +24,10 @@ from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted
 
 __all__ = [
+    "LONGEST_ANSWER",
     "Document",
     "RunFacts",
+    "as_answer",
     "as_json",
     "document",
     "error_document",
@@ -43,6 +45,9 @@ __all__ = [
 
 Document: TypeAlias = dict[str, Any]
 """A JSON document."""
+
+LONGEST_ANSWER: Final = 8 * 1024 * 1024
+"""The longest answer of a run, in bytes."""
 
 _VERSION: Final = 1
 _LONGEST_TEXT = 4000
@@ -77,6 +82,15 @@ def document(kind: str, content: Mapping[str, Any]) -> Document:
 def as_json(content: Mapping[str, Any]) -> bytes:
     """Return a document as one line; whatever is not ASCII is escaped, so no name can break out of it."""
     return json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+def as_answer(content: Document) -> tuple[Document, bytes]:
+    """Return a document, and the same as one line; those of an error if it is too long to be sent."""
+    data = as_json(content)
+    if len(data) > LONGEST_ANSWER:
+        content = refusal("TooLarge", f"the answer has more than {LONGEST_ANSWER:,} bytes")
+        data = as_json(content)
+    return content, data
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -64,7 +64,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from malflow.monitor.asks import ACTS, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
-from malflow.monitor.documents import Document, as_json, document, refusal
+from malflow.monitor.documents import Document, as_answer, document, refusal
 from malflow.monitor.health import is_alive, is_ready
 from malflow.monitor.prometheus import exposition
 from malflow.serve.files import page_files
@@ -265,11 +265,12 @@ def _file_answer(name: str) -> web.Response:
 
 
 def _answer(content: Document, status: int | None = None) -> web.Response:
+    content, data = as_answer(content)
     if status is None and content["kind"] == "error":
         status = _STATUS.get(content["error"]["kind"], _CONFLICT)
     if status is None and content["kind"] == "accepted":
         status = 202
-    return web.Response(body=as_json(content), status=status or 200, content_type="application/json")
+    return web.Response(body=data, status=status or 200, content_type="application/json")
 
 
 async def _content(request: web.Request) -> dict[str, Any]:

@@ -152,6 +152,12 @@ def test_requests_that_wait_are_bounded(place: Path) -> None:
         page.close()
 
 
+def test_an_answer_that_is_too_long_is_an_error(run: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("malflow.monitor.documents.LONGEST_ANSWER", 200)
+    reply = run.ask("/api/graph")
+    assert (reply.status, reply.document["error"]["kind"]) == (500, "TooLarge")
+
+
 def test_an_address_that_is_taken_does_not_end_a_run(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     del place
     with socket.create_server(("127.0.0.1", 0)) as taken:
