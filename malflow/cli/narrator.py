@@ -41,9 +41,14 @@ class LiveRuns:
         self._runs = [*(it for it in self._runs if not it.has_ended), run]
 
     @property
+    def alive(self) -> list[Run]:
+        """Those that have not ended."""
+        return [it for it in self._runs if not it.has_ended]
+
+    @property
     def are_alive(self) -> bool:
         """Whether one of them has not ended."""
-        return any(not it.has_ended for it in self._runs)
+        return bool(self.alive)
 
     def stop(self) -> bool:
         """Stop those that have not been asked to; return whether there were any."""

@@ -6,9 +6,11 @@ continues. Otherwise the old run is stopped, which takes a snapshot, and the new
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,13 +21,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from malflow.cli.exits import Exit
 from malflow.cli.modules import Seen, changed_names, modules_in
 from malflow.cli.output import Output
+from malflow.cli.reloaded import SNAPSHOT_SECONDS
 from malflow.cli.target import Target
 from malflow.runtime.processes.spawning import flags_of_interpreter
 
@@ -100,7 +103,7 @@ class Reloader:
         self._output = output
         self._folder = Path() if target.file is None else target.file.parent
         self._child: subprocess.Popen[bytes] | None = None
-        self._pipe = -1
+        self._socket: socket.socket | None = None
         self._code = 0
         self._has_run = False
         self._signals: list[int] = []
@@ -144,6 +147,7 @@ class Reloader:
                 return now
             shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
             self._tell("changed", f"{shown} changed", names)
+            self._keep_state()
             problem = self._rehearsed()
             if modules_in(self._folder) != now:
                 continue  # what was looked at is not what would start
@@ -200,14 +204,12 @@ class Reloader:
     # The child
 
     def _start(self) -> None:
-        read, self._pipe = os.pipe()
-        os.set_blocking(self._pipe, False)
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
         words = self._given.words(None, self._left_out)
-        command = [*_malflow(), "run", "--reloaded", str(read), *self._default(), *words]
-        try:
-            self._child = subprocess.Popen(command, pass_fds=(read,))  # noqa: S603 - our own program
-        finally:
-            os.close(read)
+        with theirs:
+            command = [*_malflow(), "run", "--reloaded", str(theirs.fileno()), *self._default(), *words]
+            self._child = subprocess.Popen(command, pass_fds=(theirs.fileno(),))  # noqa: S603 - our own program
 
     @property
     def _left_out(self) -> frozenset[str]:
@@ -255,10 +257,31 @@ class Reloader:
         return self._code
 
     def _release(self) -> None:
-        """Close the pipe, which lets the child end."""
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
+        """Close the socket, which lets the child end."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _ask(self, do: str, text: str = "") -> bool:
+        """Send a request to the child; return whether it could be sent."""
+        if self._child is None or self._child.poll() is not None or self._socket is None:
+            return False
+        try:
+            self._socket.sendall(json.dumps({"do": do, "text": text}).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def _keep_state(self) -> None:
+        """Wait until the child has taken a snapshot, with which the new program will begin."""
+        deadline = time.monotonic() + SNAPSHOT_SECONDS
+        asked = self._ask("snapshot") and self._socket is not None
+        while asked and self._socket is not None and not self._signals and time.monotonic() < deadline:
+            ends: list[Any] = [self._socket, self._wakes]
+            if select.select(ends, [], [], _SETTLING)[0]:
+                with suppress(OSError):
+                    self._socket.recv(100)
+                return
 
     # What is written, and signals
 
@@ -272,12 +295,8 @@ class Reloader:
 
     def _write(self, text: str) -> None:
         """Write lines; the child does it below whose lines a live view may be."""
-        is_alive = self._child is not None and self._child.poll() is None
-        if is_alive and "live" in self._given.options and self._pipe >= 0:
-            with suppress(OSError):
-                os.write(self._pipe, f"{text}\n".encode(errors="replace"))
-                return
-        self._output.warn(text)
+        if "live" not in self._given.options or not self._ask("say", text):
+            self._output.warn(text)
 
     def _sleep(self, seconds: float) -> None:
         """Wait; a signal cuts it short."""

@@ -1,33 +1,39 @@
-"""The child of ``malflow run --reload``: its parent's end of a pipe says when to stop, and what to write.
+"""The child of ``malflow run --reload``: its parent says by a socket what to write, when to keep the state and to stop.
 
-The pipe, and not a signal, since Ctrl-C reaches both: a second signal would end the run without a snapshot. The death
+A socket, and not a signal, since Ctrl-C reaches both: a second signal would end the run without a snapshot. The death
 of the parent closes it, too, so that no run is left behind.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from malflow.cli.narrator import LiveRuns
 from malflow.cli.output import Output
+from malflow.errors import MalflowError
 
-__all__ = ["ParentPipe"]
+__all__ = ["SNAPSHOT_SECONDS", "Parent"]
 
+SNAPSHOT_SECONDS: Final = 30.0
+"""The longest wait for a snapshot, before a new program is looked at without it."""
 _PATIENCE: Final = 0.5
 """Seconds in which a signal that was sent to both is handled first."""
 
 
-class ParentPipe:
-    """The end of the pipe to the parent; None reads nothing.
+class Parent:
+    """The parent, at the other end of a socket; None if there is none.
 
     Args:
-        descriptor: the end that is read.
+        descriptor: the socket.
         runs: the live runs.
         output: how to write.
 
@@ -50,15 +56,21 @@ class ParentPipe:
         yield
 
     def _follow(self, descriptor: int) -> None:
-        try:
-            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    self._output.warn(line.rstrip("\n"))
-        except OSError:
-            pass
+        with suppress(OSError), socket.socket(fileno=descriptor) as end, end.makefile("rb") as lines:
+            for line in lines:
+                self._do(json.loads(line), end)
         self.is_closed = True
         time.sleep(_PATIENCE)
         if self._runs.are_alive:
             self._runs.stop()
         else:
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _do(self, request: Mapping[str, str], end: socket.socket) -> None:
+        if request["do"] == "say":
+            self._output.warn(request["text"])
+            return
+        for run in self._runs.alive:
+            with suppress(MalflowError, CancelledError, TimeoutError):  # the run says so, or has no state
+                run.snapshot().result(SNAPSHOT_SECONDS)
+        end.sendall(b"done\n")

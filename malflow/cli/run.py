@@ -25,7 +25,7 @@ from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_opti
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.reload import Reloader, given_to
-from malflow.cli.reloaded import ParentPipe
+from malflow.cli.reloaded import Parent
 from malflow.cli.script import Calls, run_flow
 from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser, telemetry_of
 from malflow.cli.signals import signals_stop_runs
@@ -146,7 +146,7 @@ class _Session:
         self.monitors: list[Monitor] = []
         self._refusal: Exception | None = None
         self.runs = LiveRuns()
-        self.parent = ParentPipe(options["reloaded"], self.runs, output)
+        self.parent = Parent(options["reloaded"], self.runs, output)
         self.code: int | None = None
         self.page: Page | None = None
         self.telemetry = telemetry_of(settings)

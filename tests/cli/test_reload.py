@@ -125,15 +125,20 @@ def test_state_over_edits_good_and_bad(script: Script) -> None:
     with reloading() as flow:
         first = flow.wait_for("one")
         wait_until(lambda: len(flow.rows) > 20)
+        text = Path("flow.py").read_text()
+        Path("flow.py").write_text(text.replace('source("numbers"', 'source("others"'))
+        flow.wait_until_told("states without an operator in the program: 'numbers'")
+        assert {pid for *_, pid in flow.rows} == {first}, "the start would refuse the state of 'numbers'"
+        Path("flow.py").write_text(text)
         Path("steps.py").write_text("def step(number:\n")
-        flow.wait_until_told("was not reloaded; the run before this change continues")
+        flow.wait_until_told("was not reloaded; the run before this change continues", 2)
         assert "steps.py:1]" in flow.told
         lines = len(flow.rows)
         wait_until(lambda: len(flow.rows) > lines + 20)
         assert {pid for *_, pid in flow.rows} == {first}, "the old run continues"
 
         Path("steps.py").unlink()
-        flow.wait_until_told("was not reloaded", 2)
+        flow.wait_until_told("was not reloaded", 3)
         Path("steps.py").mkdir()
         edit("two", "steps.py/__init__.py")  # a folder that is no package of this name
         time.sleep(1.2)
