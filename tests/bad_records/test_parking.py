@@ -300,7 +300,8 @@ def test_replays_of_a_test_must_fit_its_dataflow() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_every_operator_parks_the_keys_of_its_input(name: str) -> None:
+@pytest.mark.parametrize("debug", [False, True])
+def test_every_operator_parks_the_keys_of_its_input(name: str, debug: bool) -> None:
     items = [Item(1, 1, 5), Item(1, 2, 6, 0), Item(2, 3, 6), Item(1, 4, 7), Item(1, 5, 8, 0), Item(2, 6, 8)]
     store = FsspecBackend(store=MemoryStore(), allow_unsigned_pickle=True)
     _, apply = OPERATORS[name]
@@ -310,7 +311,7 @@ def test_every_operator_parks_the_keys_of_its_input(name: str) -> None:
         timed = stream.event_time("time", "time", out_of_orderness=8).key_distribute("key", "key")
         apply(timed, "park").sink("out", VecSink())
 
-    runtime = SingleThreadRuntime(build_dataflow, store, parallelism=2)
+    runtime = SingleThreadRuntime(build_dataflow, store, parallelism=2, debug=debug)
     runtime.execute()
     assert [(it.value.number, it.error) for it in dead_letters(store, "it")] == [
         (2, "ValueError"),

@@ -49,6 +49,21 @@ def test_letters_of_a_snapshot(stored: Path, malflow: Malflow) -> None:
     assert (documents[0]["operator"], documents[0]["value"], documents[0]["attempts"]) == ("parse", "'one'", 1)
 
 
+def test_letters_that_park_a_key_are_marked(tmp_path: Path, malflow: Malflow) -> None:
+    def parked(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", ScriptedSource(["one", "2", "3"]))
+        keyed = texts.key_distribute("key", lambda _msg: "k")
+        keyed.map("parse", parse, on_error="park").sink("out", VecSink())
+
+    SingleThreadRuntime(parked, FsspecBackend(tmp_path)).execute()
+    _, first, second, third = malflow("errors", "ls", tmp_path).out.splitlines()
+    assert "parks its key; ValueError" in first
+    assert "Parked: an earlier record of its key" in second
+    assert third.split()[-1] == "0"
+    documents = [json.loads(line) for line in malflow("errors", "ls", tmp_path, "--json").out.splitlines()]
+    assert [(it["is_parked"], it["attempts"]) for it in documents] == [(True, 1), (True, 0), (True, 0)]
+
+
 def test_letter_with_its_traceback(stored: Path, malflow: Malflow) -> None:
     first, second = dead_letters(FsspecBackend(stored))
     done = malflow("errors", "show", stored, first.id)
