@@ -12,20 +12,21 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import environment
 
-__all__ = ["Terminal", "seen", "terminal"]
+__all__ = ["Terminal", "on_terminal", "seen", "terminal"]
 
 _CONTROL = re.compile(r"\x1b\[(\d*)([A-Za-z])|(\r?\n)|([^\x1b\r\n]+)")
 
 _WITH_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "malflow", *sys.argv[1:]])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 """A program that makes its standard input its terminal, from which Ctrl-C comes, and then is a command."""
 
@@ -75,12 +76,12 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while words not in self.text:
             assert time.monotonic() < deadline, self.text[-3000:]
-            assert self._read(0.2) or words in self.text, self.text[-3000:]
+            assert self.read(0.2) or words in self.text, self.text[-3000:]
 
     def read_all(self, seconds: float = 60) -> int:
         """Read to the end; return the exit code."""
         deadline = time.monotonic() + seconds
-        while self._read(0.2):
+        while self.read(0.2):
             assert time.monotonic() < deadline, self.text[-3000:]
         return self.process.wait(10)
 
@@ -97,7 +98,8 @@ class Terminal:
         """The modes of the terminal."""
         return termios.tcgetattr(self.end)
 
-    def _read(self, seconds: float) -> bool:
+    def read(self, seconds: float = 0.2) -> bool:
+        """Read what is there within some time; return False once the command has ended."""
         if not select.select([self.end], [], [], seconds)[0]:
             return self.process.poll() is None
         try:
@@ -108,24 +110,40 @@ class Terminal:
         return bool(got)
 
 
-@contextmanager
-def terminal(*arguments: Any, columns: int = 100, **variables: str) -> Iterator[Terminal]:
-    """Within the context, a command of malflow runs on a pseudo terminal.
+def terminal(*arguments: Any, columns: int = 100, **variables: str) -> AbstractContextManager[Terminal]:
+    """Return a context within which a command of malflow runs on a pseudo terminal.
 
     Args:
         arguments: its arguments.
         columns: the columns of the terminal.
         variables: variables of its environment.
     """
+    command = [sys.executable, "-m", "malflow", *map(str, arguments)]
+    return on_terminal(command, {**environment(), "TERM": "xterm", **variables}, columns=columns)
+
+
+@contextmanager
+def on_terminal(
+    command: Sequence[str], variables: Mapping[str, str], *, folder: Path | None = None, columns: int = 100
+) -> Iterator[Terminal]:
+    """Within the context, a command runs on a pseudo terminal.
+
+    Args:
+        command: the program and its arguments.
+        variables: its environment.
+        folder: where it runs.
+        columns: the columns of the terminal.
+    """
     end, inner = pty.openpty()
     try:
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         process = subprocess.Popen(
-            [sys.executable, "-c", _WITH_TERMINAL, *map(str, arguments)],
+            [sys.executable, "-c", _WITH_TERMINAL, *command],
+            cwd=folder,
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**environment(), "TERM": "xterm", **variables},
+            env=dict(variables),
             start_new_session=True,
         )
     finally:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.cli.terminals import on_terminal
 from tests.kit.nights import NIGHTLY
-from tests.projects.terminal import Terminal
 from tests.test_fresh_install import install, ran, users_environment
 from tests.test_readme import README
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+SECONDS = 300
 NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?")
 
 
@@ -59,14 +61,27 @@ def check_screen(typed: Typed, screen: str) -> None:
         at, is_next = found + 1, True
 
 
-def is_enough(screen: str) -> bool:
-    """Whether an endless run has shown enough of itself."""
-    return screen.count("{ key:") > 15
+class Shell(NamedTuple):
+    """A folder, and the variables of the programs that are typed there."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    def type(self, command: str) -> tuple[int, str]:
+        """Run a command, press Ctrl-C once a run has shown enough of itself, and return exit code and screen."""
+        with on_terminal(["bash", "-c", command], self.variables, folder=self.folder, columns=200) as shell:
+            is_typed, deadline = False, time.monotonic() + SECONDS
+            while shell.read():
+                assert time.monotonic() < deadline, shell.text
+                if not is_typed and shell.text.count("{ key:") > 15:
+                    shell.send("\x03")
+                    is_typed = True
+            return shell.process.wait(SECONDS), shell.text.replace("\r\n", "\n").replace("^C", "^C\n")
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    """Return a terminal in an empty folder, with the commands of this malflow, or of a new environment at night."""
+def shell(tmp_path: Path) -> Shell:
+    """Return a shell in an empty folder, with the commands of this malflow, or of a new environment at night."""
     programs = tmp_path / "bin"
     programs.mkdir()
     environment = {
@@ -87,16 +102,16 @@ def terminal(tmp_path: Path) -> Terminal:
             (programs / name).chmod(0o755)
     (tmp_path / "work").mkdir()
     environment["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return Terminal(tmp_path / "work", environment)
+    return Shell(tmp_path / "work", {**environment, "TERM": "dumb"})
 
 
-def test_first_minutes_of_the_readme(terminal: Terminal) -> None:
+def test_first_minutes_of_the_readme(shell: Shell) -> None:
     for typed in transcript():
         if typed.command.startswith("pip ") or ("--on spark" in typed.command and not NIGHTLY):
             continue
         code = int(typed.comment.removeprefix("exit ")) if typed.comment.startswith("exit ") else 0
-        found, screen = terminal.type(typed.command, is_enough)
+        found, screen = shell.type(typed.command)
         assert found == code, screen
         check_screen(typed, screen)
         if "&& cd hello" in typed.command:
-            terminal.folder /= "hello"
+            shell = shell._replace(folder=shell.folder / "hello")
