@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.kit.freezing import frozen
 from tests.kit.waiting import wait_until
-from tests.servers import watch
+from tests.servers import debian, watch
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.plugin import missing_servers
@@ -222,3 +222,15 @@ def test_a_server_that_was_frozen_ends_while_connections_say_nothing(own_postgre
         begun = time.monotonic()
         watch.end(server.folder)
         assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("own", [None, "#!/bin/sh\nexit 104\n"])
+def test_packages_start_no_services(own: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(debian, "_POLICY", policy)
+    if own is not None:
+        policy.write_text(own)
+    with debian._no_services():
+        assert policy.read_text() == (own or "#!/bin/sh\nexit 101\n")
+        assert own is not None or os.access(policy, os.X_OK)
+    assert policy.exists() == (own is not None)
