@@ -20,12 +20,18 @@ from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import JsonLinesSource
 from tests.connectors.s3_program import delta_options
 from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.nights import NIGHTLY
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 from tests.test_readme import ROOT, programs
 
 pytestmark = pytest.mark.slow
 
 ROWS = [{"town": "Ulm", "cents": 3}, {"town": "Bonn", "cents": 4}]
+
+
+WAYS = [("moto", "arguments"), pytest.param("versitygw", "environment", marks=pytest.mark.servers)]
+if NIGHTLY:
+    WAYS += [("moto", "environment"), pytest.param("versitygw", "arguments", marks=pytest.mark.servers)]
 
 
 @pytest.fixture(params=S3_SERVERS)
@@ -48,7 +54,7 @@ def environment(server: FaultyS3) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["arguments", "environment"])
+@pytest.mark.parametrize(("server", "way"), WAYS, indirect=["server"])
 def test_the_program_of_the_page_reaches_a_server_like_s3(way: str, server: FaultyS3, tmp_path: Path) -> None:
     options: Any = server.options
     fsspec.filesystem("s3", **options).pipe({f"{server.bucket}/orders/1.csv": b"town,cents\nUlm,3\nBonn,4\n"})

@@ -27,8 +27,8 @@ from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
 pytestmark = pytest.mark.slow
 
-LOCAL_STRIDE = 19
-REAL_STRIDE = 23
+LOCAL_STRIDE = 29
+REAL_STRIDE = 37
 PAIRS = 200
 
 MILD = ("throttled", "error_after", "unknown_before", "late")

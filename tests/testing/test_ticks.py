@@ -138,7 +138,7 @@ scripts = st.fixed_dictionaries(
     idle_after=st.integers(1, 100),
     every=st.none() | st.integers(2, 9),
 )
-@settings(max_examples=8, phases=[Phase.generate], suppress_health_check=[HealthCheck.nested_given])
+@settings(max_examples=5, phases=[Phase.generate], suppress_health_check=[HealthCheck.nested_given])
 def test_time_without_input_is_exactly_once(
     per_part: bool, script: Any, ticks: list[int], idle_after: int, every: int | None
 ) -> None:

@@ -27,6 +27,7 @@ from malflow.sources import InputFileError, JsonLinesSource, SingleIteratorSourc
 from malflow.testing import assert_sink
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.going_back import copied_folder
+from tests.kit.nights import NIGHTLY
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,7 @@ def end_transaction(sink: Any, transaction: int) -> None:
     sink.commit([sink.prepare(transaction)])
 
 
-@pytest.mark.parametrize("server", [LOCAL, MEMORY, S3_SERVERS[1]], indirect=True)  # moto takes half a minute
+@pytest.mark.parametrize("server", [LOCAL, MEMORY, *([S3_SERVERS[1]] if NIGHTLY else [])], indirect=True)
 def test_laws_of_lines_in_a_folder(folder: Folder) -> None:
     def copied() -> Callable[[], None]:
         return copied_folder(Path(folder.url))
