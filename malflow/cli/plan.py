@@ -80,7 +80,7 @@ def _looked_at(runtime: Runtime, program: Program, target: Target, output: Outpu
     options = declared_by(runtime).options
     kind = kind_of(options)
     check_deliveries(program, keeps=options.persistence.is_enabled)
-    runtime.check_places()
+    options.check_places()
     if kind != "single" and getattr(options, "processes", None) != 0:  # with none, it runs in this process
         refusal = refusal_elsewhere(program, kind)
         if refusal is not None:

@@ -96,9 +96,6 @@ class Runtime(Steered):
             runtime._slot = self._slot
         return runtime
 
-    def check_places(self) -> None:
-        """Check that the run can reach the folders of its options; here nothing can be wrong."""
-
     def stop(self) -> None:
         """Stop the run after the current tick; callable from another thread, a signal handler or user code.
 

@@ -91,6 +91,9 @@ class RunOptions:
         accepts = self.sinks == "accept_duplicates"
         return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state, accepts)
 
+    def check_places(self) -> None:
+        """Check that the run can reach the folders of its options; in one process nothing can be wrong."""
+
     @property
     def first_workers(self) -> int | None:
         """The number of workers that a run begins with; None if it is known only once the run has started."""

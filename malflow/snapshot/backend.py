@@ -239,7 +239,7 @@ class FsspecBackend:
 
     def _opened(self) -> ManifestLog:
         manifest_log = self.manifest_log()
-        if open_or_create_job(manifest_log, self._environment, self.refuse_nested):
+        if open_or_create_job(manifest_log, self._environment, self._refuse_nested):
             return manifest_log
         if self.own_store is not None:
             raise SnapshotError(
@@ -254,7 +254,7 @@ class FsspecBackend:
             )
         return self._found(self._manifest_log(self._store(exclusive=False)))
 
-    def refuse_nested(self) -> None:
+    def _refuse_nested(self) -> None:
         """Check that a new job is not inside the folder of another.
 
         Raises:

@@ -32,10 +32,9 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     task_attempts,
 )
-from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources, check_store
+from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks
-from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
@@ -174,7 +173,7 @@ class SparkRuntime(Runtime):
         program = self._built()
         check_sources(program, ON_SPARK)
         check_sinks(program)
-        self.check_places()
+        self._options.check_places()
         session = self._options.spark
         return program, *((session, False) if session is not None else make_session(self._options.conf))
 
@@ -196,22 +195,6 @@ class SparkRuntime(Runtime):
                 stop_session(session)
             raise
         return handle
-
-    def check_places(self) -> None:
-        """Check that the processes of Spark can reach the folders of the options.
-
-        Raises:
-            GraphError: if one is in the memory of this process.
-        """
-        persistence, scratch = self._options.persistence, self._options.scratch
-        if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
-            raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")
-        if isinstance(persistence, FsspecBackend) and persistence.own_store is not None:
-            check_store(persistence.own_store)
-        if str(scratch).startswith("memory:"):
-            raise GraphError(
-                f"scratch={scratch!r} is in the memory of one process, but Spark has several; use a folder"
-            )
 
     def _settings(self, session: SparkSession) -> Settings:
         options = self._options

@@ -13,6 +13,8 @@ from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.tick_pacing import PaceOptions
+from malflow.runtime.transport.program_pickle import check_store
+from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import RestoreOptions, job_of
 
 if TYPE_CHECKING:
@@ -84,6 +86,22 @@ class SparkOptions(RunOptions):
             raise GraphError(
                 f"latency={latency!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "
                 "for longer; omit trigger, or make it as short"
+            )
+
+    def check_places(self) -> None:
+        """Check that the processes of Spark can reach the folders of the options.
+
+        Raises:
+            GraphError: if one is in the memory of this process.
+        """
+        persistence, scratch = self.persistence, self.scratch
+        if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
+            raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")
+        if isinstance(persistence, FsspecBackend) and persistence.own_store is not None:
+            check_store(persistence.own_store)
+        if str(scratch).startswith("memory:"):
+            raise GraphError(
+                f"scratch={scratch!r} is in the memory of one process, but Spark has several; use a folder"
             )
 
     @property
