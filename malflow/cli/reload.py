@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -29,6 +30,7 @@ from malflow.cli.exits import Exit
 from malflow.cli.modules import Seen, changed_names, modules_in
 from malflow.cli.output import Output
 from malflow.cli.reloaded import SNAPSHOT_SECONDS
+from malflow.cli.serving import CONFIGURED, token_pipe
 from malflow.cli.target import Target
 from malflow.runtime.processes.spawning import flags_of_interpreter
 
@@ -43,7 +45,7 @@ _SETTLING: Final = 0.1
 _LONGEST_REHEARSAL: Final = 120.0
 _PATIENCE: Final = 1.0
 """The seconds in which a child ends by itself after a second signal."""
-_OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay"})
+_OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay", "opens"})
 """Options that apply to the first start; the following ones begin with the snapshot of the run before."""
 _SHOWN: Final = 3
 
@@ -106,6 +108,7 @@ class Reloader:
         self._socket: socket.socket | None = None
         self._code = 0
         self._has_run = False
+        self._token = secrets.token_urlsafe(32)  # of the page, which stays logged in
         self._signals: list[int] = []
         self._wakes, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
@@ -207,9 +210,19 @@ class Reloader:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         words = self._given.words(None, self._left_out)
-        with theirs:
-            command = [*_malflow(), "run", "--reloaded", str(theirs.fileno()), *self._default(), *words]
-            self._child = subprocess.Popen(command, pass_fds=(theirs.fileno(),))  # noqa: S603 - our own program
+        serves = {"serve", "opens"} & self._given.options.keys()
+        token = [token_pipe(self._token)] if serves else []
+        for_page = ["--page-token", *map(str, token)] if token else []
+        if serves == {"opens"}:  # which only the first start has
+            for_page += ["--serve", CONFIGURED]
+        try:
+            with theirs:
+                number = theirs.fileno()
+                command = [*_malflow(), "run", "--reloaded", str(number), *for_page, *self._default(), *words]
+                self._child = subprocess.Popen(command, pass_fds=(number, *token))  # noqa: S603 - our own program
+        finally:
+            for it in token:
+                os.close(it)
 
     @property
     def _left_out(self) -> frozenset[str]:

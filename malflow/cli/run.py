@@ -27,7 +27,14 @@ from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.reload import Reloader, given_to
 from malflow.cli.reloaded import Parent
 from malflow.cli.script import Calls, run_flow
-from malflow.cli.serving import ServingCommand, opened_page, serve_options, show_in_browser, telemetry_of
+from malflow.cli.serving import (
+    ServingCommand,
+    opened_page,
+    serve_options,
+    show_in_browser,
+    telemetry_of,
+    with_serve_alone,
+)
 from malflow.cli.signals import signals_stop_runs
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
@@ -51,7 +58,7 @@ class _Run(ServingCommand):
     """The command; it remembers the words that it was given, for those of a child."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_WORDS] = [*args]
+        ctx.meta[_WORDS] = with_serve_alone(args)
         return super().parse_args(ctx, args)
 
 
@@ -105,7 +112,7 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     settings, form = log_as_configured(output, options["log_format"], lambda: configuration.settings(target))
     session = _Session(target, output, settings, options, logs_errors=form == "json" and not output.json)
     if options["serve"] is not None or options["opens"]:
-        session.page = opened_page(settings)
+        session.page = opened_page(settings, options["page_token"])
         show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
     calls = Calls(session.on_call, options["call"], output.say)
     shows_progress = signal_shows_progress(session.monitors, output)

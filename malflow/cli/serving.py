@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import sys
 import tempfile
@@ -25,12 +26,20 @@ if TYPE_CHECKING:
     from malflow.monitor.opentelemetry import Telemetry
     from malflow.serve import Page
 
-__all__ = ["ServingCommand", "opened_page", "serve_options", "show_in_browser", "telemetry_of"]
+__all__ = [
+    "ServingCommand",
+    "opened_page",
+    "serve_options",
+    "show_in_browser",
+    "telemetry_of",
+    "token_pipe",
+    "with_serve_alone",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]*:|\[[0-9A-Fa-f:.]+\]:)?[0-9]+")
-CONFIGURED: Final = "configured"
+CONFIGURED: Final = ""
 """The value of ``--serve`` without an address."""
 _CODE_SECONDS = 60.0
 
@@ -39,17 +48,28 @@ class ServingCommand(click.Command):
     """A command whose ``--serve`` may be followed by an address, or by the next argument."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; a ``--serve`` without an address takes none of them."""
-        end = args.index("--") if "--" in args else len(args)
-        for at, it in enumerate(args[:end]):
-            if it == "--serve" and (at + 1 >= end or not _ADDRESS.fullmatch(args[at + 1])):
-                args[at] = f"--serve={CONFIGURED}"
-        return super().parse_args(ctx, args)
+        """Read the arguments."""
+        return super().parse_args(ctx, with_serve_alone(args))
+
+
+def with_serve_alone(args: list[str]) -> list[str]:
+    """Return arguments in which a ``--serve`` without an address takes none of those after it.
+
+    >>> with_serve_alone(["--serve", "flow.py"]), with_serve_alone(["--serve", "0.0.0.0:80", "flow.py"])
+    (['--serve=', 'flow.py'], ['--serve', '0.0.0.0:80', 'flow.py'])
+    """
+    end = args.index("--") if "--" in args else len(args)
+    followed = [at + 1 < end and (args[at + 1] == CONFIGURED or _ADDRESS.fullmatch(args[at + 1])) for at in range(end)]
+    alone = [
+        f"--serve={CONFIGURED}" if it == "--serve" and not followed[at] else it for at, it in enumerate(args[:end])
+    ]
+    return [*alone, *args[end:]]
 
 
 def serve_options(command: _F) -> _F:
     """Add the options of the page."""
     for decorate in (
+        click.option("--page-token", type=int, hidden=True),
         click.option("--open", "opens", is_flag=True, help="Open the page in a browser; implies --serve."),
         click.option("--serve", metavar="[HOST:PORT]", help="Show the run in a browser, at 127.0.0.1:8642 or there."),
     ):
@@ -57,8 +77,12 @@ def serve_options(command: _F) -> _F:
     return command
 
 
-def opened_page(settings: Settings) -> Page:
+def opened_page(settings: Settings, token_from: int | None = None) -> Page:
     """Return a page that listens, with these settings.
+
+    Args:
+        settings: the settings.
+        token_from: the end of a pipe with the token, if the settings have none; None makes one.
 
     Raises:
         MissingDependency: if its packages are not installed.
@@ -70,7 +94,7 @@ def opened_page(settings: Settings) -> Page:
         page = page_class(
             serve.address,
             control=serve.control,
-            token=serve.token,
+            token=serve.token or _token_in(token_from),
             metrics_token=serve.metrics_token,
             hosts=serve.hosts,
         )
@@ -81,6 +105,21 @@ def opened_page(settings: Settings) -> Page:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandError(f"the page can't listen at {serve.address}: {reason}", Exit.CONFIGURATION) from None
     return page
+
+
+def token_pipe(token: str) -> int:
+    """Return the end of a pipe from which a child may read a token: other users see its arguments."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as end:
+        end.write(token)
+    return read
+
+
+def _token_in(pipe: int | None) -> str | None:
+    if pipe is None:
+        return None
+    with os.fdopen(pipe) as end:
+        return end.read() or None
 
 
 def telemetry_of(settings: Settings) -> Telemetry | None:

@@ -290,3 +290,41 @@ def test_ps_shows_where_the_page_is(malflow: Malflow, place: Path) -> None:
         assert f"http://127.0.0.1:{run.port}/" in told
         assert TOKEN not in told + malflow("ps", "--json").out
     assert "page" not in malflow("ps", "--all").out
+
+
+RELOADED = """
+from flows_steps import step
+from malflow import SingleThreadRuntime
+from malflow.sinks import VecSink
+from malflow.testing import PAUSE, ScriptedSource
+
+def build(provider):
+    source = ScriptedSource([1, PAUSE] * 100_000)
+    provider.new_stream().source("numbers", source).map("step", step).sink("out", VecSink())
+
+if __name__ == "__main__":
+    SingleThreadRuntime(build).execute()
+"""
+
+
+def test_a_page_stays_logged_in_over_reloads(script: Script, place: Path) -> None:
+    del place
+    script(RELOADED, head="")
+    steps = Path("flows_steps.py")
+    steps.write_text("def step(number):\n    return number\n")
+    env = {"MALFLOW_SERVE__ADDRESS": f"127.0.0.1:{free_port()}", "BROWSER": "true"}
+    with running("--reload", "--open", terminal=True, env=env) as (_, written):
+        wait_until(lambda: "running" in "".join(written) or "error" in "".join(written), 60)
+        steps.write_text("def step(number):\n    return number + 1\n")
+        wait_until(lambda: "".join(written).count("the page is at") == 2, 60)
+        found = re.findall(r"http://127\.0\.0\.1:(\d+)/#([\w-]{43})", "".join(written))
+        assert len(found) == 2
+        assert found[0] == found[1]
+        assert posted(int(found[0][0]), found[0][1]) == 204
+
+
+def free_port() -> int:
+    """Return a port that was free just now."""
+    with socket.create_server(("127.0.0.1", 0)) as end:
+        port: int = end.getsockname()[1]
+        return port
