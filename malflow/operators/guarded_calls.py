@@ -31,7 +31,7 @@ class GuardedMapAsync(Guarded, MapAsync):
 
         A record after one whose failure has parked their key follows it, although its call has succeeded.
         """
-        if not failures:
+        if not failures and not self.guard.takes_turns:
             return answers
         left_out: list[int] = []
         for at in range(len(batch)) if self.guard.takes_turns else failures:

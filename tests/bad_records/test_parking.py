@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from malflow import GraphError, OnError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.config import load
 from malflow.failures import Replay, Replayed
-from malflow.operators.letters import letter_of
+from malflow.operators.call_options import CallOptions
+from malflow.operators.calling_out import CallingOut
+from malflow.operators.contract import OperatorContext
+from malflow.operators.guarded import guarded
+from malflow.operators.letters import Letters, letter_of
+from malflow.partitioners import rendezvous_select
+from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import SingleIteratorSource
@@ -402,3 +408,20 @@ def test_keys_flow_under_another_policy_and_wait_again_under_the_first() -> None
         SingleThreadRuntime(flow(items, policy, sink), store, parallelism=2).execute()
         assert sink.values == expected
     assert [it.value for it in dead_letters(store)] == ["a", "a1", "a4"]
+
+
+@pytest.mark.fault("N12")
+def test_calls_of_a_parked_key_in_a_later_batch_of_the_tick_follow() -> None:
+    async def answer(value: str) -> str:
+        if value == "bad":
+            raise ValueError(value)
+        return value
+
+    context = OperatorContext("call")
+    letters = Letters(context, rendezvous_select)
+    operator = guarded(CallingOut(CallOptions(answer, 4)), context, OnError("park"), letters)
+    batches = [Batch(["k"], ["bad"], [0]), Batch(["k", "other"], ["later", "good"], [1, 2])]
+    found = [batch.values for (batch,) in operator.run([batches])]
+    operator.close()
+    assert [list(values) for values in found] == [[], ["good"]]
+    assert [(it.value, it.attempts) for _, it in letters.chosen(None)] == [("bad", 1), ("later", 0)]

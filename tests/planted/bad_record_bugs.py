@@ -261,6 +261,14 @@ BAD_RECORD_BUGS = [
         ("tests/bad_records/test_hostile.py::test_a_key_that_the_codec_cannot_write_becomes_a_text",),
     ),
     Bug(
+        "calls of a parked key in a later batch of the tick pass",
+        "a batch without failures has no letters",
+        "operators/guarded_calls.py",
+        "        if not failures and not self.guard.takes_turns:\n",
+        "        if not failures:\n",
+        (f"{_PARKING}::test_calls_of_a_parked_key_in_a_later_batch_of_the_tick_follow",),
+    ),
+    Bug(
         "a lack of memory is skipped",
         "MemoryError is an Exception",
         "operators/guarding.py",
