@@ -201,5 +201,7 @@ def _run_at(text: str, at: Wish) -> FoundRun | None:
 
 def _row(letter: Mapping[str, Any]) -> list[str]:
     error = f"{letter['error']}: {letter['message']}".splitlines()[0]
+    if letter["is_parked"] and letter["attempts"]:
+        error = f"parks its key; {error}"
     texts = letter["operator"], letter["id"], letter["key"], letter["value"], error, str(letter["attempts"])
     return [*map(as_text, texts)]
