@@ -14,7 +14,8 @@ each_bug = pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_the_code_of_a_bug_occurs_once(bug: Bug) -> None:
     source = (ROOT / "malflow" / bug.file).read_text()
     assert source.count(bug.old) == 1, "the code has changed: plant the bug anew"
-    compile(source.replace(bug.old, bug.new), bug.file, "exec")
+    if bug.file.endswith(".py"):
+        compile(source.replace(bug.old, bug.new), bug.file, "exec")
     assert bug.new != bug.old
 
 
