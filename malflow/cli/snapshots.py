@@ -23,7 +23,7 @@ from malflow.snapshot.candidates import time_of
 from malflow.snapshot.differences import ABSENT, StateChange, diff_state
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.history import fsck, snapshot_of
-from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
@@ -146,15 +146,19 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
 )
 @output_options
 def diff(url: str, job: str | None, before: Wish, after: Wish, output: Output, **options: Any) -> None:
-    """Count the keys of each operator that are new, gone or changed between two snapshots."""
+    """Count the keys of each operator that are new, gone or changed between two snapshots.
+
+    All keys of an operator of another kind, or with other windows, are new, and those of the former one gone.
+    """
     backend = reading_backend(url, job, after, trust=options["trust"])
     olds, news = (_states(backend, it) for it in (before, after))
     names = [it for it in dict.fromkeys([*olds, *news]) if options["operator"] in (None, it)]
     if not names:
         raise CommandError(f"no snapshot has a state of an operator '{options['operator']}'", Exit.USAGE)
     for name in names:
-        if name not in olds or name not in news:
-            counts = {"added": news.get(name, 0), "removed": olds.get(name, 0), "changed": 0}
+        old, new = olds.get(name), news.get(name)
+        if old is None or new is None or (old.kind, old.panes) != (new.kind, new.panes):
+            counts = {"added": new.keys if new else 0, "removed": old.keys if old else 0, "changed": 0}
             _write_counts(name, counts, output)
             continue
         counts = {"added": 0, "removed": 0, "changed": 0}
@@ -165,9 +169,9 @@ def diff(url: str, job: str | None, before: Wish, after: Wish, output: Output, *
         _write_counts(name, counts, output)
 
 
-def _states(backend: FsspecBackend, at: Wish) -> dict[str, int]:
-    """Return the number of keys of each state of a snapshot."""
-    return {it.name: it.keys for it in wanted_manifest(backend, at)[1].operators if not may_be_lost(it)}
+def _states(backend: FsspecBackend, at: Wish) -> dict[str, StateEntry]:
+    """Return the states of a snapshot."""
+    return {it.name: it for it in wanted_manifest(backend, at)[1].operators if not may_be_lost(it)}
 
 
 def _kind(change: StateChange) -> str:

@@ -129,6 +129,17 @@ def test_differences(malflow: Malflow) -> None:
     assert malflow("snapshots", "diff", "kept", 2, "--operator", "cuont").code == 2
 
 
+def test_differences_of_an_operator_of_another_kind(malflow: Malflow) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = provider.new_stream().source("words", SingleIteratorSource(["a", "z"]))
+        source.key_distribute("word", lambda msg: msg.value).stateful_op("count", lambda _m, state, _out: state, int)
+
+    backend = FsspecBackend("kept", job="words")
+    SingleThreadRuntime(build_dataflow, backend, allow_dropped_state=["count"]).execute()
+    done = malflow("snapshots", "diff", "kept", 8)
+    assert (done.code, done.out) == (0, "words: +0 -0 ~0 keys\ncount: +2 -5 ~0 keys\n")
+
+
 def test_restore(malflow: Malflow) -> None:
     refused = malflow("snapshots", "restore", "kept", 4)
     assert (refused.code, "add --yes" in refused.err) == (2, True)
