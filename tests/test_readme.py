@@ -213,6 +213,7 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
         "malflow.testing",
         "malflow.events",
         "malflow.monitor",
+        "malflow.serve",
     ],
 )
 def test_reference_has_what_a_module_exports(module: str) -> None:

@@ -28,11 +28,6 @@ class Monitor:
         redact: returns a message in which parts are hidden, as a `malflow.message.DataMessage`, before it is shown; it
             must not change the one that it gets.
 
-    Attributes:
-        page: the page that shows its runs; None without one.
-        telemetry: sends metrics and spans of its runs; None without one.
-        samples: whether records may be shown, and how.
-
     >>> from malflow import SingleThreadRuntime
     >>> from malflow.sinks import VecSink
     >>> from malflow.sources import SingleIteratorSource

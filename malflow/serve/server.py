@@ -30,8 +30,9 @@ _TURN: Final = 0.05
 class Page:
     """A page that shows a run in a browser, and serves its documents, metrics and health to other programs.
 
-    It listens while a run is shown, on a thread of its own, and can neither end nor slow the run. Everything but the
-    files of the page and the health needs the token.
+    It listens from the start of a run until `close` or the end of the process, on a thread of its own, and can neither
+    end nor slow the run. Everything but the files of the page and the health needs the token; `url` has it, `address`
+    does not.
 
     Args:
         address: the host and port; port 0 for any free one. Any other host than loopback needs a token.
