@@ -15,8 +15,8 @@ class Monitor:
 
     ``malflow ps``, ``top``, ``why``, ``stop``, ``rescale`` and ``snapshots take`` find the run by a file in
     ``$XDG_RUNTIME_DIR/malflow`` or, without that, in the temporary folder, and ask it by a socket beside it. Nobody but
-    the same user and root can, and nothing listens on a network. If there is no place for these files, a warning says
-    so, and the run continues without them.
+    the same user and root can, and nothing but a page listens on a network. If there is no place for these files, a
+    warning says so, and the run continues without them.
 
     It reads the progress of the run once a second, on a thread of its own.
 
