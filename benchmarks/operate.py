@@ -26,6 +26,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="how often each job runs in each mode")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many records or keys each job gets")
     parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
+    parser.add_argument("--records", type=int, default=1_000_000, help="how many records each job gets")
+    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections; idle_tick is another, which needs Spark")
     parser.add_argument("--before", type=Path, help="the folder of another version")
     options = parser.parse_args()
     sections = options.only.split(",")
@@ -41,6 +43,8 @@ def main() -> None:
     if "plan" in sections:
         print_plan(options.rounds, options.records)
     if "idle_tick" in sections:
+        from operate_parts.idle_tick import print_idle_tick  # noqa: PLC0415 - it needs Spark
+
         print_idle_tick(options.rounds, options.before)
     if "browser" in sections:
         from operate_parts.browser import print_browser  # noqa: PLC0415 - it needs Chromium
