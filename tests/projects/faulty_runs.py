@@ -113,8 +113,8 @@ class FaultyRuns:
         self.targets: dict[str, str] = {}
 
     def start_healthy(self) -> None:
-        """Start a run without a fault, whose source always lags a little."""
-        self._start("healthy", summed(Numbers(lambda number: 1500 - number % 3)))
+        """Start a run without a fault, whose source lags by much, and less and less."""
+        self._start("healthy", summed(Numbers(lambda number: 50_000 - number)))
 
     def start_faulty(self) -> None:
         """Start a run with each of the faults."""
