@@ -6,7 +6,7 @@ import { bytes, count, counted, isNumber, lines, percent, place, plain, rate, sh
 import { Letters } from "./lists.js";
 import { get, rates } from "./live.js";
 import { Sample } from "./sample.js";
-import { Fact, html, Shape, useEffect, useMemo, useState, Word } from "./view.js";
+import { Fact, html, Shape, useMemo, useState, Word } from "./view.js";
 
 // The kinds of state of which a run can be asked for a key.
 const KEYED = new Set(["stateful_map", "stateful_op", "ttl_map", "aggregate", "table", "distinct", "changes", "throttle", "batch"]);
@@ -93,7 +93,6 @@ function Skew({ operator, parallelism }) {
 function Lookup({ name }) {
   const [key, setKey] = useState("");
   const [found, setFound] = useState(null);
-  useEffect(() => { setFound(null); setKey(""); }, [name]);
   const look = (event) => {
     event.preventDefault();
     setFound({ says: "Looking…" });
@@ -119,7 +118,6 @@ function Lookup({ name }) {
 /** Ask why nothing comes out of an operator. */
 function Reason({ name }) {
   const [told, setTold] = useState(null);
-  useEffect(() => setTold(null), [name]);
   const ask = () => {
     setTold({ text: "Waiting for the end of the tick…" });
     get("why", { operator: name, timeout: 30 }, 40000).then(setTold, (error) => setTold({ text: error.message, isBad: true }));
@@ -190,12 +188,12 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         ${isSource && model.has.lag && html`<${Chart} title="lag" unit=${short} range=${range} until=${until} series=${["waiting"]} data=${[charts.times, charts.lag]} />`}
       </div>
       <${Skew} operator=${operator} parallelism=${progress.parallelism} />
-      ${allowed.samples && html`<${Sample} name=${operator.name} />`}
-      ${KEYED.has(node?.state) && html`<${Lookup} name=${operator.name} />`}
+      ${allowed.samples && html`<${Sample} key=${`s${operator.name}`} name=${operator.name} />`}
+      ${KEYED.has(node?.state) && html`<${Lookup} key=${`l${operator.name}`} name=${operator.name} />`}
       ${operator.letters > 0 && html`<h3>Letters <span class="quiet">${count(operator.letters)}</span></h3>
         <div class="held" tabindex="0" role="group" aria-label="Letters of this operator">
           <${Letters} letters=${state.letters} operator=${operator.name} isAllowed=${allowed.control} onReplay=${onReplay} /></div>`}
-      <${Reason} name=${operator.name} />
+      <${Reason} key=${`r${operator.name}`} name=${operator.name} />
     </section>
   `;
 }

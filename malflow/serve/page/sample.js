@@ -12,9 +12,6 @@ export function Sample({ name }) {
   const [records, setRecords] = useState([]);
   const [says, setSays] = useState("");
   useEffect(() => {
-    setShown(false);
-  }, [name]);
-  useEffect(() => {
     setRecords([]);
     setSays("");
     if (!isShown) return undefined;
@@ -40,7 +37,7 @@ export function Sample({ name }) {
       isOver = true;
       clearTimeout(timer);
     };
-  }, [isShown, name]);
+  }, [isShown]);
   return html`
     <h3>Last records
       <label class="check"><input type="checkbox" checked=${isShown} onChange=${(event) => setShown(event.target.checked)} /><span>Show</span></label>

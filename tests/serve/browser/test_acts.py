@@ -87,7 +87,7 @@ def test_the_last_records_are_shown_where_that_is_allowed(view: View) -> None:
         assert key in {"'a.csv'", "'b.csv'", "'c.csv'"}
         assert int(value) < 90
         seen.show("shop")
-        assert seen.tab.locator(".sample").count() == 0
+        seen.tab.locator(".sample").wait_for(state="detached")
     with shown(orders(Prices())) as run:
         seen = view(run.url).ready()
         seen.show("price")
