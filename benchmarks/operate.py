@@ -12,7 +12,6 @@ import argparse
 from pathlib import Path
 
 from operate_parts.calling_out import print_calls
-from operate_parts.idle_tick import print_idle_tick
 from operate_parts.monitor import print_monitor
 from operate_parts.page import print_page, print_scrape
 from operate_parts.plan import print_plan
