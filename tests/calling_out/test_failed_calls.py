@@ -34,6 +34,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource, assert_exactly_once
+from tests.kit.memory_store import MemoryStore
 from tests.kit.waiting import wait_until
 
 
@@ -150,6 +151,41 @@ def test_order_epochs_and_letters_are_those_of_map(
 
     expected = run(lambda stream: stream.map("call", checked, on_error=on_error))
     assert run(lambda stream: stream.map_async("call", waited, capacity=capacity, on_error=on_error)) == expected
+
+
+@pytest.mark.fault("O9")
+@given(
+    items=st.fixed_dictionaries({"a": ITEMS, "b": ITEMS, "c": ITEMS}),
+    parallelism=st.integers(1, 3),
+    debug=st.booleans(),
+    capacity=st.integers(1, 5),
+)
+def test_parked_keys_are_those_of_map(items: Any, parallelism: int, debug: bool, capacity: int) -> None:
+    def checked(item: Any) -> Any:
+        if item[1]:
+            raise ValueError(item)
+        return item
+
+    async def waited(item: Any) -> Any:
+        await asyncio.sleep(0)
+        return checked(item)
+
+    def run(call: Any) -> tuple[list[Any], dict[Any, list[Any]]]:
+        sink, store = VecSink[Any, Any, Any](), FsspecBackend(store=MemoryStore(), allow_unsigned_pickle=True)
+
+        def build(provider: StreamProvider) -> None:
+            numbers: Any = provider.new_stream().source("items", ScriptedSource(items))
+            results = call(numbers.key_distribute("key", lambda msg: msg.value[0] % 3))
+            results.map_async("equal ticks", waited, capacity=capacity).sink("out", sink)
+
+        SingleThreadRuntime(build, store, parallelism=parallelism, debug=debug).execute()
+        waiting: dict[Any, list[Any]] = {}
+        for letter in dead_letters(store):
+            waiting.setdefault(letter.key, []).append((letter.value, letter.error, letter.is_parked))
+        return list(sink), waiting
+
+    expected = run(lambda stream: stream.map("call", checked, on_error="park"))
+    assert run(lambda stream: stream.map_async("call", waited, capacity=capacity, on_error="park")) == expected
 
 
 @given(
