@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,12 +32,15 @@ class Numbers(StatefulSourceImpl[str, int, datetime, int]):
     Args:
         lag: returns how much input waits after a number.
         goes_back: whether each tenth timestamp lies back.
+        last: the number after which nothing comes, although there is more.
     """
 
     keyed = False
 
-    def __init__(self, lag: Callable[[int], int] = lambda _: 0, *, goes_back: bool = False) -> None:
-        self.lag, self.goes_back = lag, goes_back
+    def __init__(
+        self, lag: Callable[[int], int] = lambda _: 0, *, goes_back: bool = False, last: float = math.inf
+    ) -> None:
+        self.lag, self.goes_back, self.last = lag, goes_back, last
 
     def list_parts(self) -> list[str]:
         return ["numbers"]
@@ -50,7 +54,7 @@ class _Reader(StatefulSourcePartition[int, datetime, int]):
         self._source, self._number, self._due = source, number, 0.0
 
     def poll(self) -> tuple[int, datetime] | None:
-        if time.monotonic() < self._due:
+        if time.monotonic() < self._due or self._number >= self._source.last:
             return None
         self._due = time.monotonic() + 0.05
         self._number += 1
@@ -122,6 +126,7 @@ class FaultyRuns:
         wait_until(lambda: run.progress.last_snapshot is not None)
         self._disk.has_space = False
         self._start("hanging", summed(Numbers(), self._hangs))
+        self._start("stuck", summed(Numbers(lambda _: 10, last=20)))
         self._start("lagging", summed(Numbers(lambda number: 2000 + number)))
         self._start("late", summed(Numbers(goes_back=True)))
         self._start("failing", summed(Numbers(), _fails, "skip"))
@@ -184,6 +189,7 @@ def _fails(number: int) -> int:
 FAULTS = {
     ("full-disk", "MalflowNoSnapshot"),
     ("hanging", "MalflowNoProgress"),
+    ("stuck", "MalflowNoProgress"),
     ("gone", "MalflowNoProgress"),
     ("lagging", "MalflowLagGrows"),
     ("late", "MalflowLateShare"),
