@@ -45,6 +45,23 @@ SERVE_BUGS = [
         (f"{_SECURITY}::test_a_post_with_a_cookie_needs_an_origin",),
     ),
     Bug(
+        "a forked child holds the port",
+        "sockets that are not inherited by programs are not by children",
+        "connectors/web_server/forks.py",
+        "                    os.dup2(nothing, it, inheritable=False)\n",
+        "                    pass\n",
+        ("tests/serve/test_command.py::test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers",),
+    ),
+    Bug(
+        "a connection is closed before it is served",
+        "aiohttp has begun to serve what it has accepted",
+        "connectors/web_server/guard.py",
+        "        if self._transport is not None:\n            self._transport.abort()\n",
+        "        transport = self._transport\n        self.connection_lost(None)\n        if transport is not None:\n"
+        "            transport.abort()\n",
+        ("tests/serve/test_limits.py::test_a_burst_of_connections_writes_nothing_into_the_log",),
+    ),
+    Bug(
         "the buckets of a histogram are not cumulative",
         "a bucket has the values between two bounds",
         "monitor/prometheus.py",

@@ -236,6 +236,7 @@ FORKS = ENDLESS.replace(
 )
 
 
+@pytest.mark.fault("Q14")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers(script: Script, place: Path) -> None:
     del place

@@ -58,6 +58,7 @@ def test_a_hundred_slow_clients_keep_no_viewer_away(place: Path) -> None:
                 end.close()
 
 
+@pytest.mark.fault("Q15")
 def test_a_burst_of_connections_writes_nothing_into_the_log(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     del place
     with served(numbers()) as run:
@@ -98,6 +99,7 @@ def test_a_large_body_is_refused(steered: Served) -> None:
     assert steered.post("/api/replay", big).status == 413
 
 
+@pytest.mark.fault("Q15")
 def test_garbage_closes_a_connection_and_nothing_else(run: Served, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for data in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"x" * 20_000):
