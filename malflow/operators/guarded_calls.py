@@ -21,7 +21,7 @@ class GuardedMapAsync(Guarded, MapAsync):
 
     def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
         """Return the output for each batch, without calls for the records of parked keys."""
-        return super().mapped([self._unparked(batch) for batch in batches] if self.guard.has_parked else batches)
+        return super().mapped([self._unparked(batch) for batch in batches] if self.guard.takes_turns else batches)
 
     def _unparked(self, batch: Batch) -> Batch:
         return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
@@ -29,10 +29,9 @@ class GuardedMapAsync(Guarded, MapAsync):
     def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
         """Pass each failed record to the guard, in order, and return the answers of the others.
 
-        A record after one whose failure has parked their key, in this batch or before, follows it, although its call
-        has succeeded.
+        A record after one whose failure has parked their key follows it, although its call has succeeded.
         """
-        if not failures and not self.guard.has_parked:
+        if not failures and not self.guard.takes_turns:
             return answers
         left_out: list[int] = []
         for at in range(len(batch)) if self.guard.takes_turns else failures:

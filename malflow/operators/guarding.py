@@ -165,11 +165,6 @@ class Guard:
         self.passed = []
         return self._in_turn(items, batch)
 
-    @property
-    def has_parked(self) -> bool:
-        """Whether a key is parked."""
-        return bool(self._letters.parked) and self._parks
-
     def follows(self, record: Record) -> bool:
         """Keep a record whose key is parked; return whether it is.
 
