@@ -88,17 +88,22 @@ class Served:
 
 @contextmanager
 def served(
-    build: Callable[[StreamProvider], object], runtime: Mapping[str, Any] | None = None, **options: Any
+    build: Callable[[StreamProvider], object],
+    runtime: Mapping[str, Any] | None = None,
+    *,
+    samples: bool = False,
+    **options: Any,
 ) -> Iterator[Served]:
     """Within the context, a run has a page; at the end it is stopped.
 
     Args:
         build: builds the dataflow.
         runtime: options of the runtime.
+        samples: whether records may be shown.
         options: those of the page.
     """
     page = Page("127.0.0.1:0", **{"token": TOKEN, **options})
-    handle = SingleThreadRuntime(build, listeners=[Monitor(page)], **(runtime or {})).start()
+    handle = SingleThreadRuntime(build, listeners=[Monitor(page, samples=samples)], **(runtime or {})).start()
     try:
         wait_until(lambda: page.address is not None and handle.progress.tick > 0)
         yield Served(handle, page)

@@ -48,6 +48,23 @@ def test_every_question_has_a_document(run: Served) -> None:
     assert {it: reply.status for it, reply in found.items()} == dict.fromkeys(found, 200)
 
 
+def test_records_are_shown_if_that_is_allowed(place: Path) -> None:
+    del place
+    with served(numbers()) as run:
+        assert run.ask("/api/page").document["samples"] is False
+        refused = run.ask("/api/sample?operator=step")
+        assert (refused.status, refused.document["error"]["kind"]) == (409, "NotShown")
+    with served(numbers(), samples=True) as run:
+        assert run.ask("/api/page").document["samples"] is True
+        wait_until(lambda: run.ask("/api/sample?operator=step").document["samples"])
+        newest = run.ask("/api/sample?operator=step").document["samples"][-1]
+        later = run.ask(f"/api/sample?operator=step&after={newest['number']}").document["samples"]
+        assert all(it["number"] > newest["number"] for it in later)
+        assert run.ask("/api/sample?operator=stepp").status == 404
+        assert run.ask("/api/sample").status == 400
+        assert run.ask("/api/sample?operator=step", {}).status == 401, "not without the token"
+
+
 def test_the_socket_has_the_same_documents(place: Path) -> None:
     with served(numbers()) as run:
         run_id = run.ask("/api/page").document["run"]
