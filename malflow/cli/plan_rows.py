@@ -101,13 +101,15 @@ class _Rows:
         self._nodes = {it.node.name: it.node for it in program.vertices}
         self._sinks = {node.name: node for node in program.sinks}
         self._heirs = _heirs(plan.states)
+        self._own = {it.entry.name for it in plan.states if it.entry is not None}
         self._unseen = {it.operator: it for it in plan.unseen}
 
     def of_state(self, state: ReviewedState) -> Iterator[Row]:
         """Yield the row of a state, if people should see it."""
         entry, spec = state.entry, state.spec
         refusals = self._refusals(state)
-        if not refusals and not _is_shown(state):
+        is_hidden = "/" in state.name and not _is_of_letters(state)
+        if (is_hidden and state.name.partition("/")[0] in self._own) or not (refusals or _is_shown(state)):
             return
         kind = StateKind.of((spec.kind.word if spec is not None else entry.kind) if entry else spec.kind.word)  # type: ignore[union-attr] # one of them is there
         change = self._change(state, kind)
@@ -138,10 +140,8 @@ class _Rows:
             yield Row("moved", name, None, where, it.keys, note, is_estimate=not it.is_exact and it.keys is not None)
 
     def _refusals(self, state: ReviewedState) -> list[tuple[int, PlannedRefusal]]:
-        names = {state.name} if state.entry is None else {state.name, state.entry.name}
-        if state.fate == "dropped":
-            names = {state.name} if any(it.found in state.refusals for it in self._plan.refusals if it.found) else set()
-        return [(at, it) for at, it in enumerate(self._plan.refusals, 1) if not names.isdisjoint(it.states)]
+        """Return the refusals about a state with their numbers; an operator's are those of its hidden states too."""
+        return [(at, it) for at, it in enumerate(self._plan.refusals, 1) if _is_about(it, state)]
 
     def _change(self, state: ReviewedState, kind: StateKind | None) -> Change:
         entry, spec = state.entry, state.spec
@@ -253,15 +253,34 @@ def _heirs(states: Sequence[ReviewedState]) -> dict[str, str]:
     return heirs
 
 
+def _is_about(refusal: PlannedRefusal, state: ReviewedState) -> bool:
+    if refusal.found is None:  # by names in the program
+        return state.spec is not None and state.spec.name in refusal.states
+    if state.entry is None:
+        return False
+    name = state.entry.name
+    hidden = (it for it in refusal.states if it.startswith(f"{name}/") and not it.endswith(f"/{LETTERS}"))
+    return name in refusal.states or any(hidden)
+
+
 def _is_shown(state: ReviewedState) -> bool:
     """Whether a state about which nothing is refused is shown: hidden ones are not, but dead letters and losses."""
-    kinds = {None if state.spec is None else state.spec.kind.word, None if state.entry is None else state.entry.kind}
+    kinds = _kinds(state)
     if StateKind.FRONTIER.word in kinds:
         return False
     if "/" not in state.name:
         return True
     has_keys = state.entry is not None and state.entry.keys > 0
-    return has_keys and (state.fate == "dropped" or StateKind.LETTERS.word in kinds)
+    return has_keys and (state.fate == "dropped" or _is_of_letters(state))
+
+
+def _is_of_letters(state: ReviewedState) -> bool:
+    return StateKind.LETTERS.word in _kinds(state)
+
+
+def _kinds(state: ReviewedState) -> set[str]:
+    spec = set() if state.spec is None else {state.spec.kind.word}
+    return spec if state.entry is None else {*spec, state.entry.kind}
 
 
 def _type(entry: StateEntry | None, spec: StateSpec | None, change: Change) -> str:

@@ -237,6 +237,34 @@ def test_state_that_is_not_kept(script: Script, malflow: Malflow) -> None:
     assert done.out.startswith("flow.py keeps no state: each start begins with none\n")
 
 
+def test_hidden_states_are_those_of_their_operators(script: Script, malflow: Malflow) -> None:
+    timed = """
+def build_dataflow(provider: StreamProvider) -> None:
+    lines = provider.new_stream().source("lines", TextFileSource("in/*.txt"))
+    keyed = lines.event_time("time", lambda msg: int(msg.value), out_of_orderness=0).key_distribute("k", lambda m: 1)
+    keyed.window(tumbling(5)).aggregate("NAME", agg.count()).sink("out", TextFileSink("out.txt"))
+"""
+    Path("in").mkdir()
+    Path("in/a.txt").write_text("1\n2\n")
+    assert malflow("run", script(timed.replace("NAME", "hourly") + RUN, head=HEAD)).code == 0
+    assert "hourly/" in malflow("state", "ls", "kept").out
+    flow = script(timed.replace("NAME", "daily") + RUN, head=HEAD)
+    done = malflow("plan", flow)
+    assert "- dropped hourly window 1 key REFUSED (1): --drop hourly, or --rename hourly=daily (same kind)" in rows(
+        done
+    )
+    for options in ([], ["--drop", "hourly"], ["--rename", "hourly=daily"]):
+        done = malflow("plan", flow, *options, "--deep", "--parallelism", 3)
+        assert "hourly/" not in done.out
+        assert done.code == (0 if options else 10)
+    Path("in/a.txt").write_text("1\n2\n9\n")
+    assert (
+        malflow("run", script(timed.replace("NAME", "hourly") + RUN, head=HEAD), "--set", "run.at_end=finish").code == 0
+    )
+    done = malflow("plan", script(timed.replace("NAME", "daily") + RUN, head=HEAD))
+    assert re.search(r"- dropped hourly window \d keys? REFUSED \(1\): --drop hourly", " ".join(rows(done)))
+
+
 def test_persistence_of_the_users(script: Script, malflow: Malflow) -> None:
     own = """
 class Own:
