@@ -96,7 +96,8 @@ def _settled(
 ) -> bool:
     """Process the records of letters; return whether all of them have left, so that the next one of a key follows."""
     chosen = [letter for _, letter in group]
-    keys = None if chosen[0].key is NoKey else [letter.key for letter in chosen]
+    is_keyed = any(letter.key is not NoKey for letter in chosen)  # some may be from before the stream had keys
+    keys = [letter.key for letter in chosen] if is_keyed else None
     batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
     guard = guard_of(operator)
     if guard is None:
