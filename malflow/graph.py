@@ -1,315 +1,35 @@
-"""The dataflow as plain data: node kinds, the graph they form, and its checks."""
+"""The graph that the nodes of a dataflow form, and its checks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from itertools import chain
-from typing import Any, ClassVar, assert_never
+from typing import assert_never
 
 from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
 from malflow.errors import ConfigFault, GraphError
 from malflow.failures import OnError, Retry
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
-from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
-from malflow.operators.epochs.generator import LATE, GenerateEpochs
-from malflow.operators.windows.local_aggregate import LocalAggregate
-from malflow.partitioners import Partitioner, rendezvous_select
-from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
-from malflow.sinks.transactional import is_transactional
-from malflow.sources.contract import StatefulSource, StatelessSource
-from malflow.states.kinds import StateKind
-
-__all__ = [
-    "LETTERS_OUTPUT",
-    "EpochsNode",
-    "ExchangeNode",
-    "Graph",
-    "KeyNode",
-    "Node",
-    "NodeFacts",
-    "Port",
-    "SinkNode",
-    "SourceNode",
-    "SplitNode",
-    "StatefulNode",
-    "StatelessNode",
-    "TimestampsNode",
-    "UnionNode",
-    "Vertex",
-    "check_name",
-    "names_of",
-    "stages_of",
-]
-
-
-class NodeFacts:
-    """Facts about node kinds for graph passes, with defaults; each kind overrides those that differ.
-
-    Attributes:
-        starts_stage: whether it starts a stage, since its records may arrive from any worker.
-        issues_epochs: whether it issues epochs (watermarks), so that records can be late.
-        role: the role of a hidden state of its operator, such as ``exchange``; None for the operator's own state.
-    """
-
-    __slots__ = ()
-    starts_stage: ClassVar[bool] = False
-    issues_epochs: ClassVar[bool] = False
-    role: ClassVar[str | None] = None
-
-    @property
-    def counts(self) -> Counts:
-        """The counters and gauges that its operator has."""
-        return NO_COUNTS
-
-    @property
-    def on_error(self) -> OnError | None:
-        """The policy for records at which the user's function fails; None if its operator can't have one."""
-        return None
-
-    @property
-    def placed_by(self) -> Partitioner | None:
-        """The partitioner that placed the keys of its input on workers, for its dead letters; None without one."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceNode(NodeFacts):
-    """Emits records; `keyed` is whether a record's key is its part."""
-
-    outputs: ClassVar[int] = 1
-    name: str
-    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
-    keyed: bool
-
-    @property
-    def on_error(self) -> OnError | None:
-        """The policy for records that can't be read; None if its source can't have one."""
-        policy = getattr(self.source.impl, "policy", None)
-        return policy if isinstance(policy, OnError) else None
-
-    def with_policy(self, policy: OnError) -> SourceNode:
-        """Return a source with another policy for records that can't be read.
-
-        Raises:
-            GraphError: if it can't have it.
-        """
-        impl: Any = self.source.impl
-        return replace(self, source=replace(self.source, impl=impl.with_policy(policy)))
-
-
-@dataclass(frozen=True, slots=True)
-class StatelessNode(NodeFacts):
-    """An operator without state.
-
-    Attributes:
-        keeps_keys: whether its output keeps the keys of its input.
-        least_batch: the number of records that sources should poll at least, since it calls out for many at a time.
-    """
-
-    outputs: ClassVar[int] = 1
-    name: str
-    logic: Logic
-    keeps_keys: bool = True
-    counts: Counts = NO_COUNTS
-    on_error: OnError | None = None
-    placed_by: Partitioner | None = None
-    least_batch: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class KeyNode(NodeFacts):
-    """Sets the key of each record."""
-
-    outputs: ClassVar[int] = 1
-    name: str
-    logic: Logic
-    on_error: OnError | None = None
-    placed_by: Partitioner | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeNode(NodeFacts):
-    """Moves each record to the worker that owns its key."""
-
-    outputs: ClassVar[int] = 1
-    starts_stage: ClassVar[bool] = True
-    role: ClassVar[str | None] = "exchange"
-    name: str
-    partitioner: Partitioner
-
-
-@dataclass(frozen=True, slots=True)
-class StatefulNode(NodeFacts):
-    """An operator that keeps a state for each key. A join has several inputs, and their frontiers as a hidden state.
-
-    Attributes:
-        placement: the partitioner that placed the keys on workers; None if records stay where they are keyed.
-        kind: the kind of state, determined by the method that added the node.
-        version: the schema version of the states.
-        migrate: converts a state of an older version, or returns None to drop it.
-        validate: checks the result of `migrate`: returns the state or None to drop it, or raises a `TypeError` with the
-            requirement. None if any object is a valid state.
-        keeps_keys: whether its output keeps the keys of its input.
-        hidden: the role and the kind of each additional state of the operator.
-        definition: the windows and aggregators that create its states; None if the user's functions create them.
-        panes: the partition of time of the panes in its state; None for a state without panes.
-        outputs: how many outputs it has.
-        counts: the counters and gauges that its operator has.
-        reads: the fields of the values that it reads, if it neither reads nor emits anything else of them; otherwise
-            None.
-        local: makes the aggregation of records on their way to it, which must have the same result; None without one.
-        times: how many of its first inputs its output has the records and epochs of; None for all of them.
-        on_error: the policy for records at which the user's function fails; None if its operator can't have one.
-    """
-
-    name: str
-    logic: Logic
-    placement: Partitioner | None
-    kind: StateKind = StateKind.STATEFUL_OP
-    version: int = 1
-    migrate: Callable[[Any, int], Any] | None = None
-    validate: Callable[[Any], Any] | None = None
-    keeps_keys: bool = True
-    hidden: tuple[tuple[str, StateKind], ...] = ()
-    definition: str | None = None
-    panes: str | None = None
-    outputs: int = 1
-    counts: Counts = NO_COUNTS
-    reads: tuple[str, ...] | None = None
-    local: Callable[[], LocalAggregate] | None = None
-    times: int | None = None
-    on_error: OnError | None = None
-
-    @property
-    def placed_by(self) -> Partitioner | None:
-        """The partitioner that placed the keys of its input on workers."""
-        return self.placement
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampsNode(NodeFacts):
-    """Sets the timestamp of each record; its stream has no epochs."""
-
-    outputs: ClassVar[int] = 1
-    name: str
-    logic: Logic
-    on_error: OnError | None = None
-    placed_by: Partitioner | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EpochsNode(NodeFacts):
-    """Issues epochs (watermarks); output 0 has the records on time, output 1 the late ones.
-
-    Attributes:
-        placement: the partitioner that placed the keys of its input on workers, or None.
-        source: the source whose parts each have an epoch; None if the stream has one epoch.
-        idle_after: the silence after which time advances without input; None if it does not.
-        second: how many units of a numeric timestamp make a second; None if unknown.
-    """
-
-    outputs: ClassVar[int] = 2
-    issues_epochs: ClassVar[bool] = True
-    counts: ClassVar[Counts] = Counts(counters=(LATE,))
-    name: str
-    logic: Callable[[OperatorContext], GenerateEpochs]
-    placement: Partitioner | None = None
-    source: str | None = None
-    idle_after: timedelta | None = None
-    second: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class SplitNode(NodeFacts):
-    """Copies each record to any of its outputs."""
-
-    name: str
-    logic: Logic
-    outputs: int
-    on_error: OnError | None = None
-    placed_by: Partitioner | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UnionNode(NodeFacts):
-    """Merges streams into one; by default, its name is composed of theirs."""
-
-    outputs: ClassVar[int] = 1
-    role: ClassVar[str | None] = "union"
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class SinkNode(NodeFacts):
-    """Writes records to a sink."""
-
-    outputs: ClassVar[int] = 0
-    name: str
-    sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether this is a stateless sink whose position is part of snapshots."""
-        return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether this is a stateless sink that is committed with snapshots."""
-        return isinstance(self.sink, StatelessSink) and is_transactional(self.sink.impl)
-
-    @property
-    def is_on_driver(self) -> bool:
-        """Whether the sink writes from the process that started the run (the driver) on every runtime."""
-        return isinstance(self.sink, StatelessSink) and bool(getattr(self.sink.impl, "on_driver", False))
-
-
-Node = (
-    SourceNode
-    | StatelessNode
-    | KeyNode
-    | ExchangeNode
-    | StatefulNode
-    | TimestampsNode
-    | EpochsNode
-    | SplitNode
-    | UnionNode
-    | SinkNode
+from malflow.nodes import (
+    EpochsNode,
+    ExchangeNode,
+    KeyNode,
+    Node,
+    Port,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StatefulNode,
+    StatelessNode,
+    TimestampsNode,
+    UnionNode,
+    Vertex,
 )
+from malflow.partitioners import Partitioner, rendezvous_select
 
-
-LETTERS_OUTPUT = -1
-"""The index of the output with the dead letters of a node, beside those that it counts as its outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """An output of a node, both by index; `LETTERS_OUTPUT` for its dead letters."""
-
-    vertex: int
-    output: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Vertex:
-    """A node with its inputs and the location in the user's code that added it."""
-
-    node: Node
-    inputs: tuple[Port, ...]
-    location: str | None
-
-    @property
-    def timed_by(self) -> tuple[Port, ...]:
-        """The inputs whose records and epochs its output has; others only change their values, or are dead letters."""
-        inputs = self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs
-        return tuple(port for port in inputs if port.output != LETTERS_OUTPUT)
-
-    @property
-    def has_letters(self) -> bool:
-        """Whether its input consists of the dead letters of other operators, whose stream has no epochs."""
-        return any(port.output == LETTERS_OUTPUT for port in self.inputs)
+__all__ = ["Graph", "check_name", "names_of", "stages_of"]
 
 
 _Placements = tuple[Partitioner | None, ...]

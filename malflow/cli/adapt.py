@@ -12,7 +12,7 @@ from malflow.cli.exits import CommandError, Exit, nearest
 from malflow.config import Settings
 from malflow.errors import short_repr
 from malflow.events import Listener
-from malflow.graph import Node
+from malflow.nodes import Node
 from malflow.runtime.declared import declared_by, remade
 from malflow.runtime.face import Runtime
 from malflow.snapshot.backend import FsspecBackend

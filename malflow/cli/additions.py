@@ -14,9 +14,9 @@ from malflow.cli.redacting import redact_of
 from malflow.cli.replaying import ReplayingListener
 from malflow.cli.tapping import TappingListener, refuse_elsewhere
 from malflow.config import Settings
-from malflow.graph import Node
 from malflow.monitor import Monitor
 from malflow.monitor.samples import SampleSettings
+from malflow.nodes import Node
 
 __all__ = ["Additions"]
 

@@ -20,7 +20,7 @@ from malflow.cli.texts import counted
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 

@@ -9,7 +9,7 @@ from typing import Literal
 from malflow.config.code import On
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MissingDependency
-from malflow.graph import (
+from malflow.nodes import (
     ExchangeNode,
     KeyNode,
     Port,

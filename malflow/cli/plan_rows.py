@@ -11,7 +11,7 @@ from malflow.cli.texts import counted
 from malflow.diagnostics import describe
 from malflow.engine.plan import Program
 from malflow.errors import short_repr
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.operators.letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.manifest import StateEntry

@@ -10,7 +10,7 @@ from malflow.drawing.boxes import boxes
 from malflow.drawing.picture import Dataflow, picture_of
 from malflow.drawing.svg import svg
 from malflow.errors import MissingDependency
-from malflow.graph import Port
+from malflow.nodes import Port
 
 __all__ = ["notebook_display", "picture_bundle", "refresh"]
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 from malflow.drawing.text import ending, plain, short_location
-from malflow.graph import (
+from malflow.graph import stages_of
+from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
     KeyNode,
@@ -23,7 +24,6 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
     Vertex,
-    stages_of,
 )
 from malflow.operators.contract import Logic
 from malflow.sinks.contract import StatefulSink

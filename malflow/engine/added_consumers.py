@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import specs_of, state_id
-from malflow.graph import StatefulNode, Vertex
+from malflow.nodes import StatefulNode, Vertex
 from malflow.states.kinds import StateKind
 
 __all__ = ["Unseen", "unseen_rows"]

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, epochs_along
-from malflow.graph import Vertex
+from malflow.nodes import Vertex
 
 __all__ = ["Feed", "Idle", "feeds_of", "idleness", "places_near"]
 

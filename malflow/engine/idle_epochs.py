@@ -24,7 +24,7 @@ from malflow.engine.idle_edges import feeds_of, places_near
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.event_time.tick import Tick
-from malflow.graph import EpochsNode
+from malflow.nodes import EpochsNode
 from malflow.operators.epochs.idle_time import moved_on, silence_after
 from malflow.operators.waiting import Reached
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from malflow.errors import GraphError
-from malflow.graph import LETTERS_OUTPUT, Node, SourceNode, StatelessNode, Vertex
+from malflow.nodes import LETTERS_OUTPUT, Node, SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]

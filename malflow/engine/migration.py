@@ -8,7 +8,7 @@ from typing import Any
 from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind
 
 __all__ = ["faulty_versions", "migrated", "migrations"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from malflow.engine.letter_checks import check_letters
 from malflow.errors import GraphError
 from malflow.failures import OnError
-from malflow.graph import (
+from malflow.graph import Graph, stages_of
+from malflow.nodes import (
     LETTERS_OUTPUT,
     EpochsNode,
     ExchangeNode,
-    Graph,
     Node,
     Port,
     SinkNode,
@@ -21,7 +21,6 @@ from malflow.graph import (
     StatelessNode,
     TimestampsNode,
     Vertex,
-    stages_of,
 )
 from malflow.operators.contract import Counts
 from malflow.operators.guarding import GUARD_COUNTS

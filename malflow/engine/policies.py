@@ -11,7 +11,7 @@ from malflow.engine.letter_checks import calls_out, letter_readers, letters_of_l
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
-from malflow.graph import SourceNode, StatelessNode, Vertex
+from malflow.nodes import SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["with_policies"]

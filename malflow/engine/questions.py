@@ -14,7 +14,7 @@ from malflow.engine.state_specs import hidden_id, placement_of, specs_of
 from malflow.engine.window_results import window_results, windows_node
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, MalflowError, QueryError, error_text, short_repr
-from malflow.graph import Node, StatefulNode
+from malflow.nodes import Node, StatefulNode
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.keyed import copied

@@ -7,8 +7,8 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.failures import DeadLetter, Replay, Replayed
-from malflow.graph import LETTERS_OUTPUT, TimestampsNode
 from malflow.message import NoKey
+from malflow.nodes import LETTERS_OUTPUT, TimestampsNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.guarding import guard_of

@@ -14,7 +14,7 @@ from malflow.engine.plan import Program
 from malflow.engine.refusals import Refuse, raised, refusing
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.errors import OperatorError, SnapshotError
-from malflow.graph import Vertex
+from malflow.nodes import Vertex
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
 from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
 from malflow.operators.letters import place_letter

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
 from malflow.errors import FencedError, GraphError, SnapshotError, offers, short_repr
-from malflow.graph import SinkNode
+from malflow.nodes import SinkNode
 from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, check_transactional
 from malflow.store.failpoint import failpoint

@@ -11,7 +11,7 @@ from typing import Any
 
 from malflow.engine.sink_transactions import Cut, SinkTransactions, StoredPieces, check_owners
 from malflow.engine.state_specs import OldStates
-from malflow.graph import SinkNode
+from malflow.nodes import SinkNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.sink import open_sink
 from malflow.sinks.contract import StatelessSink

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from malflow.engine.plan import Program
-from malflow.graph import (
+from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
     KeyNode,

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, short_repr
-from malflow.graph import Port, SinkNode
+from malflow.nodes import Port, SinkNode
 from malflow.records.batch import Batch
 
 __all__ = ["Tap", "Tapping", "Taps", "tapped_ports"]

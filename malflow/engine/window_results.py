@@ -9,7 +9,7 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import placement_of
 from malflow.errors import GraphError, short_repr
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.states.entry_keys import WINDOWS

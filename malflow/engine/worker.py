@@ -19,7 +19,8 @@ from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay, Replayed
-from malflow.graph import (
+from malflow.message import MAX
+from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
     KeyNode,
@@ -33,7 +34,6 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
 )
-from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs

@@ -8,7 +8,7 @@ from typing import Any
 from malflow.engine.idle_edges import Idle, feeds_of, idleness, places_near
 from malflow.engine.part_placement import Parts, Place
 from malflow.engine.plan import Program, generators_behind
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.waiting import OperatorTime, Reached

@@ -12,7 +12,8 @@ from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import hidden_id, specs_of
 from malflow.engine.window_results import check_unit, window_results, windows_node
 from malflow.errors import SnapshotError
-from malflow.graph import Graph, StatefulNode
+from malflow.graph import Graph
+from malflow.nodes import StatefulNode
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import changed_definitions, changed_shapes

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from malflow.engine.plan import Program, keys_of_given
 from malflow.engine.run_sums import RunSums
-from malflow.graph import Node, SinkNode, SourceNode
+from malflow.nodes import Node, SinkNode, SourceNode
 from malflow.operators.guarding import FAILED, LETTERS, SKIPPED
 from malflow.snapshot.sizes import StateSize
 

@@ -12,7 +12,7 @@ from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
-from malflow.graph import Port, SinkNode
+from malflow.nodes import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
 from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.waiting import Running

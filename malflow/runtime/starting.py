@@ -9,7 +9,7 @@ from malflow.engine.added_consumers import unseen_rows
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.events import RunStarted
-from malflow.graph import LETTERS_OUTPUT, StatefulNode
+from malflow.nodes import LETTERS_OUTPUT, StatefulNode
 from malflow.snapshot.persistence import RestoredState
 
 __all__ = ["RestartGuard", "started", "warn_of_letters"]

@@ -10,8 +10,8 @@ from typing import Any
 from malflow.diagnostics import short_repr
 from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program
-from malflow.graph import EpochsNode, Node, SourceNode
 from malflow.message import MAX, NoKey
+from malflow.nodes import EpochsNode, Node, SourceNode
 from malflow.operators.waiting import OperatorTime, Waiting
 
 __all__ = ["Reports", "TimeRow", "TimeTable", "explain", "explained"]

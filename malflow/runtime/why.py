@@ -15,7 +15,7 @@ from typing import Any
 from malflow.diagnostics import describe, location
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, short_repr
-from malflow.graph import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
+from malflow.nodes import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
 from malflow.operators.stateless import Filter, FilterMap
 from malflow.runtime.progress import SinkProgress
 from malflow.runtime.why_answer import Cause, Fact, Found, Why, clipped, many, quoted

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from malflow.engine.plan import epochs_along
-from malflow.graph import EpochsNode, SourceNode
+from malflow.nodes import EpochsNode, SourceNode
 from malflow.operators.contract import StatefulLogic, StatelessLogic, overridden
 from malflow.operators.stateless import InspectFrontier
 from malflow.runtime.why_answer import Fact, Found, quoted

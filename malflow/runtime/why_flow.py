@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from malflow.engine.plan import Program
-from malflow.graph import EpochsNode, ExchangeNode, Node, Port, SinkNode, SourceNode, TimestampsNode
+from malflow.nodes import EpochsNode, ExchangeNode, Node, Port, SinkNode, SourceNode, TimestampsNode
 from malflow.operators.epochs.generator import LATE
 from malflow.runtime.progress import Progress
 from malflow.runtime.time_table import TimeRow, TimeTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from malflow.graph import Port
 from malflow.message import NoKey
+from malflow.nodes import Port
 from malflow.runtime.why_answer import Fact, Found, many, quoted, shown
 from malflow.runtime.why_flow import Flow
 

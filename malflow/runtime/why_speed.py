@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from malflow.graph import SourceNode
+from malflow.nodes import SourceNode
 from malflow.runtime.why_answer import Fact, Found, clipped, quoted
 from malflow.runtime.why_flow import Flow
 

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from malflow.graph import EpochsNode
+from malflow.nodes import EpochsNode
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
 from malflow.runtime.why_flow import Flow
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from malflow.graph import EpochsNode, Port, SourceNode
 from malflow.message import NoKey
+from malflow.nodes import EpochsNode, Port, SourceNode
 from malflow.operators.waiting import Waiting
 from malflow.runtime.time_table import TimeRow
 from malflow.runtime.why_answer import Fact, Found, many, quoted, shown

@@ -11,8 +11,9 @@ from malflow.callables import deferred, takes
 from malflow.diagnostics import describe
 from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy, OnError, Retry
-from malflow.graph import StatelessNode, check_name
+from malflow.graph import check_name
 from malflow.limits import Breaker, Rate
+from malflow.nodes import StatelessNode
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.calling_out import CallingOut
 from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed

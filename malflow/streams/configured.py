@@ -8,7 +8,7 @@ from types import MappingProxyType
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
 from malflow.failures import OnError, Retry
-from malflow.graph import SinkNode, SourceNode
+from malflow.nodes import SinkNode, SourceNode
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["ConfiguredBuild"]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.errors import GraphError, short_repr
 from malflow.failures import ErrorPolicy
-from malflow.graph import EpochsNode, Port, TimestampsNode, check_name
+from malflow.graph import check_name
 from malflow.lineage import Mixture
 from malflow.message import DataMessage
+from malflow.nodes import EpochsNode, Port, TimestampsNode
 from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from malflow.drawing.notebook import picture_bundle
 from malflow.errors import short_repr
-from malflow.graph import Graph, Node, Port, SourceNode
+from malflow.graph import Graph
+from malflow.nodes import Node, Port, SourceNode
 from malflow.partitioners import Partitioner
 from malflow.streams.arguments import location, malformed
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.errors import short_repr
-from malflow.graph import ExchangeNode, Graph, KeyNode, Port
+from malflow.graph import Graph
+from malflow.nodes import ExchangeNode, KeyNode, Port
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.several import LateGroups, LateResults

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from malflow.errors import GraphError
-from malflow.graph import LETTERS_OUTPUT, Graph, Port, UnionNode
+from malflow.graph import Graph
+from malflow.nodes import LETTERS_OUTPUT, Port, UnionNode
 
 __all__ = ["add_letters"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.connectors.by_name import Connection
 from malflow.errors import short_repr
-from malflow.graph import StatelessNode
 from malflow.lookups.contract import LookupTable
+from malflow.nodes import StatelessNode
 from malflow.operators.lookup import COUNTS, Lookup, require_cache
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle

@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.failures import ErrorPolicy, OnError
-from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, check_name, names_of
+from malflow.graph import check_name, names_of
 from malflow.message import DataMessage
+from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, UnionNode
 from malflow.operators.contract import Logic
 from malflow.operators.key_fields import KeyByField
 from malflow.operators.routing import Cloned, KeyBy, Split

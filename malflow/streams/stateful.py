@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.failures import ErrorPolicy
-from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
+from malflow.nodes import Port, StatefulNode
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy
-from malflow.graph import StatelessNode
 from malflow.message import DataMessage
+from malflow.nodes import StatelessNode
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
 from malflow.operators.stateless import (
     Filter,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, ove
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
 from malflow.failures import DeadLetter, ErrorPolicy, Retry
-from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
+from malflow.graph import Graph
 from malflow.limits import Breaker, Rate
 from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
+from malflow.nodes import ExchangeNode, KeyNode, Port, SinkNode, SourceNode
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.rounding import Step

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, over
 
 from malflow.callables import advice
 from malflow.errors import short_repr
-from malflow.graph import ExchangeNode, KeyNode, StatelessNode
+from malflow.nodes import ExchangeNode, KeyNode, StatelessNode
 from malflow.operators.contract import Logic, Operator
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.tables.derived import FilterRows, FilterTable, MapRows, MapTable, Regroup, RowsAfter

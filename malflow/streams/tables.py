@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.errors import short_repr
-from malflow.graph import Port
+from malflow.nodes import Port
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.epochs.rounding import Step
 from malflow.operators.joins.versions_join import VersionsJoin, migrated_rows

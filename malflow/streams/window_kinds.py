@@ -11,7 +11,7 @@ from malflow.aggregators.column_loop import is_exact
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, RegularPanes
-from malflow.graph import UnionNode
+from malflow.nodes import UnionNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.epochs.reached_epoch import REACHED

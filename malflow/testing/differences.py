@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import hidden_id
-from malflow.graph import SinkNode, SourceNode, StatefulNode
+from malflow.nodes import SinkNode, SourceNode, StatefulNode
 from malflow.operators.letters import LETTERS
 from malflow.testing.trial import Outcome, State, Written
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from malflow.diagnostics import short_repr
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.runtime.replay_service import checked_replay
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference

@@ -11,8 +11,8 @@ from typing import Any
 
 from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
-from malflow.graph import SourceNode
 from malflow.message import NoKey
+from malflow.nodes import SourceNode
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed

@@ -18,8 +18,9 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.state_specs import hidden_id
 from malflow.failures import DeadLetter, Replay
-from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
+from malflow.graph import Graph
 from malflow.message import DataMessage
+from malflow.nodes import Node, SinkNode, SourceNode, StatefulNode
 from malflow.operators.letters import LETTERS, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink

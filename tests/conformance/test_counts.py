@@ -11,7 +11,7 @@ import pytest
 
 from malflow import StreamProvider
 from malflow.events import TickFinished
-from malflow.graph import StatelessNode
+from malflow.nodes import StatelessNode
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink

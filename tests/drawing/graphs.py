@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from malflow.graph import (
+from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
     KeyNode,

@@ -13,7 +13,7 @@ from malflow.drawing import compact_document, document, draw
 from malflow.drawing.chains import collapsed
 from malflow.drawing.documents import compact_document_of
 from malflow.drawing.picture import picture_of
-from malflow.graph import SourceNode, StatelessNode
+from malflow.nodes import SourceNode, StatelessNode
 from malflow.operators.stateless import Map
 from malflow.sources import SingleIteratorSource, StatelessSource
 from tests.drawing.graphs import Flow, flows

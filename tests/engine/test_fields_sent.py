@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
 from malflow.engine.workers import Workers
 from malflow.event_time.tick import Tick
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.records.rows import Rows, SomeFields
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource

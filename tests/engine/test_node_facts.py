@@ -6,18 +6,18 @@ from typing import get_args
 
 import pytest
 
-from malflow import graph
+from malflow import nodes
 
 
 def kinds(fact: str) -> set[type]:
-    return {kind for kind in get_args(graph.Node) if getattr(kind, fact)}
+    return {kind for kind in get_args(nodes.Node) if getattr(kind, fact)}
 
 
 @pytest.mark.parametrize(
     ("fact", "those"),
     [
-        ("starts_stage", {graph.ExchangeNode}),
-        ("issues_epochs", {graph.EpochsNode}),
+        ("starts_stage", {nodes.ExchangeNode}),
+        ("issues_epochs", {nodes.EpochsNode}),
     ],
 )
 def test_facts_of_each_kind_of_node(fact: str, those: set[type]) -> None:
@@ -25,4 +25,4 @@ def test_facts_of_each_kind_of_node(fact: str, those: set[type]) -> None:
 
 
 def test_every_kind_of_node_states_its_facts() -> None:
-    assert all(issubclass(kind, graph.NodeFacts) for kind in get_args(graph.Node))
+    assert all(issubclass(kind, nodes.NodeFacts) for kind in get_args(nodes.Node))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, OperatorError, StreamProvider, index_select
-from malflow.graph import EpochsNode
+from malflow.nodes import EpochsNode
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource

@@ -24,7 +24,7 @@ from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import QueryError, release_all
 from malflow.event_time.tick import Tick
-from malflow.graph import SinkNode
+from malflow.nodes import SinkNode
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.local_run import LocalRuntime

@@ -10,7 +10,8 @@ import pytest
 
 from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.engine.plan import compile_graph
-from malflow.graph import ExchangeNode, Graph
+from malflow.graph import Graph
+from malflow.nodes import ExchangeNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import Merge
 from malflow.records.batch import Batch

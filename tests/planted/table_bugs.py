@@ -174,7 +174,7 @@ TABLE_BUGS = [
     Bug(
         "a table without epochs holds back the records that are joined with it",
         "all inputs have the time",
-        "graph.py",
+        "nodes.py",
         "inputs = self.inputs[: self.node.times] if isinstance(self.node, StatefulNode) else self.inputs",
         "inputs = self.inputs",
         (f"{_MISTAKES}::test_a_table_needs_no_epochs_by_arrival",),

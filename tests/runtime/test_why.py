@@ -18,7 +18,7 @@ from malflow import Breaker, OperatorError, Retry, SingleThreadRuntime, StreamPr
 from malflow.engine.plan import Program
 from malflow.errors import StoreError
 from malflow.events import Event, SnapshotFailed
-from malflow.graph import StatelessNode
+from malflow.nodes import StatelessNode
 from malflow.operators.contract import Counts
 from malflow.operators.stateless import Map
 from malflow.patterns import step

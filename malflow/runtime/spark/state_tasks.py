@@ -18,7 +18,7 @@ from malflow.engine.migration import migrated
 from malflow.engine.rescale import KeyRoute, united
 from malflow.engine.state_specs import States
 from malflow.errors import MalflowError
-from malflow.graph import StatefulNode
+from malflow.nodes import StatefulNode
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry

@@ -13,8 +13,8 @@ from malflow.engine.facts import CLOCK, Facts
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.errors import GraphError
-from malflow.graph import SinkNode
 from malflow.message import DataMessage
+from malflow.nodes import SinkNode
 from malflow.operators.hosting.sink import SinkWriter
 from malflow.records.batch import Batch, concat
 from malflow.runtime.transport.chunks import Chunk, estimated_bytes
