@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 from malflow.engine.facts import CLOCK, LEAST_BUSY, FactPacing, Facts, merge_facts
-from malflow.engine.output_channels import OutputChannels, Outputs, Sender, Target
+from malflow.engine.output_channels import OutputChannels, Outputs, Target
 from malflow.engine.part_placement import Parts, Place
-from malflow.engine.plan import Program, Step, key_of_count, keys_of_given
+from malflow.engine.plan import Program, key_of_count
 from malflow.engine.replays import reached_by, replay, total
 from malflow.engine.reports import Report
+from malflow.engine.stage_operators import Active, StageOperators
 from malflow.engine.state_specs import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
@@ -21,29 +21,21 @@ from malflow.event_time.tick import Tick
 from malflow.failures import Replay, Replayed
 from malflow.message import MAX
 from malflow.nodes import (
-    EpochsNode,
     ExchangeNode,
     KeyNode,
     Node,
     Port,
     SinkNode,
     SourceNode,
-    SplitNode,
     StatefulNode,
-    StatelessNode,
-    TimestampsNode,
     UnionNode,
 )
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
-from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.guarded import guarded
-from malflow.operators.guarding import Guard, guard_of
+from malflow.operators.guarding import guard_of
 from malflow.operators.hosting.part_operator import PartOperator
-from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
-from malflow.operators.letters import LETTERS, Letters
-from malflow.operators.routing import Merge
+from malflow.operators.letters import LETTERS
 from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
@@ -111,23 +103,18 @@ class Worker:
         self._debug = debug
         self._pickle_reader = pickle_reader
         self.errors: type[BaseException] = Exception if pickle_reader is None else BaseException
-        self.sources: list[Source] = []
-        self.sinks: list[SinkWriter] = []
-        self._generators: dict[int, GenerateEpochs] = {}
-        self._letters: dict[int, Letters] = {}
-        self._active = {
-            step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
-        }
         self._channels = program.channels
         self._lifts_silent = program.lifts_silent
         self._output = OutputChannels(self.stage, worker_id, self._workers, debug=debug)
+        built = StageOperators(program, self.stage, parts, self._output, self._context_of)
+        self.sources, self.sinks = built.sources, built.sinks
+        self._active, self._generators, self._letters = built.active, built.generators, built.letters
         self.largest = 1
         self.counts: dict[str, int] = {}
         self.gauges: dict[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self._replayed_in = 0
         self._replayed: dict[str, Replayed] = {}
-        self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._ended = 0
         self.running: Operator | None = None
@@ -148,7 +135,6 @@ class Worker:
             {vertex: active.operator for vertex, active in self._active.items()},
             self._generators,
         )
-        self._join_sources()
         self._time.set_parts(parts)
 
     def set_parts(self, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> None:
@@ -168,6 +154,17 @@ class Worker:
     def parallelism(self) -> int:
         """The number of workers."""
         return len(self._workers)
+
+    def _context_of(self, node: Node) -> OperatorContext:
+        return OperatorContext(
+            operator_name=node.name,
+            worker_id=self.worker_id,
+            workers=self._workers,
+            tracked=self._tracked,
+            debug=self._debug,
+            placement=placement_of(node),
+            pickle_reader=self._pickle_reader,
+        )
 
     @property
     def shared(self) -> list[Operator]:
@@ -332,7 +329,7 @@ class Worker:
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
         return act_for(operator, self.errors, act, *arguments)
 
-    def _carry(self, active: _Active) -> int:
+    def _carry(self, active: Active) -> int:
         """Run an operator and pass on its output; return the size of the largest batch."""
         largest, given = 1, active.given
         for batches in self._checked(active) if self._debug else active.operator.run(active.edges):
@@ -345,7 +342,7 @@ class Worker:
                         target.append(batch)
         return largest
 
-    def _replay(self, vertex: int, active: _Active, replays: Sequence[Replay]) -> int:
+    def _replay(self, vertex: int, active: Active, replays: Sequence[Replay]) -> int:
         """Serve the requests about the dead letters of an operator; return the number of records that it processed."""
         name, records = active.operator.context.operator_name, 0
         for request in replays:
@@ -359,14 +356,14 @@ class Worker:
         return records
 
     @staticmethod
-    def _emit(active: _Active, batches: Sequence[Batch]) -> None:
+    def _emit(active: Active, batches: Sequence[Batch]) -> None:
         for port, (batch, targets) in enumerate(zip(batches, active.targets, strict=True)):
             active.given[port] += len(batch)
             for target in targets if batch else ():
                 target.append(batch)
 
     @staticmethod
-    def _post_letters(active: _Active, *, final: bool) -> None:
+    def _post_letters(active: Active, *, final: bool) -> None:
         """Pass on the dead letters that an operator has made; the only epoch of their stream is the last."""
         guard = guard_of(active.operator)
         letters = [] if guard is None or guard.taken is None else guard.taken
@@ -375,7 +372,7 @@ class Worker:
         for target in active.letter_targets if batch else ():
             target.append(batch)
 
-    def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:
+    def _checked(self, active: Active) -> Iterator[Sequence[Batch]]:
         name = active.operator.context.operator_name
         for batch in chain.from_iterable(active.edges):
             verify(batch, name)
@@ -487,68 +484,6 @@ class Worker:
         """
         return self._time.reached(lambda operator: self._act(operator, operator.held))
 
-    def _activate(self, node: Node, step: Step) -> _Active:
-        context = OperatorContext(
-            operator_name=node.name,
-            worker_id=self.worker_id,
-            workers=self._workers,
-            tracked=self._tracked,
-            debug=self._debug,
-            placement=placement_of(node),
-            pickle_reader=self._pickle_reader,
-        )
-        operator = self._build(node, step, context)
-        exchange = node.starts_stage
-        edges: list[list[Batch]] = [[] for _ in range(0 if exchange else step.edges)]
-        return _Active(node, operator, edges, [], exchange, [0] * node.outputs, keys_of_given(node))
-
-    def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
-        match node:
-            case SourceNode(source=source, keyed=keyed):
-                operator = Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id])
-                self.sources.append(operator)
-                if node.on_error is not None:
-                    self._letters[step.vertex] = letters = Letters(context, None)
-                    policy = self._program.policy(node)
-                    operator.guard = None if policy is None else Guard(operator, policy, letters)
-                return operator
-            case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
-                if node.on_error is None:
-                    return node.logic(context)
-                self._letters[step.vertex] = letters = Letters(context, node.placed_by)
-                policy = self._program.policy(node)
-                return node.logic(context) if policy is None else guarded(node.logic, context, policy, letters)
-            case EpochsNode():
-                self._generators[step.vertex] = generator = node.logic(context)
-                return generator
-            case ExchangeNode():
-                return Merge(context, len(self._workers), in_turn=step.timed)
-            case UnionNode():
-                return Merge(context, step.edges, in_turn=True)
-            case SinkNode(sink=sink):
-                self.sinks.append(open_sink(context, sink))
-                return self.sinks[-1]
-            case _:
-                assert_never(node)
-
-    def _join_sources(self) -> None:
-        sources = {source.context.operator_name: source for source in self.sources}
-        for generator in self._generators.values():
-            generator.join_source(sources)
-
-    def _wire(self) -> None:
-        for step in self.stage.steps:
-            for consumers, channels in zip(step.consumers, step.channels, strict=True):
-                targets: list[Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
-                targets.extend(Sender(self._output, channel) for channel in channels)
-                self._active[step.vertex].targets.append(targets)
-            active = self._active[step.vertex]
-            active.letter_targets += [self._active[vertex].edges[edge] for vertex, edge in step.letter_consumers]
-            active.letter_targets += [Sender(self._output, channel) for channel in step.letter_channels]
-            guard = guard_of(active.operator)
-            if active.letter_targets and guard is not None:
-                guard.taken = []
-
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
     """Run an action of an operator; errors of user code, including comparisons and hashes, name the operator.
@@ -568,57 +503,3 @@ def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R]
         raise
     except kind as error:
         raise operator.error(error) from error
-
-
-@dataclass(slots=True)
-class _Active:
-    """An operator during a tick: its input, and the targets of its output and of its dead letters.
-
-    The edges of an exchange, one for each worker, are made by its first input: workers that only hold states need none.
-
-    Attributes:
-        given: the number of records that have left each output.
-        given_keys: the keys of these numbers in reports.
-        busy: the nanoseconds that the operator took since its facts were last taken.
-        batches: the number of batches with records since then.
-        largest: the records of the largest of them.
-    """
-
-    node: Node
-    operator: Operator
-    edges: list[list[Batch]]
-    targets: list[list[Target]]
-    exchange: bool
-    given: list[int]
-    given_keys: Sequence[str]
-    letter_targets: list[Target] = field(default_factory=list)
-    busy: int = 0
-    batches: int = 0
-    largest: int = 0
-
-    def count_taken(self) -> int:
-        """Return the number of records in the input, and count its batches."""
-        taken = 0
-        for batches in self.edges:
-            for batch in batches:
-                if size := len(batch):
-                    taken += size
-                    self.batches += 1
-                    self.largest = max(self.largest, size)
-        return taken
-
-    def take_facts(self) -> Facts:
-        """Return the facts since the last call, but for those of polls."""
-        batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
-        facts = Facts(self.busy, batches, largest, self.operator.calls)
-        self.busy = self.batches = self.largest = self.operator.calls = 0
-        return facts
-
-    def count_given(self, counts: dict[str, int]) -> None:
-        """Move the numbers of records that have left to the counts of a tick."""
-        given = self.given
-        for port, count in enumerate(given):
-            key = self.given_keys[port]
-            if count or key in counts:  # a step of the operator, under its name, has counted its output
-                counts[key] = count
-                given[port] = 0

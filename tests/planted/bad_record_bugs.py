@@ -72,13 +72,13 @@ BAD_RECORD_BUGS = [
     Bug(
         "letters are kept only by operators with a policy",
         "a state belongs to what uses it",
-        "engine/worker.py",
-        "                self._letters[step.vertex] = letters = Letters(context, node.placed_by)\n"
+        "engine/stage_operators.py",
+        "                self.letters[step.vertex] = letters = Letters(context, node.placed_by)\n"
         "                policy = self._program.policy(node)\n",
         "                policy = self._program.policy(node)\n"
         "                letters = Letters(context, node.placed_by)\n"
         "                if policy is not None:\n"
-        "                    self._letters[step.vertex] = letters\n",
+        "                    self.letters[step.vertex] = letters\n",
         (f"{_KEPT}::test_letters_stay_under_the_policy_to_fail",),
     ),
     Bug(

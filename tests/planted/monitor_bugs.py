@@ -221,7 +221,7 @@ MONITOR_BUGS = [
     Bug(
         "facts are told again with each report",
         "sums are replaced, not added",
-        "engine/worker.py",
+        "engine/stage_operators.py",
         "        self.busy = self.batches = self.largest = self.operator.calls = 0\n",
         "",
         ("tests/conformance/test_counts.py::test_facts_of_each_operator",),

@@ -46,7 +46,7 @@ STEERING_BUGS = (
     Bug(
         "records that left count again in the next tick",
         "counters are summed",
-        "engine/worker.py",
+        "engine/stage_operators.py",
         "                given[port] = 0\n",
         "                pass\n",
         (_COUNTS,),

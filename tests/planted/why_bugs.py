@@ -34,7 +34,7 @@ WHY_BUGS = [
     Bug(
         "records that set timestamps count as those on time",
         "two operators share a name",
-        "engine/worker.py",
+        "engine/stage_operators.py",
         "if count or key in counts:",
         "if count:",
         (f"{_RULES}::test_records_that_pass_a_step_of_their_name_do_not_count_as_its_own",),
