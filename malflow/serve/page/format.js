@@ -37,6 +37,10 @@ export const rate = (value) => (isNumber(value) ? `${short(value)}/s` : UNKNOWN)
 
 export const percent = (share) => (isNumber(share) ? `${Math.round(share * 100)}${SPACE}%` : UNKNOWN);
 
+/** Return a share with a digit behind the point where it is small, for an axis. */
+export const finePercent = (share) =>
+  isNumber(share) && share > 0 && share < 0.0995 ? `${(share * 100).toFixed(1)}${SPACE}%` : percent(share);
+
 export function bytes(value) {
   if (!isNumber(value)) return UNKNOWN;
   return value < 1000 ? `${value}${SPACE}B` : `${short(value)}B`;

@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { atOnce, busyText, keysText, otherCounts } from "./figures.js";
-import { bytes, count, counted, isNumber, lines, percent, place, plain, rate, short } from "./format.js";
+import { bytes, count, counted, finePercent, isNumber, lines, percent, place, plain, rate, short } from "./format.js";
 import { Letters } from "./lists.js";
 import { get, rates } from "./live.js";
 import { Sample } from "./sample.js";
@@ -184,7 +184,7 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         <${Chart} title="records" unit=${rate} range=${range} until=${until}
           series=${isSource || isSink ? [isSource ? "read" : "in"] : ["in", "out"]}
           data=${isSource || isSink ? [charts.times, charts.taken] : [charts.times, charts.taken, charts.given]} />
-        ${model.has.busy && html`<${Chart} title="busy" unit=${percent} range=${range} until=${until} series=${["of the workers' time"]} data=${[charts.times, charts.busy]} />`}
+        ${model.has.busy && html`<${Chart} title="busy" unit=${finePercent} range=${range} until=${until} series=${["of the workers' time"]} data=${[charts.times, charts.busy]} />`}
         ${isSource && model.has.lag && html`<${Chart} title="lag" unit=${short} range=${range} until=${until} series=${["waiting"]} data=${[charts.times, charts.lag]} />`}
       </div>
       <${Skew} operator=${operator} parallelism=${progress.parallelism} />

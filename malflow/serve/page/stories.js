@@ -1,6 +1,6 @@
 // Events in words.
 
-import { bytes, count, counted, isNumber, plain, span } from "./format.js";
+import { bytes, count, counted, isNumber, percent, plain, span } from "./format.js";
 
 const failure = (error) => (error ? plain(error.message, 600) : "of an unknown cause");
 
@@ -41,8 +41,12 @@ const STORIES = {
     shape: "square",
     text: it.at_end === "keep" ? "Input has ended; open results are kept for the next run" : "Input has ended; open results are emitted",
   }),
-  letters_taken: (it) => ({ shape: "diamond", text: `${counted(it.count, "letter")} of ${plain(it.operator)} taken` }),
-  budget_exceeded: (it) => ({ shape: "cross", isBad: true, text: `Too many records of ${plain(it.operator)} failed` }),
+  letters_taken: (it) => ({ shape: "diamond", text: `${counted(it.count, "record")} of ${plain(it.operator)} became ${it.count === 1 ? "a dead letter" : "dead letters"}` }),
+  budget_exceeded: (it) => ({
+    shape: "cross",
+    isBad: true,
+    text: `${count(it.failed)} of ${counted(it.taken, "record")} of ${plain(it.operator)} failed, more than its budget of ${percent(it.share)}`,
+  }),
   run_finished: (it) =>
     it.error
       ? { shape: "cross", isBad: true, text: `Failed: ${failure(it.error)}` }
