@@ -114,7 +114,7 @@ function sayingOf(state, model) {
     return { shape: "check", text: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
   }
   if (phase === "lost") {
-    return { shape: "warning", isBad: true, text: `Lost contact with the run, last seen ${clock(seen)}. This page keeps trying.` };
+    return { shape: "warning", isBad: true, text: `Lost contact with the run, last seen ${clock(seen)}. Its process has ended, or is out of reach; this page keeps trying.` };
   }
   if (progress.status === "restarting") {
     const last = events.findLast((it) => it.event === "restarted");
@@ -137,10 +137,13 @@ function Alert({ state, model, onChoose }) {
   const [isOpen, setOpen] = useState(false);
   const { shape, text, isBad, more, at } = sayingOf(state, model);
   const isLong = more?.includes("\n");
+  // The text counts seconds: it is read aloud only when something else has changed.
+  const spoken = useMemo(() => text, [shape, at, state.why?.cause, state.progress.status, state.phase]);
   return html`
     <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="How the run is">
       <${Shape} name=${shape} />
-      <p role="status" aria-live="polite" title=${text}>${text}</p>
+      <p title=${text}>${text}</p>
+      <span class="spoken" role="status" aria-live="polite">${spoken}</span>
       <span class="do">
         ${at && model.byName.has(at) && html`<button type="button" onClick=${() => onChoose(at)}>Show “${plain(at, 24)}”</button>`}
         ${more && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Why</button>`}

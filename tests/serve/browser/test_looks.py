@@ -63,6 +63,10 @@ def test_a_stalled_part_is_told_and_the_cause_is_marked(view: View) -> None:
         seen.tab.locator(".alert.bad").wait_for()
         alert = seen.tab.locator(".alert [role=status]")
         assert "c.csv" in alert.inner_text()
+        assert "c.csv" in seen.tab.locator(".alert p").inner_text()
+        said = alert.inner_text()
+        seen.updated(6)
+        assert alert.inner_text() == said, "it is read aloud although only the seconds have changed"
         assert alert.get_attribute("aria-live") == "polite"
         why = run.handle.why()
         assert why.is_fault
