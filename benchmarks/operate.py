@@ -17,16 +17,14 @@ from operate_parts.page import print_page, print_scrape
 from operate_parts.plan import print_plan
 from operate_parts.policies import print_policies
 
-_SECTIONS = ("monitor", "page", "policies", "calls", "plan", "idle_tick", "browser")
+_SECTIONS = ("monitor", "page", "policies", "calls", "plan")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="how often each job runs in each mode")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many records or keys each job gets")
-    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections")
-    parser.add_argument("--records", type=int, default=1_000_000, help="how many records each job gets")
-    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections; idle_tick is another, which needs Spark")
+    parser.add_argument("--only", default=",".join(_SECTIONS), help="sections; others: idle_tick, browser")
     parser.add_argument("--before", type=Path, help="the folder of another version")
     options = parser.parse_args()
     sections = options.only.split(",")
