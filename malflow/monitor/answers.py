@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from malflow.drawing import compact_document
+from malflow.drawing import compact_document, draw
 from malflow.engine.questions import MOST_KEYS
 from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, LettersTaken, Run, SnapshotCommitted
@@ -100,6 +100,7 @@ class Answers:
         self._by_word: Mapping[str, Callable[[Ask], Document]] = {
             "progress": lambda _: self.progress(),
             "graph": lambda _: self._graph(),
+            "drawing": self._drawing,
             "history": lambda ask: history_document(facts, history, ask.given.get("last")),
             "events": self._show_events,
             "snapshots": lambda _: self._document("snapshots", {"snapshots": events.snapshots}),
@@ -167,6 +168,13 @@ class Answers:
             return refusal("NotBuilt", "the dataflow is not built yet")
         drawn: Document = compact_document(program)
         return self._document("graph", {name: it for name, it in drawn.items() if name not in ("malflow", "kind")})
+
+    def _drawing(self, ask: Ask) -> Document:
+        program = self._run.program
+        if program is None:
+            return refusal("NotBuilt", "the dataflow is not built yet")
+        options = {name: ask.given[name] for name in ("format", "stages", "width") if name in ask.given}
+        return self._document("drawing", {"text": draw(program, **options)})
 
     def _show_letters(self, ask: Ask) -> Document:
         """Return the letters that operators keep now, or the one with an id and its traceback; by default of all."""

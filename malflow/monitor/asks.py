@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from malflow.drawing import Format
 from malflow.errors import short_repr
 
 __all__ = [
@@ -77,6 +78,24 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= LONGEST_WAIT
 
 
+def _is_format(value: Any) -> bool:
+    return value in _FORMATS
+
+
+def _is_width(value: Any) -> bool:
+    return _is_positive(value) and value <= _WIDEST
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _read_flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -100,6 +119,8 @@ class _Form:
     read: Callable[[str], Any] = str
 
 
+_WIDEST: Final = 1000
+_FORMATS: Final = get_args(Format)
 _TIMEOUT: Final = {"timeout": _Form(_is_time, f"seconds from 0 to {LONGEST_WAIT:g}", float)}
 _LIMIT: Final = {"limit": _Form(_is_limit, f"a number from 1 to {MOST_LISTED:,}", int)}
 _OPERATOR: Final = {"operator": _Form(_is_text, "the name of an operator")}
@@ -107,6 +128,11 @@ _LETTERS: Final = {**_OPERATOR, "ids": _Form(_are_texts, "a list of ids of lette
 _WORDS: Final[Mapping[str, Mapping[str, _Form]]] = {
     "progress": {},
     "graph": {},
+    "drawing": {
+        "format": _Form(_is_format, f"one of {', '.join(_FORMATS)}"),
+        "stages": _Form(_is_flag, "true or false", _read_flag),
+        "width": _Form(_is_width, f"a number of columns up to {_WIDEST}", int),
+    },
     "history": {"last": _Form(_is_positive, "a number of samples", int)},
     "events": {"after": _Form(_is_count, "the number of an event", int)},
     "snapshots": {},

@@ -17,6 +17,7 @@ UTC, sizes bytes, durations seconds, and values of users are texts. All but the 
                           has changed. With ``?after=NUMBER`` the answer is 304 without a body if nothing has. The
                           ``status`` of a run that is over is ``ended`` or ``failed``
 ``GET /api/graph``        ``graph``: ``nodes``, ``edges``, ``stages``, ``width``, ``height``, as of `malflow.draw`
+``GET /api/drawing``      ``drawing``: ``text``, as of `malflow.draw`, with its arguments, such as ``?format=mermaid``
 ``GET /api/history``      ``history``: ``at``, ``ticks``, ``operators`` (``name``, ``taken``, ``given`` by output), a
                           column each for the samples of the last ten minutes; ``?last=N`` for the last N
 ``GET /api/events``       ``events``: ``events`` but those of ticks, each with ``number``, ``at``, ``event`` and the

@@ -78,10 +78,10 @@ def check_script(script: Path, name: str, tmp_path: Path, monkeypatch: pytest.Mo
             assert (done.code, "calls neither execute() nor start()" in done.err) == (3, True)
         elif command == "run":
             assert (done.code, masked(done.out, name)) == (0, masked(expected.out, name)), done.err
-            assert f"running {script.name}" in done.err or f"resumed {script.name}" in done.err
+            assert re.search(r"^(running|resumed) ", done.err, re.MULTILINE)
         else:
             assert done.code in ((0, 10) if command == "check" else (0,)), done.err
-            assert done.out
+            assert done.out or (name, command) == ("basic_noop", "graph")
 
 
 @pytest.mark.parametrize("name", [it if it in USUAL else pytest.param(it, marks=only_nightly) for it in SCRIPTS])

@@ -57,6 +57,8 @@ def test_commands_on_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> Non
         assert handle.progress.parallelism == 3
         assert "records" in malflow("why", "digits", "out").out
         assert malflow("why", "digits", "coutn").code == 2
+        assert malflow("graph", "digits", "--format", "mermaid").out.startswith("flowchart")
+        assert {it["name"] for it in json.loads(malflow("graph", "digits", "--json").out)["nodes"]} >= {"step", "out"}
         line = malflow("top", "digits", "--count", 1).out
         assert line.startswith("digits  single x3  r")
         assert "snapshot" in line

@@ -213,6 +213,7 @@ KINDS = {
     "page": {"control", "samples", "version", "run", "job", "runtime"},
     "progress": {*KEYS["progress"], "number"},
     "graph": {*KEYS["graph"], "run", "job"},
+    "drawing": {"run", "job", "text"},
     "history": {"run", "job", "at", "ticks", "operators"},
     "events": {"run", "job", "events"},
     "snapshots": {"run", "job", "snapshots"},
