@@ -32,13 +32,11 @@ _MINUTE = 45
 """The seconds that a job runs before it is shown."""
 
 
-_NARROW = 640
-
-_LOOKS: dict[str, list[tuple[Literal["light", "dark"], int]]] = {
-    "flights": [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)],
-    "stalled": [("light", 1280), ("dark", 390)],
+_LOOKS: dict[str, list[tuple[Literal["light", "dark"], int, int]]] = {
+    "flights": [("light", 1280, 850), ("dark", 1280, 850), ("light", 390, 1180), ("dark", 390, 1180)],
+    "stalled": [("light", 1280, 920), ("dark", 390, 1180)],
 }
-"""The scheme and the width of each picture of a job."""
+"""The scheme, the width and the height of each picture of a job."""
 
 
 class CsvSource(SingleIteratorSource[dict[str, str]]):
@@ -65,8 +63,9 @@ def _flight_delays() -> Callable[[Any], None]:
     return flight_delays.build(Forget(), Forget(), Forget(), Forget())
 
 
-def _take(browser: Any, url: str, name: str, scheme: Literal["light", "dark"], width: int) -> None:
-    viewer = Viewer(browser, url, width=width, scheme=scheme, height=836 if width > _NARROW else 1180)
+def _take(browser: Any, url: str, name: str, scheme: Literal["light", "dark"], size: tuple[int, int]) -> None:
+    width, height = size
+    viewer = Viewer(browser, url, width=width, scheme=scheme, height=height)
     viewer.ready()
     if name == "flights":
         viewer.show("hourly delays")
@@ -87,8 +86,8 @@ def main() -> int:
             store = FsspecBackend(folder, job=job)
             with shown(build, store, timedelta(seconds=5), parallelism=workers) as run:
                 time.sleep(_MINUTE)
-                for scheme, width in _LOOKS[name]:
-                    _take(browser, run.url, name, scheme, width)
+                for scheme, width, height in _LOOKS[name]:
+                    _take(browser, run.url, name, scheme, (width, height))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ from malflow.drawing.layers import Layers, layered, positions
 from malflow.drawing.picture import NAME_LIMIT, Box, Picture
 from malflow.drawing.text import plain, width
 
-__all__ = ["COMPACT", "HEAD", "LINE", "Band", "Measures", "Place", "Placed", "placed"]
+__all__ = ["COMPACT", "HEAD", "LINE", "Band", "Measures", "Place", "Placed", "name_lines", "placed"]
 
 LINE = 17
 """The height of a line of text."""
@@ -17,7 +18,10 @@ LINE = 17
 HEAD = 24
 """The height above the boxes, for the names of stages and remarks."""
 
-_SMALL, _MARGIN, _BEND, _PORT = 6.6, 16, 6, 16  # the first is the width of a character that is not of a name
+_MARGIN, _BEND, _PORT = 16, 6, 16
+
+_BREAK = re.compile(r"[\s_./-]+(?!$)")
+"""Where a name can have a second line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +30,33 @@ class Measures:
 
     Attributes:
         name: the width of a character of a name.
+        small: the width of any other character.
         padding: the distance between the border of a box and its text.
         gap: the least distance between two boxes of a column.
         gutter: the distance between two columns.
         stage_gutter: the distance between two columns of different stages.
         least: the least width of a box.
         limit: the greatest width of a name, in characters.
+        line: the width of a name, in characters, above which it has two lines if it can.
         height: the height of each box; None if it follows from the facts in it, which then are lines of text.
     """
 
     name: float
+    small: float
     padding: int
     gap: int
     gutter: int
     stage_gutter: int
     least: int
     limit: int
+    line: int
     height: int | None
 
 
-_FULL = Measures(7.7, 12, 20, 44, 72, 0, NAME_LIMIT, None)
+_FULL = Measures(7.7, 6.6, 12, 20, 44, 72, 0, NAME_LIMIT, NAME_LIMIT, None)
 
-COMPACT = Measures(7.3, 12, 12, 26, 42, 94, 22, 44)
-"""Boxes with a name and a line of figures, for a page that shows all of a dataflow side by side."""
+COMPACT = Measures(7.3, 7.2, 10, 18, 20, 32, 104, 22, 10, 54)
+"""Boxes with a name and a line of figures, for a page that shows ten columns side by side in text of 11 pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +110,22 @@ def placed(picture: Picture, measures: Measures = _FULL) -> Placed:
         Place(lefts[column], round(top + centre - height / 2, 1), widths[column], height)
         for column, centre, height in zip(layers.columns, centres, heights, strict=False)
     ]
-    points = [_points(picture, arrow, path, layers, centres, lefts, widths) for arrow, path in enumerate(layers.paths)]
+    points = [
+        _points(picture, arrow, path, layers, centres, lefts, widths, measures.small)
+        for arrow, path in enumerate(layers.paths)
+    ]
     right = lefts[-1] + widths[-1] + _MARGIN if lefts else 2 * _MARGIN
     low = max((centre + size / 2 for centre, size in zip(centres, sizes, strict=True)), default=0.0)
     return Placed(boxes, points, _bands(picture, layers, lefts, right, measures), right, round(top + low + _MARGIN, 1))
+
+
+def name_lines(name: str, measures: Measures) -> list[str]:
+    """Return a name, printable and short: in one line, or in two if it is long and can be parted."""
+    text = plain(name, measures.limit)
+    breaks = [it.end() for it in _BREAK.finditer(text) if it.start()]
+    if width(text) <= measures.line or not breaks:
+        return [text]
+    return min(([text[:at], text[at:]] for at in breaks), key=lambda it: max(map(width, it)))
 
 
 def _height(box: Box, measures: Measures) -> float:
@@ -119,15 +139,15 @@ def _columns(picture: Picture, layers: Layers, measures: Measures) -> tuple[list
     gutters = [float(measures.gutter)] * len(layers.order)
     stages = [0] * len(layers.order)
     for box, column in zip(picture.boxes, layers.columns, strict=False):
-        texts = [measures.name * width(plain(box.name, measures.limit))]
+        texts = [measures.name * width(line) for line in name_lines(box.name, measures)]
         if measures.height is None:
-            texts += [_SMALL * width(fact) for fact in box.facts]
+            texts += [measures.small * width(fact) for fact in box.facts]
         widths[column] = max(widths[column], round(max(texts) + 2 * measures.padding))
         stages[column] = box.stage
     for arrow in picture.arrows:
         if arrow.label is not None:
             column = layers.columns[arrow.source]
-            gutters[column] = max(gutters[column], measures.gutter + _SMALL * width(arrow.label))
+            gutters[column] = max(gutters[column], measures.gutter + measures.small * width(arrow.label))
     lefts = [float(_MARGIN)]
     for column in range(len(widths) - 1):
         more = measures.stage_gutter - measures.gutter if stages[column] != stages[column + 1] else 0
@@ -143,6 +163,7 @@ def _points(
     centres: list[float],
     lefts: list[float],
     widths: list[float],
+    small: float,
 ) -> list[tuple[float, float]]:
     top, edge = _MARGIN + HEAD, picture.arrows[arrow]
     outputs = len(picture.boxes[edge.source].outputs)
@@ -151,7 +172,7 @@ def _points(
     right, y = lefts[first] + widths[first], round(top + centres[path[0]] + shift, 1)
     points = [(right, y)]
     if edge.label is not None:
-        points.append((round(right + _SMALL * width(edge.label), 1), y))
+        points.append((round(right + small * width(edge.label), 1), y))
     for bend in path[1:-1]:
         left = lefts[layers.columns[bend]]
         y = round(top + centres[bend], 1)

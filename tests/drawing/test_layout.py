@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from malflow.drawing import compact_document, document, draw
 from malflow.drawing.chains import collapsed
+from malflow.drawing.coordinates import COMPACT, name_lines
 from malflow.drawing.documents import compact_document_of
 from malflow.drawing.picture import picture_of
+from malflow.drawing.text import plain
 from malflow.nodes import SourceNode, StatelessNode
 from malflow.operators.stateless import Map
 from malflow.sources import SingleIteratorSource, StatelessSource
@@ -104,6 +107,19 @@ def test_a_large_dataflow_is_also_drawn_with_chains_as_one_box() -> None:
     assert drawn(39)["collapsed"] is None
     nodes = drawn(40)["collapsed"]["nodes"]
     assert [(node["label"], node["members"]) for node in nodes] == [("n0", [0]), ("n1 +38", [*range(1, 40)])]
+
+
+@given(name=st.text(st.sampled_from("ab _./-"), max_size=30))
+def test_long_names_have_two_lines_of_which_the_longer_is_shortest(name: str) -> None:
+    label, lines = plain(name, COMPACT.limit), name_lines(name, COMPACT)
+    assert "".join(lines) == label
+    cuts = [at for at in range(2, len(label)) if label[at - 1] in " _./-" and label[at] not in " _./-"]
+    cuts = [at for at in cuts if label[:at].strip(" _./-")]
+    if len(label) > COMPACT.line and cuts:
+        assert len(lines) == 2
+        assert max(map(len, lines)) == min(max(at, len(label) - at) for at in cuts)
+    else:
+        assert lines == [label]
 
 
 def _right(node: dict[str, Any]) -> float:

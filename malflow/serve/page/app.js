@@ -2,14 +2,15 @@
 
 import { RANGES, Spark } from "./charts.js";
 import { busyText, isOver, modelOf } from "./figures.js";
-import { age, bytes, clock, count, counted, exact, isNumber, lines, moment, percent, plain, rate, running, short } from "./format.js";
+import { age, bytes, clock, count, counted, exact, isNumber, lines, moment, plain, rate, running, short } from "./format.js";
 import { Graph } from "./graph.js";
 import { Lists } from "./lists.js";
-import { Live, post } from "./live.js";
-import { Panel, Table } from "./operators.js";
+import { Live, post, rates } from "./live.js";
+import { Flow, Panel, Table } from "./operators.js";
 import { opened, Locked } from "./session.js";
+import { headlineOf, lackOf, partName } from "./stories.js";
 import { Timeline } from "./timeline.js";
-import { Choice, html, render, Shape, Time, useEffect, useMemo, useRef, useState, Word } from "./view.js";
+import { Choice, html, render, Shape, Time, useEffect, useMemo, useRef, useState } from "./view.js";
 
 const RUNTIMES = { single: "single thread", processes: "processes", spark: "Spark" };
 const STATUSES = {
@@ -17,15 +18,17 @@ const STATUSES = {
 };
 const SPARK_SECONDS = 60;
 
-function Status({ state }) {
+function Status({ state, model }) {
   const { phase, progress } = state;
+  const isLacking = model.fault && (progress.status === "running" || progress.status === "resting");
   const [word, shape] =
-    phase === "lost" && !isOver(progress) ? ["lost contact", "warning"] : [progress.status, STATUSES[progress.status] ?? "ring"];
-  const isBad = word === "failed" || word === "lost contact" || word === "blocked" || word === "restarting";
+    phase === "lost" && !isOver(progress) ? ["lost contact", "warning"]
+    : isLacking ? [`${progress.status}, ${lackOf(model.written)}`, "warning"] : [progress.status, STATUSES[progress.status] ?? "ring"];
+  const isBad = isLacking || word === "failed" || word === "lost contact" || word === "blocked" || word === "restarting";
   return html`<span class=${`status ${isBad ? "bad" : ""}`} data-status=${word}><${Shape} name=${shape} />${word}</span>`;
 }
 
-function Header({ state, live, onAsk }) {
+function Header({ state, model, live, onAsk }) {
   const { progress, allowed, phase } = state;
   const isOff = phase !== "live" || isOver(progress);
   const started = moment(progress.started);
@@ -37,12 +40,12 @@ function Header({ state, live, onAsk }) {
       <div class="who">
         <span class="brand">malflow</span>
         <h1 title=${plain(progress.job, 2000)}>${plain(progress.job, 60)}</h1>
-        <span class="runtime">${RUNTIMES[progress.runtime] ?? plain(progress.runtime, 20)} × ${count(progress.parallelism)}</span>
+        <span class="runtime" title=${`${counted(progress.parallelism, "worker")}, each with a share of the keys`}>${RUNTIMES[progress.runtime] ?? plain(progress.runtime, 20)} × ${count(progress.parallelism)}</span>
       </div>
       <div class="state">
-        <${Status} state=${state} />
+        <${Status} state=${state} model=${model} />
         <span class="uptime" title=${`since ${exact(started)}`}>${uptime === null ? "not started" : running(uptime)}</span>
-        <span class="tick">tick ${count(progress.tick)}</span>
+        <span class="tick" title="A tick is one round of the run: records are read, and pass all operators">tick ${count(progress.tick)}</span>
         ${progress.restarts > 0 && html`<span class="restarts">${counted(progress.restarts, "restart")}</span>`}
       </div>
       ${allowed.control
@@ -61,94 +64,103 @@ const Tile = ({ name, children, note, title, isBad, onClick }) => html`
   </div>
 `;
 
+/** Return the part or source that a fault names as silent, and for how long it has been; null without one. */
+function silentOf(fault) {
+  const facts = fault?.facts;
+  if (!facts?.source || !("silent_for" in facts)) return null;
+  return {
+    name: facts.part ? `part ${partName(facts.part)}` : plain(facts.source, 28),
+    note: facts.silent_for ? `silent for ${plain(facts.silent_for, 20)}` : "silent since the start",
+  };
+}
+
 function Figures({ state, model, live, onChoose }) {
   const { progress, samples } = state;
   const sources = model.operators.filter((it) => it.is === "source").map((it) => it.at);
-  const minute = samples.slice(-SPARK_SECONDS - 1);
-  const trend = minute.slice(1).map((it, at) => {
-    const passed = it.at - minute[at].at;
-    const more = sources.reduce((total, column) => total + it.taken[column] - minute[at].taken[column], 0);
-    return passed > 0 && more >= 0 ? more / passed : null;
-  });
+  const trend = rates(samples.slice(-SPARK_SECONDS - 1), "taken", sources);
+  const silent = silentOf(model.fault);
   const busiest = model.has.busy ? model.busiest : model.fastest;
   const { snapshot, snapshot_failure: failure } = progress;
   const taken = moment(snapshot?.at);
   const old = taken === null ? null : live.now() - taken;
-  const total = progress.operators.filter((it) => it.is === "source").reduce((sum, it) => sum + it.taken, 0);
+  const total = (kind) => progress.operators.reduce((sum, it) => sum + (it.is === kind ? it.taken : 0), 0);
+  const [read, written] = [total("source"), total("sink")];
+  const speed = (value) => (isNumber(value) ? rate(value) : "measuring");
   return html`
     <dl class="tiles">
-      <${Tile} name="records" note=${`${short(total)} read in all`} title=${counted(total, "record")}>
-        <span class="big">${isOver(progress) ? rate(0) : isNumber(progress.polled_per_second) ? rate(progress.polled_per_second) : "measuring"}</span>
+      <${Tile} name="records in" note=${`${short(read)} read in all`} title=${`${counted(read, "record")} read by all sources`}>
+        <span class="big">${speed(model.read)}</span>
         <${Spark} values=${trend} />
+      <//>
+      <${Tile} name="records out" isBad=${model.fault && model.written === 0} note=${`${short(written)} written in all`} title=${`${counted(written, "record")} got by all sinks`}>
+        ${progress.operators.some((it) => it.is === "sink") ? speed(model.written) : "no sinks"}
       <//>
       <${Tile} name=${model.has.busy ? "busiest" : "most records"} onClick=${busiest && (() => onChoose(busiest.name))}
         note=${busiest ? (model.has.busy ? `${busyText(busiest.busy)} of the workers' time` : rate(busiest.in)) : "no records lately"}>
         ${busiest ? plain(busiest.name, 28) : "none"}
       <//>
-      <${Tile} name="laggard" onClick=${model.laggard && (() => onChoose(model.laggard.name))}
+      ${silent && html`<${Tile} name="laggard" isBad title="The part or source that holds the time of the stream back" note=${silent.note}
+        onClick=${model.byName.has(model.fault.facts.source) && (() => onChoose(model.fault.facts.source))}>${silent.name}<//>`}
+      ${!silent && html`<${Tile} name="laggard" title="The source with most input that waits to be read" onClick=${model.laggard && (() => onChoose(model.laggard.name))}
         note=${model.laggard ? `${short(model.laggard.lag)} waiting` : model.has.lag ? "no input waits" : "sources tell no lag"}>
         ${model.laggard ? plain(model.laggard.name, 28) : "none"}
-      <//>
+      <//>`}
       <${Tile} name="snapshot" isBad=${Boolean(failure)} title=${taken === null ? undefined : exact(taken)}
         note=${failure ? `failed: ${plain(failure.error, 80)}` : snapshot ? [isNumber(snapshot.bytes) ? bytes(snapshot.bytes) : null, isNumber(snapshot.keys) ? counted(snapshot.keys, "key") : null].filter(Boolean).join(", ") || "size not told" : "none taken yet"}>
         ${snapshot ? html`${count(snapshot.id)} <small>${old === null ? "of an unknown time" : `${age(old)} ago`}</small>` : "none"}
       <//>
-      <${Tile} name="late" note=${model.late ? "after their epoch" : "no late records"}>${count(model.late)}<//>
-      <${Tile} name="letters" isBad=${model.letters > 0} note=${model.failed ? `${counted(model.failed, "record")} failed` : "no record failed"}>${count(model.letters)}<//>
+      <${Tile} name="late" title="Records behind the time of the stream: older than its last epoch (watermark)" note=${model.late ? "came too late" : "no late records"}>${count(model.late)}<//>
+      <${Tile} name="letters" title="Dead letters: records that failed and are kept, to be processed again" isBad=${model.letters > 0} note=${model.failed ? `${counted(model.failed, "record")} failed` : "no record failed"}>${count(model.letters)}<//>
     </dl>
   `;
 }
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** Return the line that says how the run is: its shape, text, details, and whether it is trouble. */
+/** Return how the run is: a shape, a headline, a text in full, the operator to look at, and whether it is trouble. */
 function sayingOf(state, model) {
   const { phase, progress, why, seen, events } = state;
   const end = events.findLast((it) => it.event === "run_finished");
   if (progress.status === "failed") {
     const error = end?.error;
-    const where = [error?.operator && `at ${plain(error.operator, 80)}`, error?.location && plain(error.location, 200)].filter(Boolean).join(", ");
-    return { shape: "cross", isBad: true, text: `The run failed: ${plain(error?.message ?? "the cause is not known", 400)}`, more: [error?.message, where].filter(Boolean).join("\n") };
+    const text = [error?.message ?? "The cause is not known.", error?.location].filter(Boolean).join("\n");
+    return { shape: "cross", isBad: true, head: `The run failed${error?.operator ? ` at “${plain(error.operator, 40)}”` : ""}`, text, at: error?.operator };
   }
   if (progress.status === "ended") {
-    return { shape: "check", text: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
+    return { shape: "check", head: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
   }
   if (phase === "lost") {
-    return { shape: "warning", isBad: true, text: `Lost contact with the run, last seen ${clock(seen)}. Its process has ended, or is out of reach; this page keeps trying.` };
+    return { shape: "warning", isBad: true, head: `Lost contact with the run, last seen ${clock(seen)}`, text: "Its process has ended, or is out of reach; this page keeps trying." };
   }
   if (progress.status === "restarting") {
     const last = events.findLast((it) => it.event === "restarted");
-    return { shape: "turn", isBad: true, text: `The run restarts after an error: ${plain(last?.error?.message ?? "", 400)}`, more: last?.error?.message };
+    return { shape: "turn", isBad: true, head: "The run restarts after an error", text: last?.error?.message };
   }
-  if (why?.is_fault) {
-    const [first] = why.text.split("\n");
-    return { shape: "warning", isBad: true, text: sentence(plain(first, 600)), more: why.text, at: why.stops_at };
+  if (model.fault) {
+    const { text: head, since } = headlineOf(why, model.written);
+    return { shape: "warning", isBad: true, head, since, text: sentence(why.text), at: why.stops_at };
   }
   if (progress.snapshot_failure) {
-    return { shape: "warning", isBad: true, text: `The last snapshot failed: ${plain(progress.snapshot_failure.error, 400)}` };
+    return { shape: "warning", isBad: true, head: "The last snapshot failed", text: progress.snapshot_failure.error };
   }
-  if (progress.status === "starting") return { shape: "ring", text: "The run is starting." };
-  if (progress.status === "stopping") return { shape: "turn", text: "The run stops after this tick." };
-  if (why && why.cause === "waits") return { shape: "bars", text: sentence(plain(why.text.split("\n")[0], 600)), more: why.text };
-  return { shape: "check", text: why ? "Records reach the sinks." : "Looking for what stands still…" };
+  if (progress.status === "starting") return { shape: "ring", head: "The run is starting." };
+  if (progress.status === "stopping") return { shape: "turn", head: "The run stops after this tick." };
+  if (why && why.cause === "waits") return { shape: "bars", head: "No result is due yet.", text: sentence(why.text) };
+  return why ? { shape: "check", head: "Records reach the sinks." } : { shape: "ring", head: "Asking the run how its records flow…" };
 }
 
 function Alert({ state, model, onChoose }) {
   const [isOpen, setOpen] = useState(false);
-  const { shape, text, isBad, more, at } = sayingOf(state, model);
-  const isLong = more?.includes("\n");
-  // The text counts seconds: it is read aloud only when something else has changed.
-  const spoken = useMemo(() => text, [shape, at, state.why?.cause, state.progress.status, state.phase]);
+  const { shape, head, since, text, isBad, at } = sayingOf(state, model);
   return html`
     <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="How the run is">
       <${Shape} name=${shape} />
-      <p title=${text}>${text}</p>
-      <span class="spoken" role="status" aria-live="polite">${spoken}</span>
+      <p class="head" role="status" aria-live="polite">${head}${since && html`<span aria-hidden="true">${since}</span>`}</p>
+      ${text && (isBad || isOpen) && html`<p class="detail">${lines(text)}</p>`}
       <span class="do">
-        ${at && model.byName.has(at) && html`<button type="button" onClick=${() => onChoose(at)}>Show “${plain(at, 24)}”</button>`}
-        ${more && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Why</button>`}
+        ${isBad && at && model.byName.has(at) && html`<button type="button" onClick=${() => onChoose(at)}>Show “${plain(at, 24)}”</button>`}
+        ${text && html`<button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Less" : "More"}</button>`}
       </span>
-      ${isLong && isOpen && html`<pre>${lines(more)}</pre>`}
     </section>
   `;
 }
@@ -220,10 +232,12 @@ function Page({ live, state }) {
   };
   const ask = (word) => (word === "snapshot" ? act(word, {}) : setQuestion(word));
   const replay = (name, ids) => act("replay", ids ? { operator: name, ids } : { operator: name });
+  // Standstills begin before they are found.
+  const events = useMemo(() => [...state.events, ...state.stalls].sort((one, other) => moment(one.at) - moment(other.at)), [state.events, state.stalls]);
   const shownFigure = figure ?? (model.has.busy ? "busy" : "rate");
   const seen = state.seen ?? 0;
   return html`
-    <${Header} state=${state} live=${live} onAsk=${ask} />
+    <${Header} state=${state} model=${model} live=${live} onAsk=${ask} />
     <main class=${state.phase === "lost" ? "lost" : ""}>
       <${Figures} state=${state} model=${model} live=${live} onChoose=${choose} />
       <${Alert} state=${state} model=${model} onChoose=${choose} />
@@ -231,15 +245,16 @@ function Page({ live, state }) {
         figure=${shownFigure} onFigure=${setFigure} />
       <div class="columns">
         ${operator
-          ? html`<${Panel} operator=${operator} group=${chosen.group} model=${model} state=${state} range=${range} until=${until} onChoose=${choose} onReplay=${replay} />`
-          : html`<${Table} model=${model} filter=${filter} onChoose=${choose} />`}
-        <div class="side">
+          ? html`<${Panel} key="operator" operator=${operator} group=${chosen.group} model=${model} state=${state} range=${range} until=${until} onChoose=${choose} onReplay=${replay} />`
+          : html`<div class="side" key="operators"><${Table} model=${model} filter=${filter} onChoose=${choose} />
+              <${Flow} model=${model} samples=${state.samples} range=${range} until=${until} /></div>`}
+        <div class="side" key="events">
           <section class="card" aria-label="Timeline">
             <div class="bar"><h2>Timeline</h2>
               <${Choice} label="Range of all charts" name="range" options=${RANGES} value=${range} onChange=${setRange} /></div>
-            <${Timeline} events=${state.events} range=${range} until=${until} />
+            <${Timeline} events=${events} range=${range} until=${until} />
           </section>
-          <${Lists} events=${state.events} letters=${state.letters} held=${model.letters} isAllowed=${state.allowed.control} onReplay=${replay} />
+          <${Lists} events=${events} letters=${state.letters} held=${model.letters} isAllowed=${state.allowed.control} onReplay=${replay} />
         </div>
       </div>
     </main>

@@ -38,8 +38,8 @@ function options(width, series, unit, onCursor) {
   };
 }
 
-/** A chart of one or two series. `data` has the times, then the values of each; null where there is none. */
-export function Chart({ title, series, data, unit, range, until }) {
+/** A chart of one or two series. `data` has the times, then the values of each; null where there is none. `now` has the present ones. */
+export function Chart({ title, series, data, now, unit, says = unit, range, until }) {
   const [box, width] = useWidth();
   const chart = useRef(null);
   const latest = useRef(null);
@@ -71,13 +71,16 @@ export function Chart({ title, series, data, unit, range, until }) {
     });
   }, [data, range, until]);
   const at = isNumber(pointed) && pointed < data[0].length ? pointed : data[0].length - 1;
-  const said = (values) => (isNumber(values[at]) ? unit(values[at]) : UNKNOWN);
+  const said = (number) => {
+    const value = isNumber(pointed) ? data[number + 1][at] : now[number];
+    return isNumber(value) ? says(value) : UNKNOWN;
+  };
   return html`
     <figure class="chart">
       <figcaption>
         <span class="title">${title}</span>
         ${series.map((name, number) => html`
-          <span key=${name} class=${`key key${number}`}><i aria-hidden="true"></i>${name} <b>${said(data[number + 1])}</b></span>
+          <span key=${name} class=${`key key${number}`}><i aria-hidden="true"></i>${name} <b>${said(number)}</b></span>
         `)}
         ${isNumber(pointed) && at >= 0 && html`<span class="at">at ${clock(data[0][at])}</span>`}
       </figcaption>

@@ -33,7 +33,7 @@ export function modelOf(state) {
     failed: true,
   };
   const most = (key) => operators.reduce((best, it) => (isNumber(it[key]) && it[key] > (best?.[key] ?? 0) ? it : best), null);
-  return {
+  const model = {
     operators,
     byName: new Map(operators.map((it) => [it.name, it])),
     has,
@@ -46,6 +46,32 @@ export function modelOf(state) {
     failed: sum(operators.map((it) => it.failed)),
     cause: why?.is_fault && !isOver(progress) ? why.stops_at : null,
   };
+  model.fault = why?.is_fault && !isOver(progress) ? why : null;
+  model.read = over ? 0 : progress?.polled_per_second;
+  model.written = writtenOf(progress);
+  model.waiting = waitingFor(model, graph);
+  return model;
+}
+
+const allOf = (values) => (values.length && values.every(isNumber) ? sum(values) : null);
+
+/** Return the records a second that sinks get; null if there are none, or it is not known. */
+export const writtenOf = (progress) =>
+  isOver(progress) ? 0 : allOf((progress?.operators ?? []).filter((it) => it.is === "sink").map((it) => it.taken_per_second));
+
+/** Return the operators that give nothing since the cause is before them. */
+function waitingFor({ byName, cause }, graph) {
+  if (cause === null || !graph) return new Set();
+  const after = new Set([cause]);
+  // They are in the order of their targets, and each leads to a later one.
+  for (const { source, target } of graph.edges) {
+    if (after.has(graph.nodes[source].name)) after.add(graph.nodes[target].name);
+  }
+  after.delete(cause);
+  return new Set([...after].filter((name) => {
+    const it = byName.get(name);
+    return it && (it.is === "sink" ? it.in === 0 : it.out.length > 0 && sum(it.out) === 0);
+  }));
 }
 
 /** Return how many workers may work at the same time. */

@@ -4,7 +4,9 @@ import { isNumber, plain, rate } from "./format.js";
 import { Choice, html, useEffect, useMemo, useRef, useState, useWidth } from "./view.js";
 import { FIGURES, shareOf } from "./figures.js";
 
-const LEAST_SCALE = 0.72;
+// Its smallest text has 12 units, and at least 11 pixels unless somebody makes it smaller.
+const LEAST_SCALE = 11 / 12;
+const LEAST_SHARE = 0.02; // a smaller bar would be a speck
 const STEPS = [0.5, 0.72, 0.85, 1, 1.25, 1.5];
 
 /** Return the path of an edge, whose arrow ends before the box. */
@@ -23,43 +25,49 @@ function route(points, room) {
 
 const widthOf = (perSecond) => (isNumber(perSecond) ? Math.min(6, 1.25 + 0.8 * Math.log10(1 + perSecond)) : 1.25);
 
-const Edge = ({ edge, target, perSecond, isDim, isQuiet }) => {
+const Edge = ({ edge, source, target, perSecond, isDim, isQuiet }) => {
   const [tip, low] = edge.points.at(-1);
+  const [left, top] = edge.points[0];
+  const isLow = edge.output > 0 && edge.output === source.outputs.length - 1;
   const end = tip - (target.exchange ? 6 : 0);
   const width = widthOf(perSecond);
   return html`
     <g class=${`edge${isDim ? " dim" : ""}${isQuiet ? " quiet" : ""}`}>
       <path d=${route(edge.points, tip - end + 7)} stroke-width=${width.toFixed(2)} />
       <path class="tip" d=${`M${end} ${low}l-8-4.5v9z`} />
-      ${edge.label && html`<text x=${edge.points[0][0] + 4} y=${edge.points[0][1] - 4}>${plain(edge.label, 16)}</text>`}
-      <title>${rate(perSecond)}${edge.label ? ` ${plain(edge.label, 40)}` : ""}</title>
+      ${edge.label && html`<text x=${left + 2} y=${top + (isLow ? 15 : -6)}>${plain(edge.label, 16)}</text>`}
+      <title>${rate(perSecond)}${edge.label ? ` through output ${plain(edge.label, 40)} of ${plain(source.name, 80)}` : ""}</title>
     </g>
   `;
 };
 
-const Box = ({ node, left, right, share, isCause, isChosen, isDim, isTab, spoken, onChoose, onKey }) => {
+const Box = ({ node, left, right, share, isCause, isWaiting, isChosen, isDim, isTab, spoken, onChoose, onKey }) => {
   const { x, y, width, height } = node;
   const round = node.kind === "source" || node.kind === "sink" ? height / 2 : 4;
-  const names = ["node", isCause && "cause", isChosen && "chosen", isDim && "dim"].filter(Boolean).join(" ");
-  const inner = Math.max(0, width - 2 * Math.min(round, 12));
+  const names = ["node", isCause && "cause", isWaiting && "waiting", isChosen && "chosen", isDim && "dim"].filter(Boolean).join(" ");
+  const margin = Math.min(round + 6, 14);
+  const inner = Math.max(0, width - 2 * margin);
+  const isTwo = node.lines.length > 1;
+  const low = y + (isTwo ? 43 : 40);
+  const full = isNumber(share) && share >= LEAST_SHARE ? Math.max(3, inner * Math.min(1, share)) : 0;
   return html`
     <g class=${names} role="button" tabindex=${isTab ? 0 : -1} data-node=${node.id} aria-label=${spoken}
       aria-pressed=${isChosen} onClick=${onChoose} onKeyDown=${onKey}>
       <title>${spoken}</title>
-      ${node.exchange && html`<path class="exchange" d=${`M${x - 5} ${y + 4}v${height - 8}M${x - 2} ${y + 4}v${height - 8}`} />`}
+      ${node.exchange && html`<path class="exchange" d=${`M${x - 6} ${y + 4}v${height - 8}M${x - 2.5} ${y + 4}v${height - 8}`}>
+        <title>Records move between workers here, to the one that has their key</title></path>`}
       <rect class="paper" x=${x} y=${y} width=${width} height=${height} rx=${round} />
       <rect class="heat" x=${x} y=${y} width=${width} height=${height} rx=${round}
         fill-opacity=${(isNumber(share) ? 0.05 + 0.42 * Math.min(1, share) : 0).toFixed(3)} />
       <rect class="border" x=${x} y=${y} width=${width} height=${height} rx=${round} />
-      <text class="name" x=${x + 12} y=${y + 18}>${node.label}</text>
-      <text class="figure" x=${x + 12} y=${y + 33}>${left}</text>
-      ${right && html`<text class="figure" x=${x + width - (round > 4 ? 12 : 8)} y=${y + 33} text-anchor="end">${right}</text>`}
-      <rect class="meter" x=${x + Math.min(round, 12)} y=${y + height - 5} width=${inner} height="2" />
-      <rect class="meter full" x=${x + Math.min(round, 12)} y=${y + height - 5}
-        width=${(inner * Math.min(1, isNumber(share) ? share : 0)).toFixed(1)} height="2" />
+      <text class="name">${node.lines.map((line, at) => html`<tspan x=${x + margin} y=${y + (isTwo ? 15 : 21) + 13 * at}>${line}</tspan>`)}</text>
+      <text class="figure" x=${x + margin} y=${low}>${left}</text>
+      ${right && html`<text class="figure" x=${x + width - margin} y=${low} text-anchor="end">${right}</text>`}
+      ${full > 0 && html`<rect class="meter" x=${x + margin} y=${y + height - 6} width=${inner} height="3" />
+        <rect class="meter full" x=${x + margin} y=${y + height - 6} width=${full.toFixed(1)} height="3" />`}
       ${isCause && html`
-        <g class="flag"><rect x=${x + 8} y=${y - 11} width="50" height="17" rx="3" />
-        <text x=${x + 33} y=${y + 1.5} text-anchor="middle">cause</text></g>
+        <g class="flag"><rect x=${x + width / 2 - 24} y=${y - 18} width="48" height="15" rx="3" />
+        <text x=${x + width / 2} y=${y - 6.5} text-anchor="middle">cause</text></g>
       `}
     </g>
   `;
@@ -94,6 +102,9 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
   const drawn = graph.collapsed && !isWhole ? graph.collapsed : graph;
   const fit = room ? Math.min(1, Math.max(LEAST_SCALE, room / drawn.width)) : 1;
   const scale = zoom ?? fit;
+  // Where there is room at both sides, the first and the last stage have it.
+  const across = Math.max(drawn.width, room / scale);
+  const side = (across - drawn.width) / 2;
   const wanted = filter.trim().toLowerCase();
   const matches = useMemo(() => {
     const names = graph.nodes.map((it) => it.name.toLowerCase().includes(wanted));
@@ -134,18 +145,19 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
         </div>
       </div>
       <div class="frame" ref=${frame} tabindex="-1">
-        <svg width=${Math.ceil(drawn.width * scale)} height=${Math.ceil(drawn.height * scale)}
-          viewBox=${`0 0 ${drawn.width} ${drawn.height}`} role="group" aria-label="Operators; arrow keys move between them">
+        <svg width=${Math.floor(across * scale)} height=${Math.ceil(drawn.height * scale)}
+          viewBox=${`${-side} 0 ${across} ${drawn.height}`} role="group" aria-label="Operators; arrow keys move between them">
           ${drawn.stages.map((it, at) => html`
             <g key=${`s${it.number}`} class=${`stage${at % 2 ? " odd" : ""}`}>
-              <rect x=${it.x} y="0" width=${it.width} height=${drawn.height} />
-              <text x=${it.x + 16} y="20">stage ${it.number}</text>
+              <rect x=${it.x - (at ? 0 : side)} y="0" width=${it.width + (at ? 0 : side) + (at === drawn.stages.length - 1 ? side : 0)} height=${drawn.height} />
+              <text x=${it.x + 16} y="16">stage ${it.number}</text>
+              <title>A stage: within it, records stay on their worker; between stages, they move to the worker that has their key</title>
             </g>
           `)}
           ${drawn.edges.map((edge, at) => {
             const source = graph.nodes[(drawn.nodes[edge.source].members ?? [edge.source]).at(-1)];
             const perSecond = model.byName.get(source.name)?.out[edge.output];
-            return html`<${Edge} key=${`e${at}`} edge=${edge} target=${drawn.nodes[edge.target]} perSecond=${perSecond}
+            return html`<${Edge} key=${`e${at}`} edge=${edge} source=${source} target=${drawn.nodes[edge.target]} perSecond=${perSecond}
               isQuiet=${perSecond === 0} isDim=${!(matches[edge.source] && matches[edge.target])} />`;
           })}
           ${drawn.nodes.map((node, at) => {
@@ -154,8 +166,10 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
             const [left, right] = FIGURES.find((it) => it.key === figure).texts(members);
             const isCause = names[at].includes(cause);
             const full = names[at].map((it) => plain(it, 80)).join(", ");
-            const spoken = `${full}: ${left}${right && `, ${right} busy`}${isCause ? ", where records stop" : ""}`;
-            return html`<${Box} key=${`n${node.id}`} node=${node} left=${left} right=${right} share=${share} spoken=${spoken} isCause=${isCause}
+            const isWaiting = !isCause && names[at].some((it) => model.waiting.has(it));
+            const spoken = `${full}: ${left}${right && `, ${right} busy`}${isCause ? ", where records stop" : isWaiting ? ", gives nothing, since it waits" : ""}`;
+            return html`<${Box} key=${`n${node.id}`} node=${node} left=${left} right=${isWaiting ? "waits" : right} share=${share} spoken=${spoken}
+              isCause=${isCause} isWaiting=${isWaiting}
               isChosen=${names[at].includes(chosen)} isDim=${!matches[at]} isTab=${node.id === tab}
               onChoose=${() => { setTab(node.id); onChoose(names[at][0] === chosen ? null : names[at][0], names[at]); }}
               onKey=${(event) => {
@@ -171,6 +185,12 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
           })}
         </svg>
       </div>
+      <p class="legend">
+        <span>Wide lines: many records</span><span>Dashed: none</span>
+        ${drawn.nodes.some((it) => it.exchange) && html`<span>Double bars: records move between workers</span>`}
+        <span>Rates and busy time: means of the last 5 s</span>
+        <span>Fill and bar: ${figure === "busy" ? "share of the workers’ time" : figure}</span>
+      </p>
       ${wanted && !matches.some(Boolean) && html`<p class="empty over">No operator has “${plain(filter, 40)}” in its name.</p>`}
     </section>
   `;

@@ -6,15 +6,26 @@ import { html, Shape, Time, useState } from "./view.js";
 
 const SHOWN = 100;
 
-function Events({ events }) {
-  if (!events.length) return html`<p class="empty">No events yet. Snapshots, restarts, rescales and failures appear here.</p>`;
+/** Return the lines for events: snapshots in a row are one. */
+function rowsOf(events) {
+  const rows = [];
+  for (const event of events) {
+    const last = rows.at(-1);
+    if (event.event === "snapshot_committed" && last?.event.event === event.event) Object.assign(last, { event, isLast: true });
+    else rows.push({ key: event.number, event, isLast: false });
+  }
+  return rows;
+}
+
+function Events({ rows }) {
+  if (!rows.length) return html`<p class="empty">No events yet. Snapshots, restarts, rescales and failures appear here.</p>`;
   return html`
     <ol class="events">
-      ${events.slice(-SHOWN).reverse().map((event) => {
+      ${rows.slice(-SHOWN).reverse().map(({ key, event, isLast }) => {
         const { shape, text, isBad } = storyOf(event);
         return html`
-          <li key=${event.number} class=${isBad ? "bad" : ""}>
-            <${Shape} name=${shape} /><span class="text">${text}</span><${Time} at=${moment(event.at)} />
+          <li key=${key} class=${isBad ? "bad" : ""}>
+            <${Shape} name=${shape} /><span class="text">${text}${isLast && html`<span class="quiet">, and earlier ones</span>`}</span><${Time} at=${moment(event.at)} />
           </li>
         `;
       })}
@@ -61,8 +72,9 @@ export function Letters({ letters, operator, isAllowed, onReplay }) {
 /** Two lists, of which one is shown. */
 export function Lists({ events, letters, held, isAllowed, onReplay }) {
   const [tab, setTab] = useState("events");
+  const rows = rowsOf(events);
   const tabs = [
-    ["events", "Events", events.length],
+    ["events", "Events", rows.length],
     ["letters", "Letters", held],
   ];
   const move = (event) => {
@@ -81,7 +93,7 @@ export function Lists({ events, letters, held, isAllowed, onReplay }) {
       </div>
       <div class="listed" id="listed" role="tabpanel" aria-labelledby=${`tab-${tab}`} tabindex="0">
         ${tab === "events"
-          ? html`<${Events} events=${events} />`
+          ? html`<${Events} rows=${rows} />`
           : html`<${Letters} letters=${letters} isAllowed=${isAllowed} onReplay=${onReplay} />`}
       </div>
     </section>

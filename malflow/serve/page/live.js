@@ -1,6 +1,8 @@
 // The run as this page knows it: asked for once a second, kept for ten minutes, told to whoever listens.
 
+import { writtenOf } from "./figures.js";
 import { isNumber, moment } from "./format.js";
+import { headlineOf } from "./stories.js";
 
 const SECOND = 1000;
 const HIDDEN = 5 * SECOND;
@@ -9,6 +11,8 @@ const PATIENCE = 12 * SECOND;
 const MOST_SAMPLES = 600;
 const MOST_EVENTS = 500;
 const WHY_EVERY = 4 * SECOND;
+const RATE_SECONDS = 5; // as the server takes them
+const MOST_STALLS = 50;
 
 /** An answer that is an error, with its kind and message. */
 export class Refused extends Error {
@@ -61,6 +65,7 @@ export class Live {
       graph: null,
       why: null,
       events: [],
+      stalls: [], // the standstills that this page has seen, as events
       letters: [],
       samples: [],
       allowed: { control: false, samples: false },
@@ -150,7 +155,7 @@ export class Live {
   }
 
   forget() {
-    Object.assign(this.state, { progress: null, graph: null, why: null, events: [], letters: [], samples: [] });
+    Object.assign(this.state, { progress: null, graph: null, why: null, events: [], stalls: [], letters: [], samples: [] });
     Object.assign(this, { after: null, lastEvent: 0, whyAt: 0, held: null });
   }
 
@@ -234,18 +239,38 @@ export class Live {
   takeWhy() {
     if (performance.now() - this.whyAt < WHY_EVERY || this.isOver()) return;
     this.whyAt = performance.now();
-    get("why", { timeout: 10 }, 20 * SECOND).then((why) => this.set({ why }), () => {});
+    get("why", { timeout: 10 }, 20 * SECOND).then((why) => this.set({ why, stalls: this.stallsWith(why) }), () => {});
+  }
+
+  /** Return the standstills, after another answer: it begins, continues or ends one. */
+  stallsWith(why) {
+    const { stalls, progress } = this.state;
+    const last = stalls.at(-1);
+    if (!why.is_fault && !last?.isOpen) return stalls;
+    const { text } = why.is_fault ? headlineOf(why, writtenOf(progress)) : last;
+    const until = this.now();
+    if (last?.isOpen) return [...stalls.slice(0, -1), { ...last, text, until, isOpen: why.is_fault }];
+    const at = new Date(this.lastOutput() * SECOND).toISOString();
+    return [...stalls, { number: `stall ${at}`, event: "standstill", at, until, text, isOpen: true }].slice(-MOST_STALLS);
+  }
+
+  /** Return when sinks last got a record, as far as this page knows. */
+  lastOutput() {
+    const { progress, samples } = this.state;
+    const written = (it) => (progress?.operators ?? []).reduce((sum, { is }, at) => sum + (is === "sink" ? it.taken[at] : 0), 0);
+    const all = samples.length ? written(samples.at(-1)) : 0;
+    return samples.find((it) => written(it) === all)?.at ?? this.now();
   }
 }
 
-/** Return the records a second, between samples of a column, as pairs of times and rates; null where unknown. */
-export function rates(samples, column, at) {
-  const found = [];
-  for (let number = 1; number < samples.length; number += 1) {
-    const [before, after] = [samples[number - 1], samples[number]];
-    const passed = after.at - before.at;
-    const more = after[column][at] - before[column][at];
-    found.push(passed > 0 && more >= 0 && isNumber(more) ? more / passed : null);
-  }
-  return found;
+/** Return the growth a second of columns together, of each sample but the first, over the seconds before it; null where unknown. */
+export function rates(samples, column, columns) {
+  const total = (it) => columns.reduce((sum, at) => sum + it[column][at], 0);
+  let first = 0;
+  return samples.slice(1).map((after, before) => {
+    while (first < before && after.at - samples[first].at > RATE_SECONDS) first += 1;
+    const passed = after.at - samples[first].at;
+    const more = total(after) - total(samples[first]);
+    return passed > 0 && more >= 0 && isNumber(more) ? more / passed : null;
+  });
 }

@@ -128,21 +128,39 @@ function Reason({ name }) {
   `;
 }
 
+/** Return a function that cuts columns of the samples to a range, with the times before them. */
+function cutTo(samples, range, until) {
+  const times = samples.slice(1).map((it) => it.at);
+  const from = Math.max(0, times.findIndex((it) => it >= until - range - 2));
+  return (...columns) => [times, ...columns].map((it) => it.slice(from));
+}
+
+/** What all sources have read, and all sinks have got. */
+export function Flow({ model, samples, range, until }) {
+  const columnsOf = (kind) => model.operators.filter((it) => it.is === kind).map((it) => it.at);
+  const data = useMemo(
+    () => cutTo(samples, range, until)(...["source", "sink"].map((kind) => rates(samples, "taken", columnsOf(kind)))),
+    [samples.at(-1), samples.length, range],
+  );
+  return html`
+    <section class="card" aria-label="Whole run">
+      <${Chart} title="Whole run" unit=${rate} range=${range} until=${until} series=${["records in", "records out"]} data=${data} now=${[model.read, model.written]} />
+    </section>
+  `;
+}
+
 /** One operator. */
 export function Panel({ operator, model, state, range, until, onChoose, onReplay, group }) {
   const { samples, progress, allowed } = state;
   const { node, at } = operator;
   const last = samples.at(-1);
   const charts = useMemo(() => {
-    const times = samples.slice(1).map((it) => it.at);
-    const inside = times.findIndex((it) => it >= until - range - 2);
-    const from = Math.max(0, inside);
-    const cut = (values) => values.slice(from);
-    const busy = rates(samples, "busy", at).map((it) => (isNumber(it) ? Math.min(1, it / atOnce(progress)) : null));
+    const cut = cutTo(samples, range, until);
+    const taken = rates(samples, "taken", [at]);
+    const busy = rates(samples, "busy", [at]).map((it) => (isNumber(it) ? Math.min(1, it / atOnce(progress)) : null));
     return {
-      times: cut(times),
-      taken: cut(rates(samples, "taken", at)),
-      given: cut(rates(samples, "given", at)),
+      taken: cut(taken),
+      flow: cut(taken, rates(samples, "given", [at])),
       busy: cut(busy),
       lag: cut(samples.slice(1).map((it) => (isNumber(it.lag[at]) ? it.lag[at] : null))),
     };
@@ -156,7 +174,7 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         <h2 title=${plain(operator.name, 2000)}>${plain(operator.name, 60)}</h2>
         <button type="button" onClick=${() => onChoose(null)}>All operators</button>
       </div>
-      <p class="is">
+      <p class="is" title=${isNumber(node?.version) ? `v${node.version}: the version of the form of its state` : undefined}>
         ${plain([node?.kind, node?.implementation, isNumber(node?.version) ? `v${node.version}` : null].filter(Boolean).join(" ") || operator.is, 80)}
         ${node?.location && html`<code title=${plain(node.location, 400)}>${place(node.location)}</code>`}
         ${operator.name === model.cause && html`<strong class="bad"><${Shape} name="warning" />records stop here</strong>`}
@@ -174,18 +192,18 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         `)}
         <${Fact} name="busy">${busyText(operator.busy)}<//>
         ${node?.state && html`<${Fact} name="keys">${keysText(operator) ?? "none stored yet"}<small>${largest}</small><//>`}
-        ${isSource && html`<${Fact} name="lag">${isNumber(operator.lag) ? `${short(operator.lag)} waiting` : "not told by the source"}<//>`}
-        ${isNumber(operator.late) && html`<${Fact} name="late">${counted(operator.late, "record")}${operator.lateness ? html` <small>at most by ${plain(operator.lateness, 40)}</small>` : null}<//>`}
+        ${isSource && html`<${Fact} name="lag" title="Input that waits to be read">${isNumber(operator.lag) ? `${short(operator.lag)} waiting` : "not told by the source"}<//>`}
+        ${isNumber(operator.late) && html`<${Fact} name="late" title="Records behind the time of the stream: older than its last epoch (watermark)">${counted(operator.late, "record")}${operator.lateness ? html` <small>at most by ${plain(operator.lateness, 40)}</small>` : null}<//>`}
         ${operator.failed > 0 && html`<${Fact} name="failed"><span class="bad">${counted(operator.failed, "record")}</span><//>`}
-        ${isNumber(operator.largest) && operator.largest > 0 && html`<${Fact} name="largest batch">${counted(operator.largest, "record")}<//>`}
+        ${isNumber(operator.largest) && operator.largest > 0 && html`<${Fact} name="largest batch" title="The most records that it has got at once">${counted(operator.largest, "record")}<//>`}
         ${otherCounts(operator).map(([name, value]) => html`<${Fact} key=${name} name=${plain(name, 24)}>${value}<//>`)}
       </dl>
       <div class="charts">
         <${Chart} title="records" unit=${rate} range=${range} until=${until}
           series=${isSource || isSink ? [isSource ? "read" : "in"] : ["in", "out"]}
-          data=${isSource || isSink ? [charts.times, charts.taken] : [charts.times, charts.taken, charts.given]} />
-        ${model.has.busy && html`<${Chart} title="busy" unit=${finePercent} range=${range} until=${until} series=${["of the workers' time"]} data=${[charts.times, charts.busy]} />`}
-        ${isSource && model.has.lag && html`<${Chart} title="lag" unit=${short} range=${range} until=${until} series=${["waiting"]} data=${[charts.times, charts.lag]} />`}
+          data=${isSource || isSink ? charts.taken : charts.flow} now=${[operator.in, out(operator)]} />
+        ${model.has.busy && html`<${Chart} title="busy" unit=${finePercent} says=${percent} range=${range} until=${until} series=${["of the workers' time"]} data=${charts.busy} now=${[operator.busy]} />`}
+        ${isSource && model.has.lag && html`<${Chart} title="lag" unit=${short} range=${range} until=${until} series=${["waiting"]} data=${charts.lag} now=${[operator.lag]} />`}
       </div>
       <${Skew} operator=${operator} parallelism=${progress.parallelism} />
       ${allowed.samples && html`<${Sample} key=${`s${operator.name}`} name=${operator.name} />`}

@@ -1,6 +1,6 @@
-// Events in words.
+// Events and reasons in words.
 
-import { bytes, count, counted, isNumber, percent, plain, span } from "./format.js";
+import { bytes, clock, count, counted, isNumber, percent, plain, span } from "./format.js";
 
 const failure = (error) => (error ? plain(error.message, 600) : "of an unknown cause");
 
@@ -47,6 +47,7 @@ const STORIES = {
     isBad: true,
     text: `${count(it.failed)} of ${counted(it.taken, "record")} of ${plain(it.operator)} failed, more than its budget of ${percent(it.share)}`,
   }),
+  standstill: (it) => ({ shape: "warning", isBad: true, text: it.isOpen ? it.text : `${it.text}, until ${clock(it.until)}` }),
   run_finished: (it) =>
     it.error
       ? { shape: "cross", isBad: true, text: `Failed: ${failure(it.error)}` }
@@ -58,4 +59,44 @@ export function storyOf(event) {
   const story = STORIES[event.event];
   // Later versions add kinds of events.
   return story ? story(event) : { shape: "ring", text: plain(event.event.replaceAll("_", " ")) };
+}
+
+const named = (name) => `“${plain(name, 40)}”`;
+
+/** Return the name of a part without the quotes of a text. */
+export const partName = (part) => plain(String(part).replace(/^(['"])(.*)\1$/, "$2"), 40);
+
+// By cause: in a few words, of the facts and the operator at which records stop.
+const HEADLINES = {
+  silent_part: (it) => (it.dropped_by ? `${named(it.dropped_by)} drops the records of part ${partName(it.part)}` : `part ${partName(it.part)} of ${named(it.source)} is silent`),
+  silent_source: (it) => `source ${named(it.source)} is silent`,
+  silent_input: (it) => `input ${count(it.input)} of ${named(it.join)} gets nothing`,
+  unfinished_source: (it) => `source ${named(it.source)} has no more input, but is not finished`,
+  filter: (_, at) => `filter ${at} lets nothing pass`,
+  all_late: (_, at) => `all records are late at ${at}`,
+  future_record: (_, at) => `a record from the future has made all others late at ${at}`,
+  units: (_, at) => `timestamps and bound of ${at} have different units`,
+  bound: (_, at) => `the bound of ${at} is longer than the time that its input covers`,
+  no_epochs: (_, at) => `no epochs (watermarks) at ${at}`,
+  reads_before: (_, at) => `${at} reads the stream from before its epochs (watermarks)`,
+  pattern: (_, at) => `pattern ${at} has no match`,
+  letters: (_, at) => `all records fail at ${at}`,
+  sink_waits: (_, at) => `sink ${at} waits for a snapshot`,
+  snapshots_fail: (_, at) => `sink ${at} waits for a snapshot, and the last one failed`,
+  blocked: (_, at) => `reading has stopped, since sink ${at} waits for a snapshot`,
+  long_tick: (it) => `a tick takes long${it.operator ? ` in ${named(it.operator)}` : ""}`,
+  breaker: (it) => `${named(it.operator)} waits, since its breaker is open`,
+};
+
+/** Return whether nothing or only something comes out, in two words. */
+export const lackOf = (written) => (written === 0 ? "no output" : "output missing");
+
+/** Return why nothing comes out, in a few words, and for how long a source has been silent; empty if it does not matter. */
+export function headlineOf(why, written) {
+  const { cause, facts, stops_at: at } = why;
+  const lack = lackOf(written);
+  const reason = HEADLINES[cause]?.(facts, named(at)) ?? (at ? `records stop at ${named(at)}` : "the cause is not known");
+  const isSilent = "silent_for" in facts && reason.endsWith("is silent");
+  const since = isSilent ? (facts.silent_for ? ` for ${plain(facts.silent_for, 20)}` : " since the start") : "";
+  return { text: `${lack[0].toUpperCase()}${lack.slice(1)}: ${reason}`, since };
 }

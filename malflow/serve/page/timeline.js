@@ -6,9 +6,10 @@ import { html, useWidth } from "./view.js";
 
 const LANES = [
   ["snapshots", ["snapshot_committed"]],
-  ["restarts", ["restarted", "run_started"]],
+  ["starts", ["restarted", "run_started"]],
   ["rescales", ["rescaled", "rescale_refused"]],
   ["failures", ["snapshot_failed", "confirmation_failed", "discovery_failed", "budget_exceeded", "run_finished"]],
+  ["standstill", ["standstill"]],
 ];
 const LEFT = 76;
 const RIGHT = 12;
@@ -20,9 +21,10 @@ const isMark = (event) =>
 
 const MARKS = {
   snapshots: (x, y) => html`<circle cx=${x} cy=${y} r="4" />`,
-  restarts: (x, y) => html`<path d=${`M${x - 4} ${y - 5}l9 5l-9 5z`} />`,
+  starts: (x, y, { event }) => html`<path class=${event === "restarted" ? "again" : ""} d=${`M${x - 4} ${y - 5}l9 5l-9 5z`} />`,
   rescales: (x, y) => html`<path d=${`M${x} ${y - 5.5}l5.5 5.5l-5.5 5.5l-5.5-5.5z`} />`,
   failures: (x, y) => html`<path class="bad" d=${`M${x - 4} ${y - 4}l8 8m0-8l-8 8`} />`,
+  standstill: (x, y, _, end) => html`<rect class="again" x=${x} y=${y - 5} width=${Math.max(3, end - x).toFixed(1)} height="10" />`,
 };
 
 export function Timeline({ events, range, until }) {
@@ -35,7 +37,7 @@ export function Timeline({ events, range, until }) {
   const laneOf = new Map(LANES.flatMap(([, kinds], at) => kinds.map((kind) => [kind, at])));
   const marks = events
     .map((event) => ({ event, at: moment(event.at), lane: laneOf.get(event.event) }))
-    .filter(({ event, at, lane }) => lane !== undefined && at >= from && at <= until && isMark(event));
+    .filter(({ event, at, lane }) => lane !== undefined && (event.until ?? at) >= from && at <= until && isMark(event));
   return html`
     <div class="timeline" ref=${box}>
       <svg width=${width} height=${low + 22} role="img" aria-label=${`${marks.length} marks between ${clock(from)} and ${clock(until)}`}>
@@ -52,7 +54,7 @@ export function Timeline({ events, range, until }) {
         ${marks.map(({ event, at, lane }) => html`
           <g key=${event.number} class="mark">
             <title>${`${plain(storyOf(event).text)}\n${exact(at)}`}</title>
-            ${MARKS[LANES[lane][0]](across(at), TOP + LANE * (lane + 0.5))}
+            ${MARKS[LANES[lane][0]](across(Math.max(at, from)), TOP + LANE * (lane + 0.5), event, across(Math.min(event.until ?? at, until)))}
           </g>
         `)}
       </svg>

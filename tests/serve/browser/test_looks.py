@@ -15,6 +15,7 @@ import pytest
 
 from malflow import SingleThreadRuntime
 from malflow.monitor import Monitor
+from malflow.runtime.why_answer import FAULTS
 from malflow.serve import Page
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
@@ -62,18 +63,56 @@ def test_a_stalled_part_is_told_and_the_cause_is_marked(view: View) -> None:
         seen = view(run.url).ready()
         seen.tab.locator(".alert.bad").wait_for()
         alert = seen.tab.locator(".alert [role=status]")
-        assert "c.csv" in alert.inner_text()
-        assert "c.csv" in seen.tab.locator(".alert p").inner_text()
-        said = alert.inner_text()
-        seen.updated(6)
-        assert alert.inner_text() == said, "it is read aloud although only the seconds have changed"
+        assert alert.inner_text().startswith("No output: part c.csv of “lines” is silent")
         assert alert.get_attribute("aria-live") == "polite"
         why = run.handle.why()
         assert why.is_fault
         assert seen.tab.locator("g.node.cause text.name").all_text_contents() == [why.stops_at]
         assert seen.tab.locator("tr.cause th").all_inner_texts() == [why.stops_at]
+        assert seen.tab.locator("g.node.waiting text.name").all_text_contents() == ["count", "row", "counts"]
+        assert seen.tab.locator(".status").inner_text() == "running, no output"
+        bad = seen.tab.locator(".tile.bad").all_inner_texts()
+        assert [it.split("\n")[:2] for it in bad] == [["records out", "0/s"], ["laggard", "part c.csv"]]
+        assert "silent for" in bad[1]
+        assert seen.tab.locator(".timeline rect.again").count() == 1
+        height = seen.run("document.querySelector('.alert').offsetHeight")
+        seen.updated(6)
+        assert seen.run("document.querySelector('.alert').offsetHeight") == height
         seen.tab.locator(".alert button[aria-expanded]").click()
         seen.tab.locator(".alert.open", has_text="idle_after=").wait_for()
+
+
+def test_every_fault_has_a_headline(view: View) -> None:
+    with shown(stalled) as run:
+        seen = view(run.url).ready()
+        heads = seen.run(
+            """(causes) => import("/static/stories.js").then(({ headlineOf }) => {
+              const facts = {source: "b", part: "'c'", join: "d", input: 2, operator: "e"};
+              return causes.map((cause) => headlineOf({cause, stops_at: "a", facts}, 0).text);
+            })""",
+            sorted(FAULTS),
+        )
+        assert len({*heads}) == len(FAULTS)
+        assert all(it.startswith("No output: ") and "undefined" not in it and "not known" not in it for it in heads)
+
+
+def test_figures_agree_and_snapshots_are_one_line(view: View, store: FsspecBackend) -> None:
+    with shown(orders(Prices()), store, SECOND / 2) as run:
+        wait_until(lambda: (run.handle.progress.snapshot or 0) > 3)
+        seen = view(run.url).ready()
+        seen.show("price")
+        seen.updated(5)
+        facts, keys = seen.run(
+            """[".panel .fact dd", ".panel .key b"].map((it) =>
+              [...document.querySelectorAll(it)].map((found) => found.textContent.trim()))"""
+        )
+        assert len(keys) >= 2
+        for key in keys:
+            assert any(it.startswith(key) for it in facts)
+        rows = seen.tab.locator(".events li").all_inner_texts()
+        are_snapshots = ["Snapshot" in it for it in rows]
+        assert any("earlier ones" in it for it in rows)
+        assert not any(one and other for one, other in pairwise(are_snapshots))
 
 
 def test_hostile_names_and_values_are_text(view: View) -> None:
@@ -233,7 +272,7 @@ def test_a_page_waits_for_the_first_run_and_shows_the_next(view: View) -> None:
     try:
         for build, operator in ((stalled, "split"), (orders(Prices()), "price")):
             handle = SingleThreadRuntime(build, listeners=[Monitor(page)]).start()
-            seen.tab.locator(f'text.name:text-is("{operator}")').wait_for()
+            seen.box(operator).wait_for()
             handle.stop()
             handle.await_termination(60)
     finally:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Request, sync_playwright
 from playwright.sync_api import Page as Tab
 
 from tests.servers.chromium import OPTIONS
@@ -105,7 +106,12 @@ class Viewer:
 
     def show(self, operator: str) -> None:
         """Show an operator, by a click at its box."""
-        self.tab.locator(f'g.node:has(text.name:text-is("{operator}"))').click()
+        self.box(operator).click()
+
+    def box(self, operator: str) -> Locator:
+        """Return the box of an operator, whose name may have two lines."""
+        name = self.tab.locator("text.name", has_text=re.compile(f"^{re.escape(operator)}$"))
+        return self.tab.locator("g.node", has=name)
 
     def click(self, name: str) -> None:
         """Click at a button."""
