@@ -27,8 +27,9 @@ def other_version(script: str, folder: Path) -> Iterator[Measure]:
         folder: a checkout of that version.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "benchmarks")])}
-    command = [sys.executable, script]
-    with subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, text=True) as child:  # noqa: S603 - itself
+    command = [sys.executable, str(Path(script).resolve())]
+    place = {"env": environment, "cwd": folder}  # Spark's processes look for modules in this folder first
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, **place) as child:  # noqa: S603 - itself
         asks: Any = child.stdin
         answers: Any = child.stdout
 
