@@ -20,7 +20,7 @@ HEAD = 24
 
 _MARGIN, _BEND, _PORT = 16, 6, 16
 
-_BREAK = re.compile(r"[\s_./-]+(?!$)")
+_BREAK = re.compile(r"(?<=[^ _./-])[ _./-]+(?=[^ _./-])")
 """Where a name can have a second line."""
 
 
@@ -122,7 +122,7 @@ def placed(picture: Picture, measures: Measures = _FULL) -> Placed:
 def name_lines(name: str, measures: Measures) -> list[str]:
     """Return a name, printable and short: in one line, or in two if it is long and can be parted."""
     text = plain(name, measures.limit)
-    breaks = [it.end() for it in _BREAK.finditer(text) if it.start()]
+    breaks = [it.end() for it in _BREAK.finditer(text)]
     if width(text) <= measures.line or not breaks:
         return [text]
     return min(([text[:at], text[at:]] for at in breaks), key=lambda it: max(map(width, it)))
