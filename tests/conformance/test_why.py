@@ -133,7 +133,7 @@ def late_sink(flow: Flow) -> None:
 def healthy(flow: Flow) -> None:
     timed = flow.timed(Stamps([0], 5), bound=3)
     keyed = timed.filter("flows half", lambda value: value % 2 == 0).key_distribute("flows key", lambda msg: 0)
-    keyed.window(tumbling(20)).aggregate("flows windows", agg.count()).sink(flow.name, VecSink())
+    keyed.window(tumbling(10)).aggregate("flows windows", agg.count()).sink(flow.name, VecSink())
 
 
 PLANTED: dict[str, tuple[Callable[[Flow], object], str, tuple[str, ...]]] = {
