@@ -15,6 +15,8 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import Exact, Holds, fits
 from malflow.aggregators.slots import slotted
 
+pytestmark = pytest.mark.slow
+
 
 class Longest(Aggregator[str, list[str], str]):
     """The longest text; of equal ones, the first."""

@@ -13,6 +13,8 @@ from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from tests.bad_records.operators import KINDS, OPERATORS, Item
 
+pytestmark = pytest.mark.slow
+
 ITEMS = st.lists(
     st.builds(
         Item,

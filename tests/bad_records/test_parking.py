@@ -31,6 +31,8 @@ from malflow.testing.trial import built
 from tests.bad_records.operators import OPERATORS, Item
 from tests.kit.memory_store import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 KEYS, WORDS = ["a", "b"], ["good", "bad", "worse"]
 
 

@@ -17,6 +17,8 @@ from malflow.sources import SingleIteratorSource
 from tests.bad_records.operators import KINDS, OPERATORS, Item
 from tests.kit.memory_store import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = Retry(3, first=0, on=(Exception,))
 
 

@@ -29,6 +29,8 @@ from malflow.testing.driven_run import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.memory_store import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 
 def flow(make: Callable[[], Any], sink: Any = None) -> Callable[[StreamProvider], None]:
     """Build a dataflow that reads a source."""

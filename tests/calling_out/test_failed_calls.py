@@ -37,6 +37,8 @@ from malflow.testing import PAUSE, ScriptedSource, assert_exactly_once
 from tests.kit.memory_store import MemoryStore
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> FsspecBackend:

@@ -23,6 +23,8 @@ from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource, assert_exactly_once
 
+pytestmark = pytest.mark.slow
+
 
 async def under_way() -> int:
     """Return the number of tasks on the loop of the process, without this one."""

@@ -14,6 +14,8 @@ import pytest
 from malflow.config import schema
 from tests.cli.conftest import HEAD, ROOT, Done, Malflow, Script
 
+pytestmark = pytest.mark.slow
+
 RUN = "SingleThreadRuntime(build_dataflow).execute()"
 
 SEEN = """

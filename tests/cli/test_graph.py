@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.conftest import Malflow, Script
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("malflow.drawing")
 
 

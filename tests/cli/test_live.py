@@ -24,6 +24,8 @@ from malflow.cli.live_area import LiveArea, terminal_below
 from tests.cli.conftest import Malflow, Script, environment
 from tests.cli.terminals import seen, terminal
 
+pytestmark = pytest.mark.slow
+
 FLOW = """
     import itertools, os, time, sys
 

@@ -12,6 +12,8 @@ import pytest
 from malflow.store.local import LocalStore
 from tests.cli.conftest import Done, Malflow, Script
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import os
 from pathlib import Path

@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.conftest import HEAD, Malflow, Script, process
 
+pytestmark = pytest.mark.slow
+
 COUNTED = ["a1", "b1", "a2"]
 
 KINDS = {

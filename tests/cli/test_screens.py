@@ -18,6 +18,8 @@ from malflow.runtime.progress import OperatorProgress, Progress
 from malflow.runtime.time_table import TimeTable
 from malflow.runtime.why_answer import Why
 
+pytestmark = pytest.mark.slow
+
 FACTS = RunFacts("0123abcd", "orders", "single", 17)
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
 PROGRESS = Progress(

@@ -17,6 +17,8 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from tests.cli.conftest import Malflow, environment
 
+pytestmark = pytest.mark.slow
+
 IDS = [2, 4, 6, 8]
 
 

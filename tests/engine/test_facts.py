@@ -14,6 +14,8 @@ from malflow.engine.reports import Report
 from malflow.engine.run_sums import RunSums
 from malflow.failures import Failures
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("lines", "split", "out")
 MILLISECOND = 1_000_000
 

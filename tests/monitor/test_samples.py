@@ -20,6 +20,8 @@ from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.waiting import wait_until
 from tests.monitor.watching import monitored, numbers
 
+pytestmark = pytest.mark.slow
+
 HIDDEN = "4711-hidden"
 
 

@@ -29,7 +29,7 @@ from tests.monitor.watching import numbers
 from tests.planning import programs
 from tests.planning.programs import Program
 
-pytestmark = pytest.mark.damages_snapshots("the classes in them change")
+pytestmark = [pytest.mark.slow, pytest.mark.damages_snapshots("the classes in them change")]
 
 _MOST_FAULTS = 20
 

@@ -29,6 +29,8 @@ from malflow.states.keyed import Delta
 from malflow.testing.driven_run import DrivenRun
 from tests.kit.driving import Store, compiled, finish, run_of
 
+pytestmark = pytest.mark.slow
+
 PARTS = [f"part {number}" for number in range(7)]
 
 

@@ -18,6 +18,8 @@ from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory
 from tests.kit.counting import MOMENT
 
+pytestmark = pytest.mark.slow
+
 SIZE = 12
 
 

@@ -13,6 +13,8 @@ from malflow.snapshot import FsspecBackend, fsck, read_state, snapshots
 from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
 from malflow.sources import SingleIteratorSource
 
+pytestmark = pytest.mark.slow
+
 
 def count(backend: FsspecBackend, words: str, at_record: Any = None) -> list[int]:
     """Count words, with state; call something at each record."""

@@ -14,6 +14,8 @@ from malflow.store import KeyExists, KeyMissing, Transient, UnknownOutcome, requ
 from malflow.testing import assert_store
 from malflow.testing.store_laws import STORE_LAWS
 
+pytestmark = pytest.mark.slow
+
 
 class Good:
     """Keeps all laws, in a dict that all objects of a test share; subclasses break one."""

@@ -26,6 +26,8 @@ from tests.kit.backends import at_once, kept
 from tests.kit.ledger import LedgerSink, rows_of, transactions_of
 from tests.kit.threads_host import ThreadsRuntime
 
+pytestmark = pytest.mark.slow
+
 EACH_TICK = timedelta(microseconds=1)
 
 
