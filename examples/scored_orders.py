@@ -1,6 +1,6 @@
 """Orders, each with the risk that a service computes: many calls at a time, no faster than the service allows.
 
-The service is a server in this process. It is overloaded now and then, so calls are repeated; while most of them fail,
+The service is a server in this process. It is overloaded now and then, so calls are repeated; while most calls fail,
 a breaker holds them back. An order that the service refuses becomes a dead letter, which people review; the others
 continue.
 """
@@ -40,7 +40,7 @@ ORDERS = [Order("Ada", 70), Order("Bob", 15), Order("Eve", -3), Order("Ada", 42)
 
 
 class Scores(BaseHTTPRequestHandler):
-    """Answers ``/<amount>`` with the risk of an order; the first time, every third amount is too much for it."""
+    """Answers ``/<amount>`` with the risk of an order; refuses the first call for every amount divisible by three."""
 
     seen: Counter[str]
 
@@ -71,7 +71,7 @@ class Score:
         """Return the order with its risk.
 
         Raises:
-            ConnectionError: if the service is overloaded, so that it is worthwhile to ask again.
+            ConnectionError: if the service is overloaded, so it is worth asking again.
             ValueError: if it refuses the order.
         """
         try:

@@ -152,12 +152,12 @@ class DiscoveryFailed:
 
 @dataclass(frozen=True, slots=True)
 class LettersTaken:
-    """Records at which an operator failed in a tick became dead letters; at most one event a tick and operator.
+    """Records that failed in a tick became dead letters; there is at most one event per tick and operator.
 
     Attributes:
         tick: the number of the tick.
         operator: the name of the operator.
-        count: the number of letters of all workers.
+        count: the number of letters on all workers.
     """
 
     tick: int
@@ -175,7 +175,7 @@ class BudgetExceeded:
         failed: the number of failed records within the window of the budget.
         taken: the number of records that the operator received within it.
         share: the share that may fail.
-        errors: the kinds of the errors, with their numbers: of the commonest in each tick.
+        errors: the counts by kind of error; only the most common kinds of each tick are counted.
     """
 
     tick: int
@@ -330,7 +330,7 @@ class Run(Protocol):
 
     @property
     def program(self) -> Any:
-        """Its compiled dataflow, which `malflow.draw` takes; None before it is built."""
+        """The compiled dataflow, which can be passed to `malflow.draw`; None before it is built."""
 
     def letters(self, operator: str, limit: int = 100) -> Future[Any]:
         """Ask for the dead letters of an operator."""
@@ -348,7 +348,7 @@ class Run(Protocol):
         """Return the windows of an operator, to ask for their results."""
 
     def tap(self, tap: Any, /) -> None:
-        """Add a reader of the records that leave an operator: a `malflow.engine.taps.Tap`."""
+        """Add a reader of the records that an operator emits: a `malflow.engine.taps.Tap`."""
 
 
 class Listener(Protocol):

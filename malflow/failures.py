@@ -30,17 +30,17 @@ __all__ = [
 ]
 
 Fate = Literal["fail", "skip", "dead_letter", "park"]
-"""The fate of a record at which a function failed: it ends the run, it is skipped, it becomes a dead letter, or it
-becomes one that the later records of its key follow."""
+"""The fate of a record at which a function failed: it ends the run, is skipped, becomes a dead letter, or becomes one
+and parks its key, so that the later records of the key follow it."""
 
 FATES: tuple[Fate, ...] = ("fail", "skip", "dead_letter", "park")
 
 PARKED = "Parked"
-"""The `error` of a dead letter whose record was not tried, since it follows another one of its key."""
+"""The `error` of a dead letter whose record was not tried, since an earlier record of its key is parked."""
 
 _MOST_ATTEMPTS = 100
 _LONGEST_SLEEP = 1.0
-"""The most attempts of a call of a plain function, and the seconds that it may sleep: the whole run waits for it."""
+"""The most attempts for a call of a plain function, and the most seconds of pauses: the whole run waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class DeadLetter:
         key: the key of the record; `NoKey` without one.
         value: its value; the text of it if `is_text`.
         timestamp: its timestamp.
-        error: the name of the exception's class; ``Parked`` for a record that follows another one of its key.
+        error: the name of the exception's class; ``Parked`` for a record that follows an earlier one of its key.
         message: the exception's text, up to 4,096 characters.
         place: the user's function, with file and line; None if unknown.
         trace: the traceback in the user's code, up to 4,096 characters: its end.
@@ -83,7 +83,7 @@ class DeadLetter:
         worker: the worker.
         at: the time of the tick, in UTC.
         is_text: whether key, value and timestamp could not be serialised, and are texts.
-        is_parked: whether later records of its key follow it, by the policy ``"park"``.
+        is_parked: whether its key is parked by the policy ``"park"``, so that later records of the key follow it.
     """
 
     id: str
@@ -164,7 +164,7 @@ class Replayed(NamedTuple):
         late: how many stay since their timestamps are at or before the last epoch (watermark) of the operator's
             input: downstream, they would break what windows are promised. Guard an operator before the epochs.
         texts: how many stay since their records could not be serialised, so that only texts are known.
-        parked: how many stay since an earlier letter of their key stays: those of a parked key go in their order.
+        parked: how many stay because an earlier letter of their key stays; the letters of a parked key leave in order.
     """
 
     done: int = 0
@@ -216,7 +216,7 @@ class Retry:
 
 
 def _check_retry(retry: object) -> None:
-    """Check that a plain function may be repeated so often.
+    """Check that a retry is allowed for a plain function.
 
     Raises:
         GraphError: if not.
@@ -252,8 +252,8 @@ class OnError:
         keep_bytes: how many bytes they may have, serialised.
         full: whether one more letter ends the run, or the oldest ones are dropped and counted.
         budget: the share of records that may fail before the run ends; None for any share.
-        retry: how often a call is repeated before the policy decides about it. The run waits meanwhile, so its pauses
-            may have a second in sum.
+        retry: how a failed call is retried before the policy decides about its record. The run waits meanwhile, so the
+            pauses may total at most one second.
 
     Raises:
         GraphError: if an argument is invalid.

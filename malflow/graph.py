@@ -52,7 +52,7 @@ class Graph:
         misconfigured: the faults of these, found so far.
         policies: the configured policies for failed records, by operator.
         default_policy: that of other operators whose code has the policy to fail; None leaves them.
-        retries: how often calls of their functions are repeated, by operator, as configured.
+        retries: the configured retries of calls of functions, by operator.
     """
 
     vertices: list[Vertex] = field(default_factory=list)

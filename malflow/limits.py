@@ -48,10 +48,10 @@ class Breaker:
         failures: the number of failures that opens it.
         of: the number of attempts that it looks back on.
         open_for: how long it stays open.
-        then: whether calls wait inside the tick while it is open; or fail at once with a `BreakerOpen`, about which the
-            operator's `on_error` decides; or become dead letters whatever a function as `on_error` would decide. If
-            they wait, the failure of a call that was tried does not count as one of its attempts: an outage of any
-            length is waited for.
+        then: how calls are handled while it is open. ``"wait"``: they wait inside the tick, for an outage of any
+            length; if the one call that is tried fails, that does not count as one of its attempts. ``"fail"``: they
+            fail at once with a `BreakerOpen`, and the operator's `on_error` decides. ``"dead_letter"``: their records
+            become dead letters, even if `on_error` is a function that would decide otherwise.
 
     Raises:
         GraphError: if an argument is invalid.

@@ -29,7 +29,9 @@ def test_every_picture_is_shown() -> None:
 
 
 def test_pictures_of_the_page_are_small_and_of_its_two_widths() -> None:
-    for path in (DOCS / "pictures").glob("*.png"):
+    pictures = [*(DOCS / "pictures").glob("*.png")]
+    assert pictures
+    for path in pictures:
         content = path.read_bytes()
         assert content[:8] == b"\x89PNG\r\n\x1a\n"
         assert path.stem.endswith(f"_{int.from_bytes(content[16:20])}"), "run: python -m docs.pictures.page"

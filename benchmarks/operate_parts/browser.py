@@ -1,7 +1,7 @@
 """The page of a dataflow of 200 operators in a browser: its layout, its first picture, and an update.
 
-The first picture is what a person waits for: the time from the request of the address until figures are seen. An update
-is the work of the page on a new progress, in each of some twenty seconds, with chains as one box and with all boxes.
+The first picture is the time from the request of the address until figures are seen. An update is the work of the page
+on a new progress, in each of some twenty seconds, with chains as one box and with all boxes.
 """
 
 from __future__ import annotations

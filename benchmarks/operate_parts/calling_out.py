@@ -1,4 +1,4 @@
-"""The time of calls by `map_async`, beside the same calls by asyncio alone, which knows no ticks, order or snapshots.
+"""The time of calls by `map_async`, compared with asyncio alone, which has no ticks, order or snapshots.
 
 Each pair of runs has the same calls: a call sleeps as long as its number says.
 """
@@ -82,7 +82,7 @@ def _row(name: str, seconds: Sequence[float], rounds: int) -> Sequence[str]:
 
 
 def _bare(seconds: Sequence[float]) -> None:
-    """Make all calls, so many at a time, by asyncio alone."""
+    """Make all calls by asyncio alone, a limited number at a time."""
 
     async def take(rest: Any) -> None:
         for each in rest:

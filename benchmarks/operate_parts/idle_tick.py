@@ -1,4 +1,4 @@
-"""The ticks of an idle dataflow of 24 operators on Spark, beside those of another version."""
+"""The ticks of an idle dataflow of 24 operators on Spark, compared with another version."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Source(StatefulSourceImpl[Any, Any, Any, int]):
 
 
 class _Ticks:
-    """Keeps how long ticks take."""
+    """Keeps the durations of ticks."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -1,7 +1,7 @@
 """The price of a monitor: without anybody who asks, with one client twice a second, and with a hundred silent ones.
 
-The runs alternate in one process, and with those of another version in a second one. Times are those of the processors,
-so the threads of the monitor are in them.
+The runs alternate in one process; another version runs in a second process, in turn with them. Times are processor
+times, so they include the threads of the monitor.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def print_monitor(rounds: int, records: int, before: Path | None = None) -> None
     Args:
         rounds: how often each job runs in each mode.
         records: how many records each job gets.
-        before: a checkout of another version, whose runs without a monitor are measured in turn.
+        before: a checkout of another version, whose runs without a monitor are measured too.
     """
     modes = [*([BEFORE] if before else []), *LOOKS]
     folder = tempfile.mkdtemp(prefix="mf")

@@ -1,7 +1,7 @@
 """The price of a page: with one viewer, and with a hundred slow clients; and the time of a scrape.
 
-The runs alternate in one process; the clients are another process. Times of records are those of the processors, with
-the threads of the monitor and the page; times of ticks are those of the clock.
+The runs alternate in one process; the clients are another process. Times of records are processor times, with
+the threads of the monitor and the page; times of ticks are wall-clock times.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ SingleThreadRuntime(build_dataflow).execute()
 """
 
 
-class _Counted:
-    """A store that counts what is read."""
+class _CountingStore:
+    """A store that counts reads and their bytes."""
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
@@ -58,16 +58,16 @@ class _Counted:
 
 
 def print_plan(rounds: int, records: int) -> None:
-    """Print the table, for so many keys at most."""
+    """Print the table for at most this many keys."""
     rows = [row for keys in _KEYS if keys <= records for row in _rows(keys, rounds)]
     print("\nA plan of a job on one worker, for four: seconds, medians, and its reads of the store; the command is a")
-    print("process of its own, whose seconds are those of the processors\n")
+    print("process of its own, measured in processor seconds\n")
     print_table(("keys", "mode", "seconds", "reads", "bytes"), rows)
 
 
 def _rows(keys: int, rounds: int) -> Iterator[Sequence[str]]:
     with tempfile.TemporaryDirectory() as folder:
-        store = _Counted(LocalStore(Path(folder) / "default", durable=False))
+        store = _CountingStore(LocalStore(Path(folder) / "default", durable=False))
         backend = FsspecBackend(store=_as_store(store), allow_unsigned_pickle=True)
         SingleThreadRuntime(_flow(keys), persistence=backend).execute()
         for deep in (False, True):
@@ -94,7 +94,7 @@ def _facts(times: list[float]) -> tuple[str]:
 
 
 def _seconds(command: list[str]) -> float:
-    """Return the time that a process takes of the processors."""
+    """Return the processor time of a process, in seconds."""
     before = os.times()
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - this package's own command
     after = os.times()

@@ -1,4 +1,4 @@
-"""A process of another version of malflow, which measures jobs in turn with those of this one."""
+"""A process of another version of malflow, whose measurements alternate with those of this version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Measure = Callable[..., Any]
 
 @contextmanager
 def other_version(script: str, folder: Path) -> Iterator[Measure]:
-    """Within the context, a function calls the measurement of a script in a process of another version.
+    """Yield a function that runs the measurement of a script in a process of another version.
 
     Args:
         script: the file, which calls `serve`.

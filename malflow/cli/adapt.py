@@ -31,8 +31,8 @@ class Wanted:
     Attributes:
         option: the option, as it was written.
         name: the name of the operator.
-        fits: whether the option may be about an operator.
-        kind: the operators that it may be about.
+        fits: whether the option accepts an operator.
+        kind: the word for such operators in messages.
     """
 
     option: str
@@ -80,7 +80,7 @@ def folder_of(persistence: Persistence) -> str | None:
 
 
 def _named_check(build: Build, wanted: Sequence[Wanted], note: Callable[[Exception], object]) -> Build:
-    """Return a function that builds the same dataflow, and refuses names of operators that it does not have."""
+    """Return a function that builds the same dataflow, and fails if it lacks an operator that an option names."""
     if not wanted:
         return build
 

@@ -1,4 +1,4 @@
-"""The listeners that options of ``malflow run`` add to a run, and the operators that these options name."""
+"""The listeners that the options of ``malflow run`` add, and the operators that those options name."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Additions"]
 
 
 class Additions:
-    """What the options of a command add to the first run of a script.
+    """The additions that the options of a command make to a script's first run.
 
     Args:
-        options: the options; ``tap`` and ``replay`` have names of operators.
-        settings: the settings over those of the script.
+        options: the options; ``tap`` and ``replay`` name operators.
+        settings: the settings, which override the script's own.
         output: how to write.
 
     Attributes:
@@ -44,7 +44,7 @@ class Additions:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the reader of standard output has exited, for which the run was stopped."""
+        """Whether the run was stopped because the reader of standard output has exited."""
         return any(it.reader_is_gone for it in self._taps)
 
     @contextmanager
@@ -61,7 +61,7 @@ class Additions:
             yield Wanted(f"--replay {name}", name, _may_have_letters, "operator that can have dead letters")
 
     def take_listeners(self, kind: str) -> list[Any]:
-        """Return the listeners of the next run; operators are those of the first one.
+        """Return the listeners for the next run; only the first run has those for single operators.
 
         Args:
             kind: the kind of its runtime.
@@ -79,7 +79,7 @@ class Additions:
         return [*found, LiveView(self._output, self.area)] if self._is_live else found
 
     def allow_samples(self, monitors: Iterable[Monitor]) -> None:
-        """Allow monitors to show records if that is configured.
+        """Allow monitors to show records if the settings say so.
 
         Raises:
             ConfigError: if the function that hides parts of records can't be loaded.

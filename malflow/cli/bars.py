@@ -1,4 +1,4 @@
-"""Bars of the sources that know how much input they have."""
+"""Progress bars for the sources that know the size of their input."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _WIDTH: Final = 30
 _LEAST: Final = 5
 _NAME: Final = 24
 _MOST: Final = 8
-"""Bars that are drawn; others are counted."""
+"""The most bars that are drawn; other sources are only counted."""
 _DAY: Final = 86_400.0
 
 
 class Bars:
-    """The bars of a run, with the time that is left, reckoned from the pace since the first look."""
+    """The progress bars of a run, with the time left, estimated from the pace since the first look."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[float, float]] = {}
 
     def lines(self, progress: Mapping[str, Any], seconds: float, width: int) -> list[str]:
-        """Return a line for each source that knows how much input it has.
+        """Return a line for each source that knows the size of its input.
 
         Args:
             progress: the document of the run's progress.
-            seconds: the time, by a clock that only advances.
-            width: the columns that there are.
+            seconds: the time by a monotonic clock.
+            width: the columns of the terminal.
         """
         found = list(self._shares(progress))
         lines = [self._line(name, share, seconds, width) for name, share in found[:_MOST]]
@@ -58,7 +58,7 @@ class Bars:
         return f"{label} {bar(share, room)}{rest}" if room >= _LEAST else f"{label}{rest}"
 
     def _left(self, name: str, share: float, seconds: float) -> str:
-        """Return the time that is left, as far as it can be reckoned."""
+        """Return the time left as a text; empty if it can't be estimated."""
         at, before = self._first.setdefault(name, (seconds, share))
         passed, done = seconds - at, share - before
         if share >= 1 or passed < 1 or done <= 0:

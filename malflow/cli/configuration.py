@@ -1,4 +1,4 @@
-"""The configuration of the runs of a command: its file, profile and overrides, over the script's own."""
+"""The configuration of a command's runs: a file, a profile and overrides, which take precedence over the script."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Configuration:
         file: the file; None for the one beside the script.
         profile: the profile; None for that of the environment.
         overrides: the settings on the command line.
-        default_persistence: where the state is kept if neither the configuration nor the code says it.
+        default_persistence: where to keep the state if neither the configuration nor the code says where.
     """
 
     file: str | None

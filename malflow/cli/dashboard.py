@@ -1,4 +1,4 @@
-"""The dashboard of a project for Grafana: charts of the metrics of a run."""
+"""The Grafana dashboard of a project: charts of a run's metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PANELS: Final = (
     Panel("Lag of sources", "short", (('sum by (source) (malflow_source_lag{job="$job"})', "{{source}}"),)),
     Panel("Silence of sources", "s", (('max by (source) (malflow_source_silence_seconds{job="$job"})', "{{source}}"),)),
     Panel(
-        "Event time after the clock",
+        "Lag of event time",
         "s",
         (('max by (operator) (malflow_event_time_lag_seconds{job="$job"})', _OPERATOR),),
     ),
@@ -82,7 +82,7 @@ PANELS: Final = (
         "s",
         (
             ('malflow_snapshot_age_seconds{job="$job"}', "of the snapshot"),
-            ('malflow_unsaved_seconds{job="$job"}', "of records in none"),
+            ('malflow_unsaved_seconds{job="$job"}', "of unsaved records"),
         ),
     ),
     Panel("Size of the snapshot", "bytes", (('malflow_snapshot_bytes{job="$job"}', "bytes"),)),
@@ -119,7 +119,7 @@ def dashboard(name: str) -> str:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """Return the names of the metrics in an expression; those of a histogram without their endings.
+    """Return the names of the metrics in an expression; names of a histogram's series lose their endings.
 
     >>> sorted(metrics_of('rate(malflow_tick_seconds_count{job="a"}[5m]) > 0 or malflow_up == 0'))
     ['malflow_tick_seconds', 'malflow_up']

@@ -1,4 +1,4 @@
-"""``malflow errors``: the dead letters of a job, from its last snapshot or its run, and their replay in the run."""
+"""``malflow errors``: list the dead letters of a job, from its last snapshot or its run, and replay them in the run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def errors() -> None:
     """List the records that failed and were kept as dead letters, and let a run process them again.
 
     PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state; JOB is a run on this
-    machine: a job's name, a pid, or the beginning of a run's id. Without such a folder, ls and show ask the run.
+    machine: a job's name, a pid, or the beginning of a run's id. If there is no such folder, ls and show ask the run.
     """
 
 
@@ -77,12 +77,12 @@ def list_letters(
     limit: int,
     output: Output,
 ) -> None:
-    """List the dead letters of a job, operator by operator, oldest first: those in a snapshot, or in its run now."""
+    """List the dead letters of a job, operator by operator, oldest first: from a snapshot, or from its run now."""
     letters, more = _letters(
         url, job, at, trust=trust, operator=operator, limit=limit if match is None else MOST_LISTED
     )
     matching = [it for it in letters if match is None or match in f"{it['error']}: {it['message']} {it['value']}"]
-    matching.sort(key=lambda it: (it["operator"], it["at"], it["tick"]))  # those of several workers follow each other
+    matching.sort(key=lambda it: (it["operator"], it["at"], it["tick"]))  # unsorted, they come worker by worker
     found, more = matching[:limit], more + max(0, len(matching) - limit)
     if output.json:
         for letter in found:
@@ -153,7 +153,7 @@ def _steer(
 def _letters(
     url: str, job: str | None, at: Wish, *, trust: bool, operator: str | None, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the facts about letters, and how many more there are: those in a snapshot, or so many of a run."""
+    """Return the facts about all letters in a snapshot, or some in a run, and the number of further ones."""
     run = _run_at(url, at)
     if run is None:
         kept = dead_letters(reading_backend(url, job, at, trust=trust), operator, at=at)
@@ -184,7 +184,7 @@ def _run_at(text: str, at: Wish) -> FoundRun | None:
     """Return the run that a text names; None if it is a path or URL.
 
     Raises:
-        CommandError: if it is neither, or there are several such runs, or a run is asked for a snapshot.
+        CommandError: if it is neither, if it names several runs, or if it names a run and `at` a snapshot.
     """
     if "://" in text or "/" in text or text.startswith(".") or exists(text):
         return None

@@ -12,7 +12,7 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar for a share from 0 to 1, filled up with spaces to its width.
+    """Return a bar for a share from 0 to 1, padded with spaces to its width.
 
     >>> bar(0.34, 10), bar(1, 3), bar(0, 3)
     ('███▍      ', '███', '   ')
@@ -22,7 +22,7 @@ def bar(share: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return a character for each value, by its share of the greatest.
+    """Return a character for each value, as high as its share of the greatest one.
 
     >>> sparkline([0, 1, 2, 4]), sparkline([0, 0]), sparkline([])
     ('▁▂▄█', '▁▁', '')

@@ -48,7 +48,7 @@ def graph(
 ) -> None:
     """Draw a flow without running it, or the flow of a run.
 
-    JOB is the job of a run of this machine, a pid, or the beginning of a run's id. A script runs up to its first
+    JOB is the job of a run on this machine, a pid, or the beginning of a run's id. A script runs up to its first
     execute(), with everything that it does before; `flow.py:build` avoids that.
     """
     form = "json" if output.json else options["form"]
@@ -70,7 +70,7 @@ def graph(
 
 
 def _run_of(flow: str) -> FoundRun | None:
-    """Return the run that a text names, unless it names a file or a function.
+    """Return the run that a text names; None if it names a file or a function, or no run.
 
     Raises:
         CommandError: if it names several runs.

@@ -1,4 +1,4 @@
-"""Single keys of a terminal, without Enter; it is restored after an end of any kind that a process can notice."""
+"""Single key presses on a terminal, without Enter; it is restored at every exit that a process can notice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 __all__ = ["pressed_keys"]
 
 Wait = Callable[[float], str]
-"""Waits so many seconds at most for a key, and returns it; an empty text without one."""
+"""Waits at most this many seconds for a key, and returns it; returns an empty text if there is none."""
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -24,7 +24,7 @@ def pressed_keys() -> Iterator[Wait]:
     """Within the context, keys are read as they are pressed, if standard input is a terminal."""
     try:
         import termios  # noqa: PLC0415 - not on Windows
-        import tty  # noqa: PLC0415 - as there
+        import tty  # noqa: PLC0415 - not on Windows either
 
         stream = sys.stdin.fileno()
         before = termios.tcgetattr(stream)

@@ -51,7 +51,7 @@ def run_named(job: str | None) -> FoundRun:
         job: its job, its pid, or the beginning of its id; None if there is only one.
 
     Raises:
-        CommandError: if no run has it, or several do.
+        CommandError: if there is no such run, or there are several.
     """
     try:
         return client.find(job)

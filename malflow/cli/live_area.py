@@ -1,8 +1,8 @@
-"""The last lines of a terminal, redrawn in place below all that is written meanwhile.
+"""The last lines of a terminal, redrawn in place below everything that is written meanwhile.
 
-Every write to the streams of the terminal first removes the lines, and the next redraw puts them below it: so logs,
-prints and results scroll as without them. The cursor stays visible, and no mode of the terminal is changed, so that
-nothing has to be restored after an end of any kind.
+Every write to the streams of the terminal first removes the lines, and the next redraw puts them back below it. So
+logs, prints and results scroll as usual. The cursor stays visible and no mode of the terminal changes, so nothing needs
+to be restored, however the process ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LiveArea:
     def draw(self, lines: Sequence[str]) -> None:
         """Draw lines in place of the last ones; they are cut to the size of the terminal.
 
-        Nothing is drawn while somebody is within a line, as after a question.
+        Nothing is drawn after an unfinished line, such as a prompt.
         """
         with self._lock:
             if self._is_gone or self._is_within_line:
@@ -66,14 +66,14 @@ class LiveArea:
             self._drawn = [columns_of(it) for it in cut]
 
     def keep(self) -> None:
-        """Leave the lines in their place, as if they had been written."""
+        """Leave the lines in place, as if they were ordinary output."""
         with self._lock:
             self._drawn = []
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """Within the context, the lines are removed, and write nothing."""
-        if os.getpid() != self._process:  # in a child that was forked, another thread may have held the lock
+        """Remove the lines, and draw none within the context."""
+        if os.getpid() != self._process:  # in a forked child, another thread may have held the lock
             yield
             return
         with self._lock:
@@ -88,7 +88,7 @@ class LiveArea:
             self._is_within_line = not text.endswith("\n")
 
     def _removal(self) -> str:
-        """Return the codes that remove the lines; those that no longer fit into a line take several."""
+        """Return the codes that remove the lines; a line that is wider than the terminal takes several rows."""
         columns = self.size.columns
         rows = sum(max(1, -(-width // columns)) for width in self._drawn)
         return f"\x1b[{rows}F\x1b[J" if rows else ""
@@ -126,7 +126,7 @@ class _Above:
 
 @contextmanager
 def terminal_below(area: LiveArea) -> Iterator[None]:
-    """Within the context, what is written to the terminal by ``sys.stdout`` and ``sys.stderr`` is above the lines."""
+    """Within the context, ``sys.stdout`` and ``sys.stderr`` write to the terminal above the lines."""
     before = sys.stdout, sys.stderr
     mine: list[Any] = [it if it is None or not it.isatty() else _Above(it, area) for it in before]
     sys.stdout, sys.stderr = mine

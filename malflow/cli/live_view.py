@@ -26,15 +26,15 @@ _REDRAW_SECONDS: Final = 0.25
 _LINE_SECONDS: Final = 10.0
 _SAMPLE_SECONDS: Final = 1.0
 _ASKED_EVERY: Final = 3.0
-"""Seconds between two questions for the cause and the time, which wait for a tick."""
+"""The seconds between two requests for the cause and the time; the answers wait for a tick."""
 _WAIT: Final = 30.0
 _RATES: Final = 60
 _END_SECONDS: Final = 2.0
-"""The longest time in which the thread ends after its run."""
+"""The longest wait for the thread to end after its run."""
 
 
 class LiveView:
-    """A listener that draws its run on the terminal four times a second, or elsewhere writes a line each ten seconds.
+    """A listener that draws its run on the terminal four times a second, or writes a line elsewhere every ten seconds.
 
     Args:
         output: how to write.
@@ -54,7 +54,7 @@ class LiveView:
         self._thread: threading.Thread | None = None
 
     def on_start(self, run: Run, /) -> None:
-        """Begin to draw."""
+        """Start drawing."""
         self._run = run
         self._thread = threading.Thread(target=self._draw_all, args=(run,), name="malflow-live", daemon=True)
         self._thread.start()
@@ -110,7 +110,7 @@ class LiveView:
             self._rates.append(polled)
 
     def _ask(self, run: Run) -> None:
-        """Ask for what waits for the end of a tick, so that the picture need not."""
+        """Ask for the cause and the time, whose answers wait for the end of a tick; the picture does not."""
         while not self._ended.wait(_ASKED_EVERY) and not run.has_ended:
             try:
                 self._why = why_document(_facts(run), run.why(None, _WAIT))

@@ -24,7 +24,7 @@ _FORMATTERS: Final[dict[LogFormat, Callable[[], logging.Formatter]]] = {
 
 
 class _Lines(logging.Handler):
-    """Writes records; before `begin`, it keeps them, since their form is not known."""
+    """Writes records; before `begin`, it keeps them, since their format is not known yet."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Lines(logging.Handler):
         self.addFilter(RepeatFilter())
 
     def begin(self, form: LogFormat) -> None:
-        """Write what was kept, and from now on all records at once."""
+        """Write the records that were kept, and write all later ones at once."""
         self._form = form
         self.setFormatter(_FORMATTERS[form]())
         kept, self._kept = self._kept, []
@@ -71,11 +71,11 @@ def write_log(output: Output) -> None:
 def log_as_configured(
     output: Output, wish: LogFormat | None, load: Callable[[], Settings]
 ) -> tuple[Settings, LogFormat]:
-    """Return settings and the format of the log, and write it as they say; as JSON, from the level ``info`` on.
+    """Write the log as the settings say, and return both; JSON begins at the level ``info``.
 
     Args:
         output: how to write; with ``-v``, at least the level ``info``.
-        wish: the format that an option asks for; None for that of the settings.
+        wish: the format that an option asks for; None for the one in the settings.
         load: returns the settings, and may log warnings about them.
 
     Raises:

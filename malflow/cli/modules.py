@@ -1,4 +1,4 @@
-"""The modules below a folder, looked at for changes."""
+"""The modules below a folder, watched for changes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 __all__ = ["Seen", "changed_names", "modules_in"]
 
 Seen: TypeAlias = Mapping[str, tuple[int, int, int]]
-"""The time of the last change, the size and the number of each file."""
+"""The modification time, the size and the inode number of each file."""
 
 _OTHERS: Final = frozenset({"malflow.toml", "pyproject.toml"})
 _LEFT_OUT: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MOST: Final = 5_000
-"""Modules that are looked at; a folder with more is hardly that of a flow."""
+"""The most modules that are looked at; the folder of a flow hardly has more."""
 
 
 def modules_in(folder: Path) -> Seen:
@@ -24,7 +24,7 @@ def modules_in(folder: Path) -> Seen:
     for path in _modules(str(folder)):
         try:
             is_at = os.stat(path)  # noqa: PTH116 - of thousands of files, twice a second
-        except OSError:  # it has gone meanwhile
+        except OSError:  # it was removed meanwhile
             continue
         found[path] = is_at.st_mtime_ns, is_at.st_size, is_at.st_ino
         if len(found) == _MOST:

@@ -42,7 +42,7 @@ class LiveRuns:
 
     @property
     def alive(self) -> list[Run]:
-        """Those that have not ended."""
+        """The runs that have not ended."""
         return [it for it in self._runs if not it.has_ended]
 
     @property
@@ -97,7 +97,7 @@ class Narrator:
     Args:
         title: the name of the flow.
         kind: the kind of its runtime.
-        place: where its state is, without the job; None if it keeps none.
+        place: where its state is kept, without the job; None if it keeps no state.
         output: how to write.
         runs: the live runs, which it adds the run to.
 
@@ -147,7 +147,7 @@ class Narrator:
 
     @property
     def _name(self) -> str:
-        """The name of the run in messages: that of its job, or of the flow."""
+        """The name of the run in messages: its job, or the flow."""
         job = "default" if self._run is None else self._run.job
         return self._title if job == "default" else job
 
@@ -174,7 +174,7 @@ class Narrator:
         return f"{end}: snapshot {event.snapshot} {self._written(event.snapshot, self._run.progress)}{again}"
 
     def _written(self, snapshot: int, progress: Any) -> str:
-        """Return whether the last snapshot is of the end, with its size and time."""
+        """Return whether the last snapshot was written at the end, with its keys and its duration."""
         last = progress.last_snapshot
         sources = {name for name, it in progress.operators.items() if it.kind == "source"}
         keys = _keys(sum(it.keys for name, it in progress.states.items() if name not in sources))
@@ -183,7 +183,7 @@ class Narrator:
         return f"written ({', '.join([*keys, duration(last.capture_seconds + last.write_seconds)])})"
 
     def _remedy(self, error: BaseException) -> str:
-        """Return the setting by which a run survives a record that fails; nothing where no policy could help."""
+        """Return the setting that lets the run survive a failing record; empty if no policy could help."""
         program = None if self._run is None else self._run.program
         if not isinstance(error, OperatorError) or not error.has_record or program is None:
             return ""
@@ -225,7 +225,7 @@ class Narrator:
 
 
 def _keys(count: int) -> list[str]:
-    """Return the number of keys, for a list of facts; nothing if there are none."""
+    """Return the number of keys, for a list of facts; an empty list if there are none."""
     return [counted(count, "key")] if count else []
 
 

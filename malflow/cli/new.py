@@ -1,4 +1,4 @@
-"""``malflow new``: make a folder with a dataflow, its test, and what runs it elsewhere."""
+"""``malflow new``: make a folder with a dataflow, its test, and the files to deploy it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["new"]
 @click.option(
     "--template", "kind", type=click.Choice([*TEMPLATES]), default="minimal", help="The kind of the first dataflow."
 )
-@click.option("--name", help="The name of the job; that of the folder by default.")
+@click.option("--name", help="The name of the job; by default, the folder's.")
 @output_options
 def new(folder: Path, kind: str, name: str | None, output: Output) -> None:
-    """Make a project in a folder that does not exist, or is empty.
+    """Make a project in a new or empty folder.
 
     It has a dataflow that runs and resumes, a test that crashes it forty times, settings, an image that runs as an
     unprivileged user, a compose file, a manifest for Kubernetes, alerts, and a dashboard.
@@ -41,14 +41,14 @@ def new(folder: Path, kind: str, name: str | None, output: Output) -> None:
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
-    """Write the files; those with secrets can be read by their owner only.
+    """Write the files; only their owner can read those with secrets.
 
     Raises:
-        CommandError: if there is something already, or the folder can't be written.
+        CommandError: if the folder is not empty, or can't be written.
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):
-            raise CommandError(f"'{folder}' is not empty; name a folder that is, or that does not exist", Exit.USAGE)
+            raise CommandError(f"'{folder}' is not empty; name an empty folder, or one that does not exist", Exit.USAGE)
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             place = folder / path

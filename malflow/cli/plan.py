@@ -40,7 +40,7 @@ __all__ = ["plan"]
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Plan it for this kind of runtime.")
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="The folder or store with the state, such as s3://bucket/state.")
-@click.option("--job", help="The name of the job, whose state it is.")
+@click.option("--job", help="The name of the job whose state it is.")
 @click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
 @click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
@@ -60,12 +60,12 @@ def plan(
     """Show the effect of a start on the state of a job, or why it would be refused; nothing is started or written.
 
     A line begins with = for state that is kept, ^ migrated, > renamed, + new, - dropped or ! changed, ~ for keys that
-    change their worker, and . for sources and sinks.
+    change workers, and . for sources and sinks.
 
-    A start that would be refused ends with exit code 10, and standard error has all refusals, in the words of the
-    start. Without --deep, only manifests are read. With it, all states are, in this process; migrations and the listing
-    of parts are functions of yours, which may look outside. The script runs up to its first execute(), with everything
-    that it does before; `flow.py:build` avoids that.
+    If the start would be refused, the exit code is 10, and standard error lists all refusals, as the start would word
+    them. Without --deep, only manifests are read. With it, all states are read, in this process. That calls your
+    migrations and your sources' listing of parts, which may reach other systems. The script runs up to its first
+    execute(), with everything that it does before; `flow.py:build` avoids that.
     """
     target = parsed(flow)
 
@@ -117,7 +117,7 @@ def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield aligned lines, red ones for what is refused; each begins with the mark and the word of its change."""
+    """Yield aligned lines, refused ones in red; each begins with the mark and the word of its change."""
     cells = [(f"{it.mark} {it.change}", one_line(it.shown_name), one_line(it.type), it.shown_keys) for it in rows]
     widths = [max((len(row[at]) for row in cells), default=0) for at in range(4)]
     for it, (change, name, kind, keys) in zip(rows, cells, strict=True):
@@ -133,7 +133,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _tell(found: StartPlan, output: Output) -> None:
-    """Write what is not known, and the refusals in the words of the start, on standard error."""
+    """Write the unknown facts, and the refusals as the start would word them, on standard error."""
     for text in found.unknown:
         output.say(f"not known here: {text}")
     for number, it in enumerate(found.refusals, 1):

@@ -44,14 +44,14 @@ class Row:
 
     Attributes:
         change: what happens.
-        name: the name of the state in the program, or in the snapshot if it has no place there.
-        before: its name in the snapshot; None if it is the same, or new.
+        name: the name of the state in the program, or in the snapshot if the program has no such state.
+        before: its name in the snapshot; None if the name is the same, or the state is new.
         type: the kind of state, with its version or definition.
-        keys: how many keys it has in the snapshot, or how many of them move; None if it has none that count.
+        keys: the number of its keys in the snapshot, or of those that move; None if its keys are not counted.
         note: more about it.
         refusals: the numbers of the refusals about it, from 1.
         cures: the shortest ways out of them.
-        is_estimate: whether the number of keys is one.
+        is_estimate: whether the number of keys is an estimate.
     """
 
     change: Change
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def shown_name(self) -> str:
-        """The name as people read it; dead letters are a state of their operator."""
+        """The name as people read it; dead letters are called after their operator."""
         after = _readable(self.name)
         return after if self.before is None else f"{_readable(self.before)} -> {after}"
 
@@ -82,7 +82,7 @@ class Row:
 
 
 def rows_of(plan: StartPlan, program: Program) -> list[Row]:
-    """Return the rows of a plan: states in the order of the program, those that go, moves, sources and sinks."""
+    """Return the rows of a plan: states in the order of the program, dropped ones, moves, sources and sinks."""
     rows = _Rows(plan, program)
     states = [row for it in plan.states for row in rows.of_state(it)]
     return [
@@ -105,7 +105,7 @@ class _Rows:
         self._unseen = {it.operator: it for it in plan.unseen}
 
     def of_state(self, state: ReviewedState) -> Iterator[Row]:
-        """Yield the row of a state, if people should see it."""
+        """Yield the row of a state, unless it is hidden."""
         entry, spec = state.entry, state.spec
         refusals = self._refusals(state)
         is_hidden = "/" in state.name and not _is_of_letters(state)
@@ -126,7 +126,7 @@ class _Rows:
         )
 
     def of_moves(self) -> Iterator[Row]:
-        """Yield the rows of the states whose keys change their worker."""
+        """Yield the rows of the states whose keys change workers."""
         manifest, after = self._plan.manifest, self._plan.workers
         if manifest is None:
             return
@@ -140,7 +140,7 @@ class _Rows:
             yield Row("moved", name, None, where, it.keys, note, is_estimate=not it.is_exact and it.keys is not None)
 
     def _refusals(self, state: ReviewedState) -> list[tuple[int, PlannedRefusal]]:
-        """Return the refusals about a state with their numbers; an operator's are those of its hidden states too."""
+        """Return the refusals about a state with their numbers; an operator also has those of its hidden states."""
         return [(at, it) for at, it in enumerate(self._plan.refusals, 1) if _is_about(it, state)]
 
     def _change(self, state: ReviewedState, kind: StateKind | None) -> Change:
@@ -242,7 +242,7 @@ class _Rows:
 
 
 def _heirs(states: Sequence[ReviewedState]) -> dict[str, str]:
-    """Return a new operator of the same kind for each state without a place, the one with the most similar name."""
+    """Return, for each state without a place, the new operator of the same kind with the most similar name."""
     new = {it.spec.name: it.spec.kind.word for it in states if it.spec is not None and it.entry is None}
     heirs: dict[str, str] = {}
     for it in states:
@@ -264,7 +264,7 @@ def _is_about(refusal: PlannedRefusal, state: ReviewedState) -> bool:
 
 
 def _is_shown(state: ReviewedState) -> bool:
-    """Whether a state about which nothing is refused is shown: hidden ones are not, but dead letters and losses."""
+    """Whether a state without refusals is shown; of the hidden ones, only dead letters and dropped keys are."""
     kinds = _kinds(state)
     if StateKind.FRONTIER.word in kinds:
         return False

@@ -17,7 +17,7 @@ __all__ = ["TEMPLATES", "Template", "checked_name", "project_files"]
 
 _ENDING = ".template"
 _HIDDEN = ("gitignore", "dockerignore", "env")
-"""Files whose names begin with a dot in a project; with it, git would heed them in the package."""
+"""Files whose names begin with a dot in a project; in the package, git would obey files with such names."""
 
 _NAME = re.compile("[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _LONGEST = 50
@@ -31,7 +31,7 @@ class Template:
 
     Attributes:
         folders: the folders of ``scaffold`` whose files it has.
-        extras: the extras of malflow that its image has, with commas.
+        extras: the extras of malflow that its image installs, separated by commas.
         headline: what its job does.
         ends: what ends its run.
     """
@@ -69,10 +69,10 @@ TEMPLATES: Mapping[str, Template] = {
 
 
 def checked_name(name: str) -> str:
-    """Return a name that a job, an image and an object of Kubernetes can have.
+    """Return the name if a job, an image and a Kubernetes object can have it.
 
     Raises:
-        CommandError: if it is another one.
+        CommandError: if they can't.
 
     >>> checked_name("word-count")
     'word-count'
@@ -82,9 +82,9 @@ def checked_name(name: str) -> str:
     likely = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:_LONGEST].rstrip("-")
     hint = f", such as {likely}" if _NAME.fullmatch(likely) else ""
     raise CommandError(
-        f"'{name}' can't be the name of a project, of its job, image and objects of Kubernetes: use at most "
-        f"{_LONGEST} letters a to z, digits and hyphens, first a letter and last no hyphen{hint}; --name chooses "
-        "another name than the folder's",
+        f"'{name}' can't be the name of a project, its job, its image and its Kubernetes objects: use at most "
+        f"{_LONGEST} letters a to z, digits and hyphens, beginning with a letter and not ending with a hyphen{hint}; "
+        "--name chooses another name",
         Exit.USAGE,
     )
 

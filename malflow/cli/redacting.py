@@ -18,9 +18,9 @@ _SETTING = ("serve", "redact")
 
 
 def redact_of(settings: Settings) -> Redact | None:
-    """Return the function that is configured; None if there is none.
+    """Return the configured function; None if there is none.
 
-    A module with the name of the running script is the script, which is not imported a second time.
+    If the module has the name of the running script, it is that script, which is not imported a second time.
 
     Raises:
         ConfigError: if there is no such function.

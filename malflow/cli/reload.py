@@ -1,7 +1,7 @@
-"""``malflow run --reload``: a flow that starts again, with its state, whenever one of its modules changes.
+"""``malflow run --reload``: start a flow again, with its state, whenever one of its modules changes.
 
-The run is a child. After a change, another child says whether the new program could start: if it could not, the old run
-continues. Otherwise the old run is stopped, which takes a snapshot, and the new one begins with it.
+The run is a child process. After a change, another child finds out whether the new program could start. If it could
+not, the old run continues. Otherwise, the old run stops with a snapshot, and the new run begins with that snapshot.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ REHEARSAL: Final = "plan"
 _TURN: Final = 0.5
 """The seconds between two looks at the modules."""
 _SETTLING: Final = 0.1
-"""The seconds in which no module may change before the new program is looked at."""
+"""The seconds without another change before the new program is checked."""
 _LONGEST_REHEARSAL: Final = 120.0
 _PATIENCE: Final = 1.0
-"""The seconds in which a child ends by itself after a second signal."""
+"""The seconds that a child has to end by itself after a second signal."""
 _OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay", "opens"})
-"""Options that apply to the first start; the following ones begin with the snapshot of the run before."""
+"""Options that apply only to the first start; later starts begin with the snapshot of the previous run."""
 _SHOWN: Final = 3
 
 
@@ -63,7 +63,7 @@ class Given:
     arguments: tuple[str, ...]
 
     def words(self, names: frozenset[str] | None, without: frozenset[str]) -> list[str]:
-        """Return them as words of a command line.
+        """Return the options and arguments as words of a command line.
 
         Args:
             names: the options that the command has; None for all.
@@ -91,7 +91,7 @@ def given_to(context: click.Context, words: Sequence[str]) -> Given:
 
 
 class Reloader:
-    """The parent of a flow that starts again after changes.
+    """The parent process of a flow that starts again after changes.
 
     Args:
         target: the flow.
@@ -108,7 +108,7 @@ class Reloader:
         self._socket: socket.socket | None = None
         self._code = 0
         self._has_run = False
-        self._token = secrets.token_urlsafe(32)  # of the page, which stays logged in
+        self._token = secrets.token_urlsafe(32)  # of the page: a browser stays logged in
         self._signals: list[int] = []
         self._wakes, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
@@ -138,7 +138,7 @@ class Reloader:
     # Changes
 
     def _changed(self, before: Seen, now: Seen) -> Seen:
-        """Start the new program if it could start; return the modules that were looked at."""
+        """Start the new program if it can start; return the modules that were seen."""
         while not self._signals:
             self._sleep(_SETTLING)
             settled = modules_in(self._folder)
@@ -153,7 +153,7 @@ class Reloader:
             self._keep_state()
             problem = self._rehearsed()
             if modules_in(self._folder) != now:
-                continue  # what was looked at is not what would start
+                continue  # the program that was checked is not the one that would start
             if problem is None:
                 self._restart()
             elif not self._signals:
@@ -162,8 +162,8 @@ class Reloader:
         return now
 
     def _rehearsed(self) -> str | None:
-        """Return None if the program could start; otherwise the reason."""
-        from malflow.cli import cli  # noqa: PLC0415 - it has this module's command
+        """Return the reason why the program could not start; None if it could."""
+        from malflow.cli import cli  # noqa: PLC0415 - it loads this module
 
         context = click.Context(cli)
         command = cli.get_command(context, REHEARSAL)
@@ -242,7 +242,7 @@ class Reloader:
         return True
 
     def _note_stop(self) -> int:
-        """Note the exit code of the child, which has ended, and return it; that of the last one if there is none."""
+        """Note and return the exit code of the child, which has ended; without a child, return the last code."""
         child, self._child = self._child, None
         if child is None:
             return self._code
@@ -262,7 +262,7 @@ class Reloader:
                 child.kill()
             elif len(self._signals) > 1:
                 hard = hard or time.monotonic() + _PATIENCE
-                if time.monotonic() > hard:  # it was not sent to both
+                if time.monotonic() > hard:  # it was sent to this process alone
                     child.send_signal(signal.SIGTERM)
                     hard = time.monotonic() + _PATIENCE
         if child is not None:
@@ -270,7 +270,7 @@ class Reloader:
         return self._code
 
     def _release(self) -> None:
-        """Close the socket, which lets the child end."""
+        """Close the socket, so that the child ends."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -296,7 +296,7 @@ class Reloader:
                     self._socket.recv(100)
                 return
 
-    # What is written, and signals
+    # Output and signals
 
     def _tell(self, event: str, text: str, names: Sequence[str]) -> None:
         if self._output.json:
@@ -307,7 +307,7 @@ class Reloader:
             self._write(text)
 
     def _write(self, text: str) -> None:
-        """Write lines; the child does it below whose lines a live view may be."""
+        """Write lines; if the child may have a live view, it writes them itself, above the view."""
         if "live" not in self._given.options or not self._ask("say", text):
             self._output.warn(text)
 
@@ -334,7 +334,7 @@ class Reloader:
 
 
 def _malflow() -> list[str]:
-    """Return the words that run malflow as this process does."""
+    """Return the words of a command line that runs malflow as this process does."""
     program = Path(sys.argv[0])
     is_script = program.name.startswith("malflow") and program.is_file()
     return [sys.executable, *flags_of_interpreter(), *([str(program)] if is_script else ["-m", "malflow"])]

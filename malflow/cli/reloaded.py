@@ -1,7 +1,7 @@
-"""The child of ``malflow run --reload``: its parent says by a socket what to write, when to keep the state and to stop.
+"""The child of ``malflow run --reload``: over a socket, its parent tells it to write, to take a snapshot or to stop.
 
-A socket, and not a signal, since Ctrl-C reaches both: a second signal would end the run without a snapshot. The death
-of the parent closes it, too, so that no run is left behind.
+It is a socket, not a signal, since Ctrl-C reaches both processes, and a second signal would end the run without a
+snapshot. The socket also closes when the parent dies, so no run stays alive without it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from malflow.errors import MalflowError
 __all__ = ["SNAPSHOT_SECONDS", "Parent"]
 
 SNAPSHOT_SECONDS: Final = 30.0
-"""The longest wait for a snapshot, before a new program is looked at without it."""
+"""The longest wait for a snapshot; after it, a new program is checked without one."""
 _PATIENCE: Final = 0.5
-"""Seconds in which a signal that was sent to both is handled first."""
+"""The seconds for a signal that was sent to both processes to be handled first."""
 
 
 class Parent:
-    """The parent, at the other end of a socket; None if there is none.
+    """The parent process at the other end of a socket, if there is one.
 
     Args:
-        descriptor: the socket.
+        descriptor: the socket; None without a parent.
         runs: the live runs.
         output: how to write.
 
@@ -49,7 +49,7 @@ class Parent:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Within the context, a thread does what the parent says."""
+        """Within the context, a thread handles the requests of the parent."""
         if self._descriptor is not None:
             os.set_inheritable(self._descriptor, False)
             threading.Thread(target=self._follow, args=(self._descriptor,), name="malflow-reload", daemon=True).start()

@@ -55,7 +55,7 @@ _WORDS = "malflow.cli.run.words"
 
 
 class _Run(ServingCommand):
-    """The command; it remembers the words that it was given, for those of a child."""
+    """The command; it remembers its own words for the command line of a child."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = with_serve_alone(args)
@@ -69,7 +69,7 @@ class _Run(ServingCommand):
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")
 @click.option("--snapshots", type=SPAN, help="Take a snapshot this often, such as 10s.")
-@click.option("--job", help="The name of the job, whose state it is.")
+@click.option("--job", help="The name of the job whose state it is.")
 @click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
 @click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
@@ -88,7 +88,7 @@ class _Run(ServingCommand):
 @click.option("--reload", is_flag=True, help="Start it again, with its state, whenever a module beside it changes.")
 @click.option("--reloaded", type=int, hidden=True)
 @click.option("--live", is_flag=True, help="Show operators, rates and bars below the log.")
-@click.option("--replay", multiple=True, metavar="OP", help="Process the dead letters of an operator again first.")
+@click.option("--replay", multiple=True, metavar="OP", help="First process the dead letters of an operator again.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Write the log as lines of text, or as JSON documents."
 )
@@ -128,13 +128,13 @@ class _Session:
     """The runs of a script under the command.
 
     Attributes:
-        additions: what options add to its runs.
+        additions: the additions that options make to its runs.
         monitors: the monitors of its runs.
         runs: those that have not ended.
-        parent: the process that starts this one again after changes, if one does.
+        parent: the process that starts this one again after changes, if there is one.
         code: the exit code of the first error of a thread; None if there was none.
         page: the page that shows them; None without one.
-        telemetry: sends their metrics elsewhere; None for nowhere.
+        telemetry: sends their metrics elsewhere; None if they are not sent.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _Session:
     ) -> None:
         self._target = target
         self._logs_errors = logs_errors
-        output = replace(output, quiet=True) if logs_errors else output  # standard error has documents alone
+        output = replace(output, quiet=True) if logs_errors else output  # standard error has only documents
         self._output = output
         self._settings = settings
         self._count: int | None = options["count"]

@@ -1,4 +1,4 @@
-"""One screen of a run, as lines of text: a function of the documents about it."""
+"""The screen of a run as lines of text, made from the documents about the run."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _BY_USE: Final = ("keys", "epoch", "late", "failed", "lag")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a run beside its progress.
+    """Facts about a run besides its progress.
 
     Attributes:
-        rates: the records a second of the last looks, the oldest first.
+        rates: the records a second at the last looks, oldest first.
         why: the document that says why nothing comes out; None if nobody has asked.
         time: the document of its event time; None if nobody has asked.
         is_open: whether the whole text of `why` is shown.
         note: a remark on the last key; empty for none.
         keys: the keys that have an effect; empty if none has.
         width: the columns of the terminal.
-        height: its lines; None for as many as there are.
+        height: the lines of the terminal; None for no limit.
     """
 
     rates: Sequence[float] = ()
@@ -69,7 +69,7 @@ def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]
 
     Args:
         progress: the document of its progress.
-        about: what else is known of it.
+        about: other facts about the run.
     """
     head = [line_of(progress)]
     if len(about.rates) > 1:
@@ -118,7 +118,7 @@ def _lines(columns: Sequence[int], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
-    """Return the first lines, and how many more there are."""
+    """Return the first lines, and a line with the number of the others."""
     if len(lines) <= max(2, most):
         return lines
     kept = max(2, most - 1)
@@ -132,7 +132,7 @@ def _busy(share: float | None) -> str:
 
 
 def _times(time: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the time of each operator that has one: how far it is from the clock, or as it is."""
+    """Return the event time of each operator that has one: its distance from the clock, or the time itself."""
     if time is None:
         return {}
     told = [(it["operator"], it["epoch"], it["behind"]) for it in time["epochs"]]

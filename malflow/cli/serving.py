@@ -53,7 +53,7 @@ class ServingCommand(click.Command):
 
 
 def with_serve_alone(args: list[str]) -> list[str]:
-    """Return arguments in which a ``--serve`` without an address takes none of those after it.
+    """Return the arguments, changed so that a ``--serve`` without an address does not take the next one.
 
     >>> with_serve_alone(["--serve", "flow.py"]), with_serve_alone(["--serve", "0.0.0.0:80", "flow.py"])
     (['--serve=', 'flow.py'], ['--serve', '0.0.0.0:80', 'flow.py'])
@@ -71,7 +71,9 @@ def serve_options(command: _F) -> _F:
     for decorate in (
         click.option("--page-token", type=int, hidden=True),
         click.option("--open", "opens", is_flag=True, help="Open the page in a browser; implies --serve."),
-        click.option("--serve", metavar="[HOST:PORT]", help="Show the run in a browser, at 127.0.0.1:8642 or there."),
+        click.option(
+            "--serve", metavar="[HOST:PORT]", help="Show the run in a browser, at 127.0.0.1:8642 or this address."
+        ),
     ):
         command = decorate(command)
     return command
@@ -82,7 +84,7 @@ def opened_page(settings: Settings, token_from: int | None = None) -> Page:
 
     Args:
         settings: the settings.
-        token_from: the end of a pipe with the token, if the settings have none; None makes one.
+        token_from: the end of a pipe with a token, for settings that have none; None makes a new token.
 
     Raises:
         MissingDependency: if its packages are not installed.
@@ -108,7 +110,7 @@ def opened_page(settings: Settings, token_from: int | None = None) -> Page:
 
 
 def token_pipe(token: str) -> int:
-    """Return the end of a pipe from which a child may read a token: other users see its arguments."""
+    """Return the end of a pipe from which a child can read a token, since other users can see its arguments."""
     read, write = os.pipe()
     with os.fdopen(write, "w") as end:
         end.write(token)
@@ -138,13 +140,13 @@ def telemetry_of(settings: Settings) -> Telemetry | None:
 def show_in_browser(page: Page, output: Output, *, opens: bool, has_token: bool) -> None:
     """Say where the page is, and open it in a browser if wanted.
 
-    The token is written to a terminal only, not to a log, and not if it is one of the user's.
+    The token is written only to a terminal, never to a log, and not at all if the user has chosen it.
 
     Args:
         page: the page.
         output: how to write.
         opens: whether to open it in a browser.
-        has_token: whether the token is one of the user's.
+        has_token: whether the user has chosen the token.
     """
     if has_token:
         output.say(f"the page is at {page.address}; it asks for the token of [serve]")
@@ -159,9 +161,9 @@ def show_in_browser(page: Page, output: Output, *, opens: bool, has_token: bool)
 
 
 def _open(page: Page, output: Output) -> None:
-    """Open the page by a file that only this user can read, since other users see the arguments of a browser.
+    """Open the page by a file that only this user can read, since others can see the arguments of a browser.
 
-    The file has a code that is good for one use within a minute.
+    The file has a code that works once, within a minute.
     """
     try:
         with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="malflow-", delete=False) as file:

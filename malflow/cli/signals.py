@@ -13,7 +13,7 @@ __all__ = ["signals_stop_runs"]
 
 @contextmanager
 def signals_stop_runs(stop: Callable[[], bool]) -> Iterator[None]:
-    """Within the context, stop the live runs at a signal; without any, the signal acts as on a script.
+    """Within the context, stop the live runs at a signal; if there are none, the signal acts as on any script.
 
     `execute` on the main thread has handlers of its own, and a script may set others.
 

@@ -148,7 +148,7 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
 def diff(url: str, job: str | None, before: Wish, after: Wish, output: Output, **options: Any) -> None:
     """Count the keys of each operator that are new, gone or changed between two snapshots.
 
-    All keys of an operator of another kind, or with other windows, are new, and those of the former one gone.
+    If an operator has changed its kind or its windows, all of its former keys count as gone, and all others as new.
     """
     backend = reading_backend(url, job, after, trust=options["trust"])
     olds, news = (_states(backend, it) for it in (before, after))

@@ -27,7 +27,7 @@ _PLACES: Final = {"processes": "in other processes", "spark": "in the processes 
 
 
 def refuse_elsewhere(kind: str) -> None:
-    """Check that the records of a run pass in this process.
+    """Check that the records of a run pass through this process.
 
     Raises:
         CommandError: if they don't.
@@ -98,7 +98,7 @@ class TappingListener:
         operator: the name of the operator.
         redact: hides parts of a record; None shows all of it.
         output: how to write.
-        clock: a clock that only advances, in seconds.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class TappingListener:
         run.tap(self._printer)
 
     def on_event(self, event: Event, /) -> None:
-        """Write at the end how many records were left out."""
+        """At the end, write the number of records that were left out."""
         if isinstance(event, RunFinished) and self._printer is not None and self._printer.left_out:
             self._output.say(
                 f"{counted(self._printer.left_out, 'record')} of operator '{self._operator}' were left out: "
@@ -125,5 +125,5 @@ class TappingListener:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the reader of standard output has exited, for which the run was stopped."""
+        """Whether the run was stopped because the reader of standard output has exited."""
         return self._printer is not None and self._printer.reader_is_gone

@@ -59,7 +59,7 @@ def parsed(text: str) -> Target:
 
 
 def exists(path: Path | str) -> bool:
-    """Whether there is a file or folder; False for what can't be a path."""
+    """Whether there is a file or folder; False for a text that can't be a path."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):  # a name that is too long, a folder that is closed, a null byte

@@ -32,9 +32,9 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: O
         for line in aligned(columns, safe):
             output.write(line)
         return
-    from rich.console import Console  # noqa: PLC0415 - not where standard output is no terminal
-    from rich.table import Table  # noqa: PLC0415 - as there
-    from rich.text import Text  # noqa: PLC0415 - as there
+    from rich.console import Console  # noqa: PLC0415 - needed only on a terminal
+    from rich.table import Table  # noqa: PLC0415 - needed only on a terminal
+    from rich.text import Text  # noqa: PLC0415 - needed only on a terminal
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
@@ -64,14 +64,14 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def columns_of(text: str) -> int:
     """Return the columns that a text takes on a terminal, where some characters take two."""
-    from rich.cells import cell_len  # noqa: PLC0415 - not where standard output is no terminal
+    from rich.cells import cell_len  # noqa: PLC0415 - needed only on a terminal
 
     return cell_len(text)
 
 
 def fitting(text: str, columns: int) -> str:
     """Return the beginning of a text that fits into some columns of a terminal."""
-    from rich.cells import set_cell_size  # noqa: PLC0415 - as there
+    from rich.cells import set_cell_size  # noqa: PLC0415 - needed only on a terminal
 
     return text if columns_of(text) <= columns else set_cell_size(text, columns).rstrip()
 
@@ -82,9 +82,9 @@ def redrawn(screens: Iterable[Sequence[str]]) -> None:
     Args:
         screens: the lines of each.
     """
-    from rich.console import Console  # noqa: PLC0415 - not where standard output is no terminal
-    from rich.live import Live  # noqa: PLC0415 - as there
-    from rich.text import Text  # noqa: PLC0415 - as there
+    from rich.console import Console  # noqa: PLC0415 - needed only on a terminal
+    from rich.live import Live  # noqa: PLC0415 - needed only on a terminal
+    from rich.text import Text  # noqa: PLC0415 - needed only on a terminal
 
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False) as live:
         for lines in screens:

@@ -40,8 +40,8 @@ _ASKED_EVERY: Final = 3.0
 def top(job: str | None, every: timedelta | None, count: int | None, output: Output) -> None:
     """Watch a run: its operators with their rates, busy times, epochs and failures, until it ends or Ctrl-C.
 
-    On a terminal, it is redrawn each second, says what holds the run back, and has keys: q quits, s takes a snapshot,
-    w shows why nothing comes out, p pauses the picture. Elsewhere, write a line each 10 seconds.
+    On a terminal, the screen is redrawn every second, and says what holds the run back. Its keys: q quits, s takes a
+    snapshot, w shows why nothing comes out, p pauses the picture. Elsewhere, a line is written every 10 seconds.
 
     JOB is a job's name, a pid, or the beginning of a run's id; without it, the only run.
     """
@@ -104,7 +104,7 @@ class _View:
     note: str = ""
 
     def screens(self, seconds: float, count: int | None) -> Iterator[list[str]]:
-        """Yield the screens until the run has ended, somebody quits, or there were so many."""
+        """Yield the screens until the run has ended, the user quits, or `count` screens were drawn."""
         threading.Thread(target=self._ask, daemon=True).start()
         number = 0
         while number != count:
@@ -153,7 +153,7 @@ class _View:
             self.note = "the snapshot is not finished" if done["kind"] == "accepted" else f"snapshot {done['snapshot']}"
 
     def _ask(self) -> None:
-        """Ask for what waits for the end of a tick, so that the picture need not."""
+        """Ask for the cause and the time, whose answers wait for the end of a tick; the picture does not."""
         while True:
             try:
                 self.why = client.ask(self.run, "why")

@@ -20,7 +20,6 @@ from malflow.errors import ConfigFault
 
 __all__ = ["check", "load"]
 
-
 _logger = logging.getLogger(__name__)
 
 

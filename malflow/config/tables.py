@@ -133,9 +133,9 @@ class ServeSettings(Table):
     """The page of a run.
 
     Attributes:
-        address: the host and port that it listens on; any other host than loopback needs a token.
+        address: the host and port that it listens on; a host other than loopback needs a token.
         control: whether the page may steer the run.
-        token: the token that a reader needs, of 16 characters or more; without one, it is made.
+        token: the token that a reader needs, of 16 characters or more; without one, it is generated.
         metrics_token: whether ``/metrics`` needs the token.
         hosts: other names by which the page is reached, such as that of a proxy or a container.
         samples: whether the page may show records.
@@ -157,12 +157,12 @@ class ServeSettings(Table):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MetricsSettings(Table):
-    """The sending of metrics and spans by OTLP; the page has them for Prometheus.
+    """The export of metrics and spans by OTLP; the page serves metrics to Prometheus.
 
     Attributes:
         otlp: the base URL of a collector, such as ``http://localhost:4318``; without one, nothing is sent.
         headers: the headers of its requests, such as an authorization.
-        every: the time between two sendings of the metrics.
+        every: the time between two exports of the metrics.
         traces: whether spans of snapshots, restores, rescales, restarts and slow ticks are sent too.
     """
 

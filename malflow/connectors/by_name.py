@@ -241,7 +241,7 @@ def _entry_point(group: str, name: str) -> EntryPoint | None:
 
 
 def _entry_points() -> EntryPoints:
-    """Return the entry points of all packages, which are read from disk once."""
+    """Return the entry points of all packages; they are read from disk only once."""
     from importlib import metadata  # noqa: PLC0415 - slow to import
 
     return _read(metadata.entry_points, tuple(sys.path))
@@ -249,7 +249,7 @@ def _entry_points() -> EntryPoints:
 
 @lru_cache(maxsize=1)
 def _read(entry_points: Callable[[], EntryPoints], path: tuple[str, ...]) -> EntryPoints:
-    """Return the entry points of the packages on a path; reading them takes longer than to build a dataflow."""
+    """Return the entry points of the packages on a path; reading them takes longer than building a dataflow."""
     del path
     return entry_points()
 

@@ -27,14 +27,14 @@ class RejectingSource:
     policy: OnError | None = None
 
     def set_policy(self, asked_by: str, on_error: object) -> Handling:
-        """Set the policy that an argument ``on_error=`` denotes; return how readers handle such a record.
+        """Set the policy from an ``on_error=`` argument; return how readers handle a record that they can't read.
 
         Args:
             asked_by: the class of the source.
             on_error: the argument: a word, a function of the error, or an `OnError` with a word.
 
         Raises:
-            GraphError: if it denotes none.
+            GraphError: if the argument is invalid.
         """
         if isinstance(on_error, OnError):
             if on_error.fate not in _WORDS or on_error.retry is not None:
@@ -53,7 +53,7 @@ class RejectingSource:
         """Return the source with another policy.
 
         Args:
-            policy: the policy; of a source, it has a word as its fate.
+            policy: the policy; its fate must be a word.
 
         Raises:
             GraphError: if a source can't have it.
@@ -68,5 +68,5 @@ class RejectingSource:
 
 
 def keeps_rejected(handling: Handling) -> bool:
-    """Whether a reader keeps the records that it can't read for its host, which counts them or makes letters."""
+    """Whether a reader passes unreadable records to its host, which counts them or makes letters of them."""
     return handling in ("skip", "dead_letter")

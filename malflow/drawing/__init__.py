@@ -70,10 +70,10 @@ def document(dataflow: Dataflow) -> dict[str, Any]:
 def compact_document(dataflow: Dataflow) -> dict[str, Any]:
     """Return a dataflow as `document` does, with boxes that have room for a name and one line of figures.
 
-    The ``lines`` of a node are its label, in two parts if it is long. Besides its keys there is ``collapsed``:
-    None below 40 operators; else the drawing in which each chain of operators of one stage is one node, with the keys
-    ``nodes``, ``edges``, ``stages``, ``width`` and ``height``. The ``members`` of its nodes are the ``id`` of the
-    operators.
+    The ``lines`` of a node are its label, in two parts if it is long. There is one more key, ``collapsed``:
+    None below 40 operators; otherwise the drawing in which each chain of operators of one stage is one node, with the
+    keys ``nodes``, ``edges``, ``stages``, ``width`` and ``height``. The ``members`` of its nodes list the ``id`` of
+    each operator.
 
     Args:
         dataflow: a graph, or a program.

@@ -13,10 +13,10 @@ _ENDS = ("source", "sink")
 
 
 def collapsed(picture: Picture) -> tuple[Picture, list[list[int]]]:
-    """Return a picture in which each chain is one box, and for each box the boxes of the whole picture that it is.
+    """Return a picture in which each chain is one box, and the boxes of the whole picture that each box stands for.
 
-    A chain is of operators of one stage, neither sources nor sinks, each of which feeds the next one only, which has no
-    other input. Records move between workers at its first operator only.
+    A chain consists of operators of one stage, without sources and sinks. Each feeds only the next one, which has no
+    other input. Records move between workers only at its first operator.
     """
     readers = Counter(arrow.source for arrow in picture.arrows)
     inputs = Counter(arrow.target for arrow in picture.arrows)
@@ -58,7 +58,7 @@ def _may_join(first: Box, second: Box) -> bool:
 
 
 def _in_order(count: int, arrows: list[Arrow]) -> list[int]:
-    """Return the chains, each after those that it reads: a picture needs this order."""
+    """Return the chains, each after the chains that it reads; a picture needs this order."""
     waiting = Counter(arrow.target for arrow in arrows)
     readers: list[list[int]] = [[] for _ in range(count)]
     for arrow in arrows:

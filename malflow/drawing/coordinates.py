@@ -21,7 +21,7 @@ HEAD = 24
 _MARGIN, _BEND, _PORT = 16, 6, 16
 
 _BREAK = re.compile(r"(?<=[^ _./-])[ _./-]+(?=[^ _./-])")
-"""Where a name can have a second line."""
+"""The places where a name can be split into two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Measures:
         stage_gutter: the distance between two columns of different stages.
         least: the least width of a box.
         limit: the greatest width of a name, in characters.
-        line: the width of a name, in characters, above which it has two lines if it can.
-        height: the height of each box; None if it follows from the facts in it, which then are lines of text.
+        line: the width of a name, in characters, above which it is split into two lines if possible.
+        height: the height of each box; None if it depends on the facts in the box, which are then lines of text.
     """
 
     name: float
@@ -120,7 +120,7 @@ def placed(picture: Picture, measures: Measures = _FULL) -> Placed:
 
 
 def name_lines(name: str, measures: Measures) -> list[str]:
-    """Return a name, printable and short: in one line, or in two if it is long and can be parted."""
+    """Return a name as short, printable text: on one line, or on two if it is long and can be split."""
     text = plain(name, measures.limit)
     breaks = [it.end() for it in _BREAK.finditer(text)]
     if width(text) <= measures.line or not breaks:

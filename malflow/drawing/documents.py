@@ -12,7 +12,7 @@ from malflow.drawing.text import plain
 __all__ = ["compact_document_of", "document_of"]
 
 _MANY = 40
-"""From so many boxes on, a compact document also has chains of them as one."""
+"""The number of boxes from which a compact document also draws each chain as one box."""
 
 
 def document_of(picture: Picture) -> dict[str, Any]:

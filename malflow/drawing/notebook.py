@@ -44,18 +44,18 @@ def notebook_display() -> Callable[..., Any]:
 
 
 def refresh(shown: Any, display: Callable[..., Any], wait: Callable[[], bool]) -> None:
-    """Display an object, and again after each wait, in the same place.
+    """Display an object, and redraw it in the same place after each wait.
 
     Args:
         shown: the object.
         display: displays it, as ``IPython.display.display`` does.
-        wait: waits for the next time; returns whether it was the last one.
+        wait: waits for the next drawing; returns whether it is the last one.
     """
     place = display(shown, display_id=True)
     is_last = False
     while not is_last:
         is_last = wait()
-        if place is None:  # a shell without places, such as that of python
+        if place is None:  # a shell that can't redraw, such as the Python prompt
             display(shown)
         else:
             place.update(shown)

@@ -1,4 +1,4 @@
-"""Facts: what workers measure of their operators, which would differ if a tick were repeated."""
+"""Facts: measurements that workers take of their operators. They would differ if a tick were repeated."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _NANOSECONDS: Final = 50_000_000
 
 
 class Facts(NamedTuple):
-    """The measurements of an operator on one worker, since those that were reported before.
+    """The measurements of an operator on one worker since its last report.
 
     Attributes:
-        busy: the nanoseconds in which it processed records, or waited for systems outside.
-        batches: the number of batches with records that it took or, for a source, gave.
-        largest: the records of the largest of them.
-        calls: the greatest number of its calls to a system outside at a time.
+        busy: the nanoseconds it spent processing records or waiting for external systems.
+        batches: the number of non-empty batches that it received or, for a source, emitted.
+        largest: the number of records in the largest of them.
+        calls: the greatest number of simultaneous calls to an external system.
         polls: how often a source was asked for records.
-        saturated: how often it then gave all that it was asked for, so that more are likely to wait.
+        saturated: how often a poll returned as many as it asked for, so that more are probably waiting.
     """
 
     busy: int = 0
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
     saturated: int = 0
 
     def plus(self, other: Facts) -> Facts:
-        """Return the facts of both."""
+        """Return the combined facts of both."""
         return Facts(
             self.busy + other.busy,
             self.batches + other.batches,
@@ -50,17 +50,17 @@ class Facts(NamedTuple):
 
 
 def merge_facts(facts: dict[str, Facts], more: Mapping[str, Facts]) -> None:
-    """Add the facts of operators, by name, to others."""
+    """Merge more facts, by operator name, into the first mapping."""
     for name, it in more.items():
         held = facts.get(name)
         facts[name] = it if held is None else held.plus(it)
 
 
 class FactPacing:
-    """Chooses the ticks whose reports have facts, so that those of short ticks cost nothing that shows.
+    """Chooses the ticks whose reports include facts, so that short ticks have no noticeable overhead.
 
-    These are the first, then one of sixteen, and each that ends 50 ms or more after the last one that had any. A report
-    has the facts of all ticks since then.
+    It chooses the first tick, then every sixteenth, and any tick that ends at least 50 ms after the last chosen one.
+    Its report covers all ticks since the last chosen one.
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class FactPacing:
         self._reported = 0
 
     def is_due(self, now: int) -> bool:
-        """Whether the report of this tick has facts.
+        """Whether the report of this tick includes facts.
 
         Args:
-            now: the time at its end, by the clock.
+            now: the time at the end of the tick, by `CLOCK`.
         """
         self._left -= 1
         if self._left > 0 and now - self._reported < _NANOSECONDS:

@@ -28,7 +28,7 @@ def check_letters(vertices: Sequence[Vertex]) -> None:
 
 
 def calls_out(node: Node) -> bool:
-    """Whether an operator makes calls for several records at a time, with a retry of their own."""
+    """Whether an operator makes concurrent calls, which have their own retry."""
     return isinstance(node, StatelessNode) and isinstance(node.logic, CallingOut)
 
 
@@ -42,36 +42,36 @@ def letter_readers(vertices: Sequence[Vertex]) -> Iterator[Vertex]:
 
 
 def letters_of_letters(vertex: Vertex) -> GraphError:
-    """Return the error for an operator on dead letters that would make others."""
+    """Return the error for an operator that processes dead letters and could create more of them."""
     name = vertex.node.name
     message = f"operator '{name}' processes dead letters, and can only fail or skip; write on_error='fail' or 'skip'"
     return GraphError(message, operator=name, location=vertex.location)
 
 
 def letters_taken(vertices: Sequence[Vertex]) -> frozenset[str]:
-    """Return the operators whose dead letters others take."""
+    """Return the operators whose dead letters are read as a stream."""
     ports = (port for vertex in vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT)
     return frozenset(vertices[port.vertex].node.name for port in ports)
 
 
 def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
-    """Return the error for an operator with the policy ``"park"`` that can't have it; None if it can.
+    """Return the error for an operator that can't have the policy ``"park"``; None if it can.
 
     Args:
         vertex: the operator.
-        taken: the operators whose dead letters others take.
+        taken: the operators whose dead letters are read as a stream.
     """
     name = vertex.node.name
     if isinstance(vertex.node, SourceNode):
         reason = "a source has no keys before its records are read; write on_error='dead_letter'"
     elif vertex.node.placed_by is None:
         reason = (
-            "its input has no keys that .key_distribute() has distributed, so that the records of a key may be on "
+            "its input is not distributed by .key_distribute(), so the records of a key may be on "
             "several workers; call .key_distribute() before it, or write on_error='dead_letter'"
         )
     elif name in taken:
         reason = (
-            "on_dead_letters() takes its letters, for which later records of a key could not wait; write "
+            "on_dead_letters() takes its letters, so later records of a key could not wait for them; write "
             "on_error='dead_letter', or leave it out of operators="
         )
     else:

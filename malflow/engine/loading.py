@@ -1,7 +1,7 @@
-"""The states with which the workers of a run begin, decided from those of a snapshot.
+"""Computes the initial states of a run's workers from a snapshot.
 
-It decides and does not act: nothing is opened, written or claimed, so that a plan can ask the same functions as a
-start. Of the user's code it calls migrations, partitioners, and the readers of parts that are gone.
+Nothing is opened, written or claimed here, so a plan can call the same functions as a start. The only user code called
+is migrations, partitioners, and readers of parts that no longer exist.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["Loaded", "check_manifest_facts", "loaded", "obstacles"]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The states of a snapshot as the workers of a run get them.
+    """The states of a snapshot, as distributed to the workers of a run.
 
     Attributes:
         before: the number of workers in the snapshot.
         old: the states in the snapshot, by name and worker.
-        present: the same with the present names of parts, and migrated; without those that are refused.
-        migrated: the states among them that were of an older version, with that version.
+        present: the same states, migrated and with the current names of parts; refused states are omitted.
+        migrated: the old version of each state that was migrated.
         routed: the states of each new worker, by name.
-        discovered: the parts of each source that are not in the snapshot, if it has any of the source.
+        discovered: the new parts of each source that has parts in the snapshot.
     """
 
     before: int
@@ -44,14 +44,14 @@ class Loaded:
     discovered: Mapping[str, set[Any]]
 
     def changed(self, worker: int, workers: int) -> set[str]:
-        """Return the states of a worker that differ from those in the snapshot, of as many workers now."""
+        """Return the names of a worker's states that differ from the snapshot, given the number of workers."""
         if self.before != workers:
             return set(self.routed)
         moved = {name for name, new in self.routed.items() if _has_moved(self.old[name].get(worker, {}), new[worker])}
         return moved.union(self.migrated)
 
     def moved_keys(self, name: str) -> int:
-        """Return how many keys of a state change their worker."""
+        """Return how many keys of a state move to another worker."""
         old = self.present[name]
         return sum(len(new.keys() - old.get(at, {}).keys()) for at, new in enumerate(self.routed[name]))
 
@@ -64,14 +64,14 @@ def obstacles(
     before: int,
     after: int | None,
 ) -> Iterator[tuple[str, SnapshotError]]:
-    """Yield the states that can't be loaded, judging by facts of a manifest; each with the error of a start.
+    """Yield each state that a manifest shows can't be loaded, with the error that a start would raise.
 
     Args:
         program: the program.
         versions: the version of each state in the snapshot, by its name in the program.
         keys: the number of keys of each state.
         placements: the name of the partitioner of each state's keys.
-        before: the number of workers in it.
+        before: the number of workers in the snapshot.
         after: the number of new workers; None if it is unknown.
     """
     yield from faulty_versions(program, versions, keys)
@@ -97,7 +97,7 @@ def loaded(
     parallelism: int,
     refuse: Refuse = raised,
 ) -> Loaded:
-    """Return the states of a snapshot as a number of workers gets them.
+    """Return the states of a snapshot, distributed to a number of workers.
 
     Args:
         program: the program.

@@ -17,7 +17,7 @@ __all__ = ["faulty_versions", "migrated", "migrations"]
 def faulty_versions(
     program: Program, versions: Mapping[str, int], keys: Mapping[str, int]
 ) -> Iterator[tuple[str, SnapshotError]]:
-    """Yield the states of a newer version, and then those of an older one without a migration, each with its error.
+    """Yield the states that have a newer version, then those that lack a migration, each with its error.
 
     Args:
         program: the program.

@@ -75,7 +75,7 @@ class OutputChannels:
         return outputs
 
     def take_saved(self) -> Iterator[tuple[str, int]]:
-        """Yield the operators before channels that hold records back, and how many records were added up since."""
+        """Yield each operator whose channel pre-aggregates, and how many records that has saved since the last call."""
         return ((local.operator, local.take_saved()) for local in self._locals.values())
 
     def take_hot(self) -> dict[str, HotSample]:

@@ -30,10 +30,10 @@ def with_policies(
         policies: the policies by operator; they precede those of the code.
         default: the policy of all other operators whose code has the policy to fail; None leaves them. With ``"park"``,
             operators without keys that an exchange has distributed keep dead letters.
-        retries: how often calls of their functions are repeated, by operator, whatever its policy.
+        retries: how calls of an operator's function are retried, by operator, whatever its policy.
 
     Raises:
-        GraphError: if there is no such operator, or it can't have a policy, or calls that are repeated.
+        GraphError: if there is no such operator, or it can't have a policy or a retry.
     """
     nodes = [vertex.node for vertex in program.vertices]
     guarded = {node.name: node.on_error for node in nodes if node.on_error is not None}
@@ -41,8 +41,11 @@ def with_policies(
     for name in (*policies, *retries):
         if name not in guarded and name not in calling:
             location = next((vertex.location for vertex in program.vertices if vertex.node.name == name), None)
-            what = "an on_error=" if name in policies else "a retry"
-            raise GraphError(_refusal(name, {node.name for node in nodes}, what), operator=name, location=location)
+            raise GraphError(
+                _refusal(name, {node.name for node in nodes}, is_retry=name not in policies),
+                operator=name,
+                location=location,
+            )
     for vertex in letter_readers(program.vertices):
         policy = policies.get(vertex.node.name, default)
         if vertex.node.on_error is not None and policy is not None and policy.may_keep:
@@ -77,14 +80,14 @@ def _with_retry(name: str, policy: OnError, retry: Retry) -> OnError:
 
 
 def _fitting(default: OnError, vertex: Vertex, taken: Collection[str]) -> OnError:
-    """Return the default policy of an operator."""
+    """Return the default policy for an operator: dead letters if the default is to park and it can't."""
     if default.fate == "park" and no_parking(vertex, taken) is not None:
         return replace(default, fate="dead_letter")
     return default
 
 
 def _set(vertex: Vertex, policies: Mapping[str, OnError], retries: Mapping[str, Retry]) -> Vertex:
-    """Return an operator with the policy or the retry that it applies itself, if it is a source or calls out.
+    """Return an operator with its policy or retry, if it is a source or calls out, and so applies that itself.
 
     Raises:
         GraphError: if it can't have it.
@@ -105,13 +108,13 @@ def _set(vertex: Vertex, policies: Mapping[str, OnError], retries: Mapping[str, 
     return vertex
 
 
-def _refusal(name: str, names: set[str], what: str) -> str:
+def _refusal(name: str, names: set[str], *, is_retry: bool) -> str:
     if name in names:
+        what, instead = ("a retry", "it") if is_retry else ("an on_error=", "that on_error=")
         return (
-            f"operator '{name}' can't have {what}: it has no function of the user's that is called record by "
-            f"record; put a .map() with {'that on_error=' if what != 'a retry' else 'it'} before it, which fails at "
-            "the records that it can't take"
+            f"operator '{name}' can't have {what}: it has no function of the user's that is called record by record; "
+            f"put a .map() with {instead} before it, which fails at the records that it can't take"
         )
     near = get_close_matches(name, names, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    return f"there is no operator '{name}' for this {'retry' if what == 'a retry' else 'on_error='}{hint}"
+    return f"there is no operator '{name}' for this {'retry' if is_retry else 'on_error='}{hint}"

@@ -58,7 +58,7 @@ class Question:
         at: the time within the wanted windows; None for all.
         unit: the unit of a rollup's wanted windows; None for all.
         workers: the workers that are asked; None for all.
-        letters: whether it is about dead letters, which a worker may never have had.
+        letters: whether it is about dead letters; a worker may have none.
     """
 
     name: str
@@ -113,7 +113,7 @@ def kept_letters(program: Program, operator: str) -> KeptState:
     if operator in kept:
         return kept[operator]
     near = get_close_matches(str(operator), kept, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"those that can are {', '.join(map(repr, kept)) or 'none'}"
+    hint = f"did you mean '{near[0]}'?" if near else f"the operators that can: {', '.join(map(repr, kept)) or 'none'}"
     raise GraphError(f"no operator {operator!r} can have dead letters; {hint}", operator=f"{operator}")
 
 

@@ -11,7 +11,7 @@ from malflow.errors import MalflowError
 __all__ = ["Refuse", "raised", "refusing"]
 
 Refuse: TypeAlias = Callable[[str, MalflowError], object]
-"""Is called with the name of a state that can't be loaded, and with the error."""
+"""A function to call with the name of a state that can't be loaded and the error."""
 
 
 def raised(_name: str, error: MalflowError) -> None:
@@ -25,7 +25,7 @@ def raised(_name: str, error: MalflowError) -> None:
 
 @contextmanager
 def refusing(refuse: Refuse, name: str) -> Iterator[None]:
-    """Within the context, an error is a refusal of a state."""
+    """Pass an error in the context to `refuse` instead of raising it."""
     try:
         yield
     except MalflowError as error:

@@ -23,8 +23,8 @@ def replay(
 ) -> Replayed:
     """Serve a request about the dead letters of an operator; each leaves the state when its record is processed.
 
-    A record that fails again is a letter with one more attempt: a new one or, if its key is parked, in its old place,
-    and the later ones of the key stay.
+    A record that fails again becomes a letter with one more attempt. If its key is parked, that letter takes the old
+    place, and the later letters of the key stay.
 
     Args:
         request: the request.
@@ -94,7 +94,7 @@ def total(found: Sequence[Replayed]) -> Replayed:
 def _settled(
     operator: Operator, letters: Letters, group: Sequence[Chosen], emit: Callable[[Sequence[Batch]], object]
 ) -> bool:
-    """Process the records of letters; return whether all of them have left, so that the next one of a key follows."""
+    """Process the records of letters; return whether all the letters left, which lets the next one of a key follow."""
     chosen = [letter for _, letter in group]
     is_keyed = any(letter.key is not NoKey for letter in chosen)  # some may be from before the stream had keys
     keys = [letter.key for letter in chosen] if is_keyed else None

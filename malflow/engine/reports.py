@@ -34,16 +34,16 @@ class Report:
         emitting: the sources that emitted records on this worker.
         skipped: the time that test scripts skip.
         lags: the lag of each unfinished part on this worker whose reader reports it.
-        shares: how much of its parts on this worker each source has read, and how much there is; None if it is unknown
-            for one of them.
+        shares: how much each source has read of its parts on this worker, and their total size; None if that is
+            unknown for any part.
         reached: the progress of the epoch generators, if a source has finished on a worker, or a generator advances
             without input.
         times: the progress of each operator in event time, by vertex, before the tick, if requested.
         held: the open results of operators, if requested.
         hot: the busiest worker and key of each exchange for which records were sampled.
-        failures: the failures of operators whose policy lets the run continue.
+        failures: the failures that did not end the run, by operator.
         replayed: the outcome of the requests about the dead letters of each operator.
-        facts: what the worker has measured of each operator; not the same if the tick is repeated.
+        facts: the measurements of each operator; they differ if the tick is repeated.
     """
 
     worker: int

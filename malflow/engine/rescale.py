@@ -156,7 +156,7 @@ def key_routes(
 def local_states(
     program: Program, names: Container[str], before: int, after: int, placements: Mapping[str, str | None]
 ) -> Iterator[tuple[str, SnapshotError]]:
-    """Yield the states whose keys have no owner among the new workers, with the error; for the arguments see above."""
+    """Yield each state whose keys have no owner among the new workers, with its error; see above for the arguments."""
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
             is_local = spec.kind.migrates and placement_of(vertex.node) is None and spec.name in names

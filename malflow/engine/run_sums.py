@@ -1,4 +1,4 @@
-"""The sums of what the reports of a run's workers tell: counts and facts, of all workers and of each."""
+"""Sums of the counts and facts that a run's workers report, for each worker and for all together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class OperatorFacts:
     """The measurements of an operator on all workers.
 
     Attributes:
-        busy: the seconds in which it processed records, the sum of its workers.
+        busy: the seconds it spent processing records, summed over the workers.
         batches: the number of batches.
-        largest: the records of the largest batch of the last tick with records, or of several short ones.
-        calls: the greatest number of calls of a worker at a time, in these ticks.
+        largest: the number of records in the largest batch of the last report with records.
+        calls: the greatest number of simultaneous calls of a worker in the last report with records.
         polls: the polls of a source.
-        saturated: the polls that gave all that they asked for.
-        taken_by_worker: the records that each worker took since there are so many workers.
+        saturated: the polls that returned as many records as they asked for.
+        taken_by_worker: the records that each worker received since the number of workers last changed.
         busy_by_worker: the seconds in which each worker was busy since then.
     """
 
@@ -45,8 +45,8 @@ class RunSums:
 
     Attributes:
         counts: the counts of all workers: see `malflow.engine.worker.Worker`.
-        errors: the numbers of failures that let the run continue, by operator and kind.
-        examples: the last of them that was noted, by operator.
+        errors: the numbers of failures that did not end the run, by operator and kind.
+        examples: the last failure noted, by operator.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RunSums:
         self.place(1)
 
     def place(self, parallelism: int) -> None:
-        """Continue with new workers, whose own sums begin at zero.
+        """Continue with new workers; the sums of each start at zero.
 
         Args:
             parallelism: their number.

@@ -45,9 +45,9 @@ class Active:
     Attributes:
         given: the number of records that have left each output.
         given_keys: the keys of these numbers in reports.
-        busy: the nanoseconds that the operator took since its facts were last taken.
-        batches: the number of batches with records since then.
-        largest: the records of the largest of them.
+        busy: the nanoseconds that the operator was busy since its facts were last taken.
+        batches: the number of non-empty batches since then.
+        largest: the number of records in the largest of them.
     """
 
     node: Node
@@ -74,7 +74,7 @@ class Active:
         return taken
 
     def take_facts(self) -> Facts:
-        """Return the facts since the last call, but for those of polls."""
+        """Return the facts since the last call, except those about polls."""
         batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
         facts = Facts(self.busy, batches, largest, self.operator.calls)
         self.busy = self.batches = self.largest = self.operator.calls = 0
@@ -102,10 +102,10 @@ class StageOperators:
 
     Attributes:
         active: the operators, by vertex.
-        sources: those that host a source.
-        sinks: those that host a sink.
-        generators: those that issue epochs, by vertex.
-        letters: the dead letters of those that can have some, by vertex.
+        sources: the operators that host a source.
+        sinks: the operators that host a sink.
+        generators: the operators that issue epochs, by vertex.
+        letters: the dead letters of each operator that can have them, by vertex.
     """
 
     def __init__(

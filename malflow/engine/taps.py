@@ -1,6 +1,6 @@
-"""Taps: further readers of an operator's output, added and removed between two ticks.
+"""Taps: additional readers of an operator's output, which are added and removed between ticks.
 
-A tap is one more target among those that get the operator's batches anyway, so a run without one does no work for it.
+A tap is one more target of the operator's batches, so a run without taps does no extra work.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from malflow.records.batch import Batch
 __all__ = ["Tap", "Tapping", "Taps", "tapped_ports"]
 
 _LONGEST_NAME = 100
-"""The longest text that is compared with names, as that takes time."""
+"""The longest text to compare with names, since comparing takes time."""
 
 
 class Tap(ABC):
-    """A reader of the records that leave an operator or, for a sink, that it receives.
+    """A reader of the records that an operator emits or, for a sink, receives.
 
-    The run calls it on its own thread, and waits for it.
+    The run calls it on the run's thread, and waits for it.
 
     Args:
         operator: the name of the operator.
@@ -37,10 +37,10 @@ class Tap(ABC):
 
     @abstractmethod
     def take(self, output: int, batch: Batch) -> None:
-        """Receive records, which it must not change.
+        """Receive records, which must not be changed.
 
         Args:
-            output: the number of the output that they leave, from 0.
+            output: the number of the output that emits them, from 0.
             batch: the records, one or more.
         """
 
@@ -61,13 +61,13 @@ class _Target:
     output: int
 
     def append(self, batch: Batch, /) -> None:
-        """Pass on the records of a batch, which may have epochs alone."""
+        """Pass on the records of a batch, which may contain only epochs."""
         if len(batch):
             self.tap.take(self.output, batch)
 
 
 def tapped_ports(program: Program, operator: str) -> list[Port]:
-    """Return the outputs of an operator or, for a sink, those that it reads.
+    """Return the outputs of an operator or, for a sink, the outputs that it reads.
 
     Raises:
         GraphError: if there is no such operator.
@@ -116,7 +116,7 @@ class Taps:
 
 
 class Tapping:
-    """Adds taps to the workers of a process, and removes them, between two ticks.
+    """Adds taps to the workers of a process and removes them, between ticks.
 
     Args:
         program: the program.
@@ -132,11 +132,11 @@ class Tapping:
 
     @property
     def is_changed(self) -> bool:
-        """Whether `change` has something to do."""
+        """Whether `change` has anything to do."""
         return self._taps.version != self._version
 
     def change(self, workers: Iterable[Worker]) -> None:
-        """Add the taps that are wanted now to each worker, and remove those that it has."""
+        """Replace the taps of each worker with the ones that are wanted now."""
         self._version, self._tapped = self._taps.version, self._taps.wanted
         for worker, port, target in self._held:
             worker.targets_of(port).remove(target)
@@ -152,11 +152,11 @@ class Tapping:
             worker.targets_of(port).append(target)
 
     def forget(self) -> None:
-        """Add the taps again before the next tick, to other workers."""
+        """Forget the current workers; the taps are added to the new ones before the next tick."""
         self._held, self._version = [], -1
 
     def end_tick(self, tick: int) -> None:
-        """Pass on the end of a tick, and remove the taps that nobody wants any longer."""
+        """Report the end of a tick to the taps, and remove the ones that are no longer wanted."""
         if self._tapped:
             gone = [it for it in self._tapped if not it.end_tick(tick)]
             if gone:

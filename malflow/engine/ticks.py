@@ -49,7 +49,7 @@ class Ticks:
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         lags: the lag of each part whose reader reports it.
-        shares: how much each source has read that tells it, and how much there is; None if unknown.
+        shares: how much each source that reports it has read, and the total; None if unknown.
         hot: the last sample of the keys that each worker has sent through each exchange, by its name.
         unfinished: the sources with unfinished parts, and those with discovery.
     """

@@ -67,7 +67,7 @@ class Worker:
         sources: the operators that host a source.
         sinks: the operators that host a sink.
         flushing: the operators that have something to flush.
-        running: the operator that works now; for other threads.
+        running: the operator that is running now; for other threads.
         errors: the exceptions that are attributed to user code; BaseException in processes that malflow owns, in which
             SystemExit and KeyboardInterrupt in user code are operator errors.
 
@@ -302,7 +302,7 @@ class Worker:
         return report
 
     def _take_facts(self) -> dict[str, Facts]:
-        """Return the facts since the last call, of the operators that did something."""
+        """Return the facts since the last call of the operators that were active."""
         facts: dict[str, Facts] = {}
         for active in self._active.values():
             if active.batches or active.busy >= LEAST_BUSY:
@@ -323,7 +323,7 @@ class Worker:
         return vertex in self._active
 
     def targets_of(self, port: Port) -> list[Target]:
-        """Return the targets of an output, which may be changed between two ticks."""
+        """Return the targets of an output, which may be changed between ticks."""
         return self._active[port.vertex].targets[port.output]
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:

@@ -230,7 +230,7 @@ class Workers:
 
     @property
     def running(self) -> Running | None:
-        """The operator that works now, in the workers of this process; may be read from any thread."""
+        """The operator that is running now on the workers of this process; may be read from any thread."""
         operator = next((it.running for it in self._workers if it.running is not None), None)
         return None if operator is None else Running(operator.context.operator_name, operator.holdup())
 

@@ -38,10 +38,10 @@ from malflow.runtime.progress import Progress
 __all__ = ["Answers", "Events", "read_progress"]
 
 _MOST = 500
-"""Events that are kept, of snapshots, of dead letters and of all others each."""
+"""The most events that are kept of each sort: snapshots, dead letters, and all others."""
 _TRIES = 10
 _USUAL = 100
-"""The letters or keys in an answer, if the request does not say."""
+"""The most letters or keys in an answer if the request has no limit."""
 
 
 class Events:
@@ -65,15 +65,15 @@ class Events:
 
     @property
     def snapshots(self) -> list[Document]:
-        """The last snapshots, and those that failed, oldest first."""
+        """The last snapshots, including failed ones, oldest first."""
         failed = (it for it in [*self._others] if it["event"] == "snapshot_failed")
         return sorted((*self._snapshots, *failed), key=lambda it: it["number"])
 
 
 def read_progress(run: Run) -> Progress:
-    """Return the progress of a run, which may change its counts while they are read."""
+    """Return the progress of a run. It may add counts while they are read."""
     for _ in range(_TRIES):
-        with suppress(RuntimeError):  # a dict has got another count meanwhile
+        with suppress(RuntimeError):  # a count was added to a dict meanwhile
             found: Progress = run.progress
             return found
     last: Progress = run.progress
@@ -136,11 +136,11 @@ class Answers:
 
     @property
     def show_records(self) -> bool:
-        """Whether the last records of an operator may be shown, which only a run in one thread can do."""
+        """Whether the last records of an operator may be shown. Only a run in one thread can show them."""
         return self._samples.are_shown and self._facts.runtime == "single"
 
     def _sample(self, ask: Ask) -> Document:
-        """Return the last records of an operator; it is sampled while somebody asks, at least every ten seconds."""
+        """Return the last records of an operator. It is sampled while somebody asks at least every ten seconds."""
         operator = ask.given["operator"]
         if not self._samples.are_shown:
             return refusal("NotShown", NOT_SHOWN)
@@ -177,7 +177,7 @@ class Answers:
         return self._document("drawing", {"text": draw(program, **options)})
 
     def _show_letters(self, ask: Ask) -> Document:
-        """Return the letters that operators keep now, or the one with an id and its traceback; by default of all."""
+        """Return the letters that one operator or all keep now, or the letter with an id, with its traceback."""
         counts, wanted = read_progress(self._run).counts, ask.given.get("operator")
         names = [name for name, own in counts.items() if own.get(KEPT)] if wanted is None else [wanted]
         wanted_id = ask.given.get("id")
@@ -194,7 +194,7 @@ class Answers:
         return self._document("letters", {"total": total, "letters": [letter_facts(it) for it in found[:limit]]})
 
     def _state(self, ask: Ask) -> Document:
-        """Return the state of a key after the last tick; without one, the first keys."""
+        """Return the state of a key after the last tick; without a key, the states of the first keys."""
         operator, key = ask.given["operator"], ask.given.get("key")
         try:
             view = self._run.state(operator)

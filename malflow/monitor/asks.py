@@ -1,4 +1,4 @@
-"""The requests that a run understands, with their checks: of its control socket, and of its page."""
+"""The requests to a run, from its control socket and from its page, and their checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTS: Final = frozenset({"snapshot", "rescale", "stop", "replay", "discard"})
 """The requests that steer the run."""
 
 WAITING: Final = frozenset({"why", "time", "letters", "state", "snapshot", "rescale", "replay", "discard"})
-"""The requests that wait for the run: they are answered after its tick."""
+"""The requests that the run answers after its tick."""
 
 _LONGEST_NAME = 100
 """The longest text that is compared with the known ones, as that takes time."""
@@ -109,9 +109,9 @@ class _Form:
     """The form of an argument.
 
     Attributes:
-        is_right: whether a value has it.
-        words: the form, for messages.
-        read: returns the value that a text of a query means.
+        is_right: whether a value has this form.
+        words: a description of the form, for messages.
+        read: converts a text from a query to a value.
     """
 
     is_right: Callable[[Any], bool]
@@ -177,10 +177,10 @@ def parsed(line: bytes) -> Ask:
 
 
 def asked(do: str, given: Mapping[str, Any]) -> Ask:
-    """Return a request of known word.
+    """Return a request whose word is known.
 
     Raises:
-        BadRequest: if an argument is missing, unknown or of a wrong form.
+        BadRequest: if an argument is missing, unknown, or has a wrong form.
     """
     for name, value in given.items():
         form = _form(do, name)
@@ -193,10 +193,10 @@ def asked(do: str, given: Mapping[str, Any]) -> Ask:
 
 
 def asked_in_texts(do: str, given: Mapping[str, str]) -> Ask:
-    """Return a request of known word whose arguments are texts, as in the query of a URL.
+    """Return a request whose word is known and whose arguments are texts, as in the query of a URL.
 
     Raises:
-        BadRequest: if an argument is missing, unknown or of a wrong form.
+        BadRequest: if an argument is missing, unknown, or has a wrong form.
     """
     read = {}
     for name, text in given.items():

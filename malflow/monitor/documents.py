@@ -85,7 +85,7 @@ def as_json(content: Mapping[str, Any]) -> bytes:
 
 
 def as_answer(content: Document) -> tuple[Document, bytes]:
-    """Return a document, and the same as one line; those of an error if it is too long to be sent."""
+    """Return a document and its line of JSON. If the line is too long to send, return an error instead."""
     data = as_json(content)
     if len(data) > LONGEST_ANSWER:
         content = refusal("TooLarge", f"the answer has more than {LONGEST_ANSWER:,} bytes")
@@ -201,7 +201,7 @@ def history_document(facts: RunFacts, history: History, last: int | None = None)
     Args:
         facts: which run it is.
         history: its samples.
-        last: how many of them, the latest; None for all.
+        last: the number of latest samples to include; None for all.
     """
     samples = history.samples
     samples = samples if last is None else samples[-last:]
@@ -263,7 +263,7 @@ def time_document(facts: RunFacts, table: TimeTable) -> Document:
 
 
 def letter_facts(letter: DeadLetter) -> Document:
-    """Return the facts about a dead letter, with texts for the values of users."""
+    """Return the facts about a dead letter, with users' values as texts."""
     return {
         "operator": letter.operator,
         "id": letter.id,
@@ -282,7 +282,7 @@ def letter_facts(letter: DeadLetter) -> Document:
 
 
 def meant_keys(text: str) -> list[Any]:
-    """Return the keys that a text may mean: a literal of Python, and the text itself.
+    """Return the keys that a text may mean: the value of a Python literal, and the text itself.
 
     >>> meant_keys("7"), meant_keys("the")
     ([7, '7'], ['the'])
@@ -298,7 +298,7 @@ def meant_keys(text: str) -> list[Any]:
 
 
 def _behind(epoch: object, now: datetime | None) -> float | None:
-    """Return how many seconds an epoch is before the clock; None if it is not a time of the day and the year."""
+    """Return how many seconds an epoch is behind the clock; None if it is not a datetime."""
     if now is None or not isinstance(epoch, datetime):
         return None
     return (now - (epoch if epoch.tzinfo is not None else epoch.replace(tzinfo=UTC))).total_seconds()
@@ -323,7 +323,7 @@ def _time_row(row: TimeRow, now: datetime | None) -> Document:
 
 
 def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates, at_once: int) -> Document:
-    """Return the facts about an operator, of whose workers so many may work at the same time."""
+    """Return the facts about an operator; at most `at_once` of its workers work at the same time."""
     taken, given = rates.of(name)
     busy = rates.busy.get(name)
     size = progress.states.get(name)

@@ -14,7 +14,7 @@ __all__ = ["monitored", "monitored_unless_forbidden"]
 
 
 def monitored(own: Sequence[Listener]) -> Sequence[Listener]:
-    """Return the listeners of a run, with a monitor if the environment asks for one and they have no other.
+    """Return the listeners of a run, with a monitor if the environment asks for one and they have none.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.
@@ -28,9 +28,9 @@ def monitored_unless_forbidden(
     """Return the listeners of a run under a command, with a monitor unless they have one or the environment forbids it.
 
     Args:
-        own: the listeners that it has.
+        own: the run's own listeners.
         page: a page that shows the run, or None.
-        telemetry: sends its metrics elsewhere, or None. With either, there is always a monitor.
+        telemetry: sends its metrics elsewhere, or None. With a page or telemetry, there is always a monitor.
 
     Raises:
         GraphError: if ``MALFLOW_CONTROL`` is neither 1 nor 0.

@@ -1,4 +1,4 @@
-"""Whether a run is alive, and whether it is ready, for those who restart it or wait for it."""
+"""Whether a run is alive, and whether it is ready: for tools that restart it or wait for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["is_alive", "is_ready"]
 
 _LONGEST_TICK: Final = 60.0
 _INTERVALS: Final = 3
-"""The intervals of snapshots for which records may be in none."""
+"""The number of snapshot intervals for which a record may be in no snapshot."""
 
 
 def is_alive(progress: Progress, meters: Meters) -> bool:
-    """Whether a run does not hang: its last tick has ended within a minute, or it rests, or has another reason to wait.
+    """Whether a run does not hang: its last tick ended less than a minute ago, or it has a reason to wait.
 
     Args:
         progress: its progress.
@@ -32,7 +32,7 @@ def is_alive(progress: Progress, meters: Meters) -> bool:
 
 
 def is_ready(progress: Progress, meters: Meters) -> bool:
-    """Whether a run has its state and works, and has kept its records in snapshots lately.
+    """Whether a run has its state, is alive, and has no record that has waited too long for a snapshot.
 
     Args:
         progress: its progress.

@@ -27,7 +27,7 @@ class Rates:
     Attributes:
         polled: those that all sources gave; None if unknown.
         by_operator: by the name of the operator, those that it took, and those that it gave by output.
-        busy: by the name of the operator, the seconds a second in which it worked, the sum of its workers.
+        busy: by the name of the operator, its busy seconds per second, summed over its workers.
     """
 
     polled: float | None = None
@@ -48,7 +48,7 @@ class Sample:
         at: the time, in UTC.
         tick: the number of the last tick.
         counts: for each operator, the records that it took, then those that it gave by output.
-        busy: for each operator, the seconds in which it worked, the sum of its workers.
+        busy: for each operator, its busy seconds so far, summed over its workers.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""The measurements that a monitor makes itself of a run's events and of its progress."""
+"""The measurements that a monitor takes from a run's events and progress."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from malflow.runtime.time_table import TimeTable
 __all__ = ["SECONDS", "Buckets", "Distribution", "Meters", "Times"]
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
-"""The upper bounds of buckets of durations, in seconds; one more bucket is for what is longer."""
+"""The upper bounds of buckets of durations, in seconds; one more bucket holds longer durations."""
 
 
 class Buckets(NamedTuple):
-    """A distribution at a time.
+    """A distribution at one moment.
 
     Attributes:
         counts: the number of values in each bucket; the last bucket is for those above all bounds.
@@ -57,18 +57,18 @@ class Distribution:
 
 
 class Meters:
-    """The measurements of one run: of its events on its own thread, and of its progress on that of the monitor.
+    """The measurements of one run: events are noted on its own thread, progress on the monitor's thread.
 
     Attributes:
         ticks: the durations of its ticks.
         captures: how long ticks waited for snapshots.
-        writes: how long snapshots were then written.
+        writes: how long it then took to write snapshots.
         snapshots: the number of snapshots.
-        failures: the number of those that failed.
+        failures: the number of snapshots that failed.
         rescales: how often the number of workers changed.
-        silence: when each source was last seen to give a record, by a clock that only advances.
+        silence: when each source was last seen to give a record, by a monotonic clock.
         tick_at: when the last tick ended, by that clock; before the first, when the run started.
-        unsaved_since: when the first record was seen that no snapshot contains; None if there is none.
+        unsaved_since: when the first record that is in no snapshot was seen; None if every record is in one.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Meters:
 
         Args:
             progress: the progress of the run.
-            now: the time, by a clock that only advances.
+            now: the time, by a monotonic clock.
         """
         for name, it in progress.operators.items():
             if it.kind == "source" and self._given.get(name) != it.taken:
@@ -126,9 +126,9 @@ class Meters:
 
 
 class Times:
-    """The event time of a run, which is asked for while somebody reads it, and at most every few seconds.
+    """The event time of a run. It is asked for only while somebody reads it, and at most every few seconds.
 
-    The answer is that of an earlier request: no reader waits for a tick.
+    Readers get the answer to an earlier request, so that none of them waits for a tick.
 
     Args:
         explain: asks the run, and waits for the end of its tick.
@@ -145,13 +145,13 @@ class Times:
         self._grew: dict[str, tuple[Any, float]] = {}
 
     def latest(self) -> tuple[TimeTable | None, dict[str, float]]:
-        """Return the last answer, and when each epoch was last seen to grow; another one is asked for."""
+        """Return the last answer, and when each epoch was last seen to grow. Ask again if it is old."""
         with self._lock:
             is_due = time.monotonic() - self._asked_at >= self._EVERY
             if is_due:
                 self._asked_at = float("inf")  # until it is answered
         if is_due:
-            with suppress(RuntimeError):  # there can't be another thread
+            with suppress(RuntimeError):  # no thread can be started
                 threading.Thread(target=self._ask, name="malflow-times", daemon=True).start()
         return self._last, {name: at for name, (_, at) in [*self._grew.items()]}
 

@@ -1,8 +1,8 @@
-"""The metrics of a run: one table, from which come those of Prometheus and OpenTelemetry, and their documentation.
+"""The metrics of a run: one table, used for Prometheus, for OpenTelemetry, and for the documentation.
 
-A metric is a name, a kind, a help, labels, and a function that reads its values from a `Reading`. Every series has the
-labels ``job`` and ``runtime`` besides. Nothing is counted for them while records flow: all but the distributions, which
-take one step a tick, are read from the progress of the run when somebody asks.
+A metric has a name, a kind, a help text, labels, and a function that reads its values from a `Reading`. Every series
+also has the labels ``job`` and ``runtime``. Metrics add no work while records flow. Distributions take one step per
+tick; all other metrics are read from the progress of the run when somebody asks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reading:
         facts: which run it is.
         progress: its progress.
         meters: the measurements of its monitor.
-        now: the time, by a clock that only advances.
+        now: the time, by a monotonic clock.
         times: its event time; None if unknown.
         grew: when the epoch of each generator was last seen to grow, by that clock.
     """
@@ -74,7 +74,7 @@ class Metric:
 
 
 def _alone(read: Callable[[Reading], float | Buckets | None]) -> Callable[[Reading], Iterable[Series]]:
-    """Return a function for a metric with one series, or none where its value is unknown."""
+    """Return a function for a metric with one series, or with none while its value is unknown."""
 
     def series(it: Reading) -> Iterator[Series]:
         value = read(it)

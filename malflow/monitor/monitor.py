@@ -14,8 +14,8 @@ class Monitor:
     """A listener that shows a run to other processes of the same user, and lets them steer it.
 
     ``malflow ps``, ``top``, ``why``, ``stop``, ``rescale`` and ``snapshots take`` find the run by a file in
-    ``$XDG_RUNTIME_DIR/malflow`` or, without that, in the temporary folder, and ask it by a socket beside it. Nobody but
-    the same user and root can, and nothing but a page listens on a network. If there is no place for these files, a
+    ``$XDG_RUNTIME_DIR/malflow`` or, without that, in the temporary folder, and ask it by a socket beside it. Only the
+    same user and root can do so, and only a page listens on a network. If there is no place for these files, a
     warning says so, and the run continues without them.
 
     It reads the progress of the run once a second, on a thread of its own.
@@ -23,10 +23,10 @@ class Monitor:
     Args:
         page: a `malflow.serve.Page` that shows the run in a browser; if it can't, a warning says so.
         telemetry: a `malflow.monitor.opentelemetry.Telemetry` that sends metrics and spans elsewhere.
-        samples: whether the last records of an operator may be shown to those who ask, as texts; a few a second, from
-            runs on one thread.
-        redact: returns a message in which parts are hidden, as a `malflow.message.DataMessage`, before it is shown; it
-            must not change the one that it gets.
+        samples: whether the last records of an operator may be shown on request: as texts, a few per second, and only
+            for runs on one thread.
+        redact: called with each message before it is shown; returns a `malflow.message.DataMessage` with parts hidden,
+            and must not change the one that it gets.
 
     >>> from malflow import SingleThreadRuntime
     >>> from malflow.sinks import VecSink
@@ -61,7 +61,7 @@ class Monitor:
         self._watch = Watch(run, self.page, self.telemetry, self.samples)
 
     def on_event(self, event: Event, /) -> None:
-        """Note an event; of ticks, only their durations."""
+        """Note an event; of a tick, keep only the duration."""
         watch = self._watch
         if watch is None:
             return

@@ -1,7 +1,7 @@
 """The metrics and spans of a run for OpenTelemetry, sent by OTLP over HTTP.
 
-Counters and gauges are observable instruments, which are read when they are sent; distributions are kept by the monitor
-and added to what is sent. A span is made after the fact, from an event, so that nothing is traced while records flow.
+Counters and gauges are observable instruments, which are read when they are sent. The monitor keeps distributions; they
+are added when metrics are sent. Spans are made from events afterwards, so nothing is traced while records flow.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LAST_SECONDS: Final = 2.0
 _YOUNG: Final = 0.5
 _SLOW_SECONDS: Final = 1.0
 _SLOW_FACTOR: Final = 3
-"""A tick is slow if it takes a second or more, and so many times as long as the mean."""
+"""A tick is slow if it takes a second or more, and at least this many times as long as the mean."""
 _MOST_SPANS: Final = 60
 
 
@@ -62,8 +62,8 @@ class Telemetry:
     Args:
         endpoint: the base URL of a collector, such as ``http://localhost:4318``.
         headers: the headers of its requests, such as an authorization.
-        every: the time between two sendings of the metrics.
-        traces: whether to send spans; at most one a second is made.
+        every: the interval at which the metrics are sent.
+        traces: whether to send spans; at most one per second is made.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -87,7 +87,7 @@ class Telemetry:
         self._traces = traces
 
     def begin(self, watch: Watch) -> _Sending:
-        """Begin to send what is read of a run."""
+        """Begin to send the metrics and spans of a run."""
         return _Sending(watch, self._endpoint, self._headers, self._every, traces=self._traces)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class _Sending:
             self._spans = _Spans(self._tracers.get_tracer("malflow", __version__), watch)
 
     def note(self, event: Event) -> None:
-        """Note an event, of which a span may be made."""
+        """Note an event, from which a span may be made."""
         if self._spans is not None:
             self._spans.note(event)
 
@@ -130,7 +130,7 @@ class _Sending:
             self._spans.make_one()
 
     def close(self) -> None:
-        """Send what is left, for a moment."""
+        """Send the rest, but give up after a moment."""
         if self._spans is not None:
             self._spans.make_all()
             with suppress(Exception):
@@ -139,14 +139,14 @@ class _Sending:
         self._meters.shutdown(_LAST_SECONDS * 1000)
 
     def _read(self) -> Reading:
-        """Return the facts for all instruments of one sending."""
+        """Return the facts that all instruments share in one export."""
         now = time.monotonic()
         if self._reading is None or now - self._reading[0] > _YOUNG:
             self._reading = now, self._watch.reading()
         return self._reading[1]
 
     def _distributions(self) -> Iterator[SentMetric]:
-        """Yield the distributions as they are sent; there is no observable instrument for them."""
+        """Yield the distributions in the form for export; there is no observable instrument for them."""
         reading, now = self._read(), time.time_ns()
         for metric in METRICS:
             if metric.kind == "histogram":
@@ -164,7 +164,7 @@ class _Exporter(OTLPMetricExporter):
 
     Args:
         distributions: returns the distributions.
-        options: those of the exporter.
+        options: the exporter's own options.
     """
 
     def __init__(self, distributions: Callable[[], Iterator[SentMetric]], **options: Any) -> None:
@@ -188,7 +188,7 @@ class _Exporter(OTLPMetricExporter):
 
 
 class _Spans:
-    """Makes spans of events, at most one a call."""
+    """Makes spans from events, at most one per call of `make_one`."""
 
     def __init__(self, tracer: Tracer, watch: Watch) -> None:
         self._tracer = tracer
@@ -224,7 +224,7 @@ class _Spans:
                 pass
 
     def make_one(self) -> None:
-        """Make the oldest span or, if none waits, one of the slowest tick since the last one."""
+        """Make the oldest span that waits or, if none does, one for the slowest tick since the last call."""
         slowest, self._slowest = self._slowest, None
         if self._pending:
             self._make(*self._pending.popleft())
@@ -233,7 +233,7 @@ class _Spans:
             self._make("slow tick", end - int(seconds * 1e9), end, {"tick": tick}, None)
 
     def make_all(self) -> None:
-        """Make those that wait."""
+        """Make all spans that wait."""
         while self._pending:
             self._make(*self._pending.popleft())
 
@@ -253,7 +253,7 @@ class _Spans:
 
 
 def instrument_name(metric: Metric) -> str:
-    """Return the name of a metric as OpenTelemetry has it: without the ``total`` of counters, which collectors add."""
+    """Return the OpenTelemetry name of a metric: without ``total`` for counters, which collectors add."""
     return metric.name.removesuffix("_total").replace("malflow_", "malflow.", 1)
 
 

@@ -19,7 +19,7 @@ _Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFa
 
 
 class ReadingCollector(Collector):
-    """Collects the metrics of a run, as they are when it is asked.
+    """Collects the current metrics of a run.
 
     Args:
         read: returns the facts about the run; None before there is one.
@@ -31,8 +31,9 @@ class ReadingCollector(Collector):
     def collect(self) -> Iterator[_Family]:
         """Yield each metric with its series."""
         reading = self._read()
-        for metric in () if reading is None else METRICS:
-            yield _family(metric, reading)
+        if reading is not None:
+            for metric in METRICS:
+                yield _family(metric, reading)
 
 
 def exposition(reading: Reading | None, accept: str) -> tuple[bytes, str]:
@@ -48,12 +49,10 @@ def exposition(reading: Reading | None, accept: str) -> tuple[bytes, str]:
     return encode(registry), kind
 
 
-def _family(metric: Metric, reading: Reading | None) -> _Family:
+def _family(metric: Metric, reading: Reading) -> _Family:
     labels = (*COMMON, *metric.labels)
     kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
     family: _Family = kinds[metric.kind](metric.name, metric.help, labels=labels)
-    if reading is None:
-        return family
     common = (reading.facts.job, reading.facts.runtime)
     for values, value in metric.read(reading):
         _add(family, (*common, *values), value)

@@ -214,13 +214,13 @@ def _runs_in(folder: Path) -> Iterator[RunFile]:
 
 
 def _tell(folder: Path, skipped: Mapping[str, Exception]) -> None:
-    """Warn of files that are skipped, once in a process: runs are looked for again and again."""
+    """Warn of skipped files, once for each file in a process: runs are looked for again and again."""
     new = {name: error for name, error in skipped.items() if folder / name not in _told}
     if new:
         _told.update(folder / name for name in new)
         reasons = "; ".join(f"{name}: {error}" for name, error in islice(new.items(), _SHOWN))
         more = f"; and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
-        _log.warning("files in %r are not those of runs, and are skipped: %s%s", str(folder), reasons, more)
+        _log.warning("files in %r do not describe runs, and are skipped: %s%s", str(folder), reasons, more)
 
 
 def _names(folder: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""Samples: the last records of an operator, for those who look at a run from outside.
+"""Samples: the last records of an operator, for people who look at a run from outside.
 
-A record is kept as a text, of the length of a line, and only after the user's own function has hidden parts of it.
+A record is kept as a short text, and only after the user's own function has hidden parts of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNSEEN_SECONDS: Final = 10.0
 """The time after which an operator is no longer sampled if nobody asks."""
 _KEPT: Final = 20
 _MOST: Final = 16
-"""Operators that are sampled at once."""
+"""The most operators that are sampled at the same time."""
 
 
 NOT_SHOWN: Final = (
@@ -41,7 +41,7 @@ NOT_SHOWN: Final = (
 
 
 class TooManySamples(Exception):
-    """So many operators are looked at that no other one can be."""
+    """So many operators are being sampled that no other can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SampleSettings:
 def record_texts(message: DataMessage[Any, Any, Any], redact: Redact | None) -> dict[str, str]:
     """Return the key, the value and the timestamp of a record as texts.
 
-    If `redact` fails, or returns something else than a message, the texts say so, and show nothing of the record.
+    If `redact` fails, or returns anything but a message, the texts say so and show nothing of the record.
     """
     if redact is not None:
         try:
@@ -145,7 +145,7 @@ class Samples:
         Raises:
             GraphError: if records are not shown, or there is no such operator.
             UnsupportedOperator: if the run is not on one thread.
-            TooManySamples: if others look at many operators.
+            TooManySamples: if too many other operators are being sampled.
         """
         if not self.are_shown:
             raise GraphError(NOT_SHOWN)
@@ -163,7 +163,7 @@ class Samples:
         found = self._by_operator.get(operator)
         if found is None:
             if len(self._by_operator) >= _MOST:
-                raise TooManySamples(f"{_MOST} operators are looked at; try again in {_UNSEEN_SECONDS:g} s")
+                raise TooManySamples(f"{_MOST} operators are being sampled; try again in {_UNSEEN_SECONDS:g} s")
             found = _Sampler(operator, self._settings.redact, self._clock)
             self._run.tap(found)
             self._by_operator[operator] = found

@@ -53,23 +53,23 @@ class Front(Protocol):
 
 
 class Export(Protocol):
-    """The sending of a run's metrics and spans to somewhere else."""
+    """Sends the metrics and spans of one run to another system."""
 
     def note(self, event: Event, /) -> None:
         """Note an event."""
 
     def turn(self) -> None:
-        """Called once a second."""
+        """Do periodic work; called once a second."""
 
     def close(self) -> None:
-        """Send what is left, for a moment."""
+        """Send the rest, but give up after a moment."""
 
 
 class Exports(Protocol):
-    """Sends the metrics and spans of runs to somewhere else."""
+    """Sends the metrics and spans of runs to another system."""
 
     def begin(self, watch: Watch, /) -> Export:
-        """Begin to send those of a run."""
+        """Begin to send the metrics and spans of a run."""
 
 
 class Watch:
@@ -85,10 +85,10 @@ class Watch:
         run: the run.
         id: the id of the run, by which others name it.
         is_over: whether the run has ended.
-        answers: what others may ask.
+        answers: answers the requests of others.
         facts: which run it is.
         history: the samples of its progress.
-        meters: what is measured of its events.
+        meters: the measurements of its events and progress.
         begun_ns: when the watch began, in nanoseconds since 1970.
     """
 
@@ -139,7 +139,7 @@ class Watch:
             self._export.note(event)
 
     def note_tick(self, event: TickFinished) -> None:
-        """Keep the duration of a tick; the run waits for this after each of them."""
+        """Keep the duration of a tick; the run waits for this after every tick."""
         self.meters.note_tick(event)
         if self._export is not None:
             self._export.note(event)
@@ -211,7 +211,7 @@ class Watch:
         try:
             return telemetry.begin(self)
         except Exception:  # noqa: BLE001 - of another library; the run continues
-            _log.warning("the metrics of this run, which continues, are not sent", exc_info=True)
+            _log.warning("the metrics of this run are not sent; it continues", exc_info=True)
             return None
 
     def _close_export(self) -> None:

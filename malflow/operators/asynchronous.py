@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["UNASKED", "MapAsync", "Outside"]
 
 UNASKED = "CancelledError, though nobody cancelled the call"
-"""What is told of a call that is cancelled from inside."""
+"""The error text of a call that was cancelled from inside."""
 
 
 class MapAsync(Operator):
@@ -35,13 +35,13 @@ class MapAsync(Operator):
 
     Args:
         context: the operator's context.
-        how: makes the operators of the process, and has the objects that they share.
+        how: creates the operators of the process, and holds the objects that they share.
     """
 
     is_repeatable = False
     replays_together = True
     survives = False
-    """Whether the other calls continue after one that fails."""
+    """Whether other calls continue after one fails."""
 
     def __init__(self, context: OperatorContext, how: CallingOut) -> None:
         super().__init__(context, how.options.function)
@@ -59,7 +59,7 @@ class MapAsync(Operator):
         return self.mapped((batch,))[0]
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
-        """Call the function with one value at a time, also if it takes lists, so that a bad one harms no other."""
+        """Call the function with one value at a time, even if it takes lists, so that a bad value affects no other."""
         self._batch = None if self._batch is None else 1
         try:
             return self.process(batch)
@@ -87,12 +87,12 @@ class MapAsync(Operator):
         return mapped
 
     def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
-        """Return the output for a batch: its answers, without the records whose calls have failed.
+        """Return the output for a batch: its answers, without the records whose calls failed.
 
         Args:
-            answers: the answers; None for a call that has failed.
+            answers: the answers; None for a failed call.
             batch: the batch.
-            failures: the failures, by position, of calls that have ended no other; there are none unless it `survives`.
+            failures: the failures after which other calls continued, by position; empty unless `survives`.
         """
         del batch, failures
         return answers
@@ -126,7 +126,7 @@ class MapAsync(Operator):
         raise AssertionError("there is no such record")
 
     def holdup(self) -> str | None:
-        """Return that the breaker is open, if calls wait for it."""
+        """Return why calls wait, if the breaker is open; otherwise None."""
         outside = self._outside
         return None if outside is None else outside.holdup()
 
@@ -221,10 +221,10 @@ class _Calls:
 
     Attributes:
         answers: the result for each argument.
-        failures: the failures that end no other call, by position.
+        failures: the failures after which other calls continue, by position.
         begun: the number of calls.
-        failed: the position of the failure that ends the others; the number of arguments without one.
-        failure: that failure; None without one.
+        failed: the position of the failure that ends the other calls; the number of arguments if there is none.
+        failure: that failure, or None.
     """
 
     def __init__(self, call: Call, arguments: Sequence[Any], *, survives: bool) -> None:
@@ -282,7 +282,7 @@ class _Calls:
 
 
 def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple[list[Any], Mapping[int, GivenUp]]:
-    """Return the answers and the failures for each value of calls with lists; a list that failed has failed for all."""
+    """Return the answer or failure for each value of calls with lists; if a call fails, all its values fail."""
     failures = calls.failures
     answers = [[None] * len(it) if at in failures else calls.answers[at] for at, it in enumerate(arguments)]
     by_value = {

@@ -18,7 +18,7 @@ Call: TypeAlias = Callable[[Any], Awaitable[Any]]
 _log = logging.getLogger("malflow.operators")
 
 _THEN = {"wait": "wait", "fail": "fail", "dead_letter": "become dead letters"}
-"""What calls do while a breaker is open, by its ``then``."""
+"""How to describe calls while a breaker is open, by its ``then``."""
 
 
 class GivenUp(Exception):
@@ -26,7 +26,7 @@ class GivenUp(Exception):
 
     Args:
         error: the exception of the last attempt.
-        attempts: the number of attempts that began.
+        attempts: the number of attempts made.
     """
 
     def __init__(self, error: BaseException, attempts: int = 1) -> None:
@@ -218,7 +218,7 @@ def repeated(call: Call, retry: Retry, counts: dict[str, int]) -> Call:
         counts: has the counter ``retried``.
 
     Raises:
-        GivenUp: if the last attempt fails, or with an exception after which there is no other.
+        GivenUp: if the last attempt fails, or an attempt fails with an exception that is not retried.
     """
 
     async def attempts(argument: Any) -> Any:

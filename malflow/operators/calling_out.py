@@ -38,7 +38,7 @@ class CallingOut:
         return MapAsync(context, self)
 
     def guarded(self, context: OperatorContext) -> Guarded:
-        """Return the operator of a worker whose policy is other than to fail."""
+        """Return the operator of a worker, for a policy other than to fail."""
         from malflow.operators.guarded_calls import GuardedMapAsync  # noqa: PLC0415 - as above
 
         return GuardedMapAsync(context, self)

@@ -258,7 +258,7 @@ class Operator:
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
     calls = 0
-    """The greatest number of calls to a system outside at a time, since a worker has set it to zero."""
+    """The greatest number of simultaneous calls to an external system since a worker last set it to zero."""
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context
@@ -274,10 +274,10 @@ class Operator:
         raise NotImplementedError
 
     replays_together = False
-    """Whether the records of dead letters are processed as one batch, rather than one after the other."""
+    """Whether the records of dead letters are processed as one batch rather than one by one."""
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
-        """Process the records of dead letters, again; return a batch for each output."""
+        """Process the records of dead letters again; return a batch for each output."""
         return self.process(batch)
 
     @property
@@ -331,7 +331,7 @@ class Operator:
         """Set the idleness of each input edge; called when it changes. See `malflow.engine.idle_edges.Idle`."""
 
     def holdup(self) -> str | None:
-        """Return why the operator waits within a tick, or None; called from another thread while it runs."""
+        """Return why the operator waits within a tick, or None; may be called from another thread while it runs."""
         return None
 
     def take_counts(self) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""The operator that calls a function for several records at a time, with a policy other than to fail."""
+"""The operator that calls a function for several records at a time, for policies other than to fail."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["GuardedMapAsync"]
 
 
 class GuardedMapAsync(Guarded, MapAsync):
-    """A `MapAsync` that drops the records at which its function fails, after all other calls of the tick have ended."""
+    """A `MapAsync` that drops records whose calls fail, once all other calls of the tick have ended."""
 
     survives = True
 
     def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
-        """Return the output for each batch, without calls for the records of parked keys."""
+        """Return the output for each batch; no call is made for records of parked keys."""
         return super().mapped([self._unparked(batch) for batch in batches] if self.guard.takes_turns else batches)
 
     def _unparked(self, batch: Batch) -> Batch:
@@ -29,7 +29,7 @@ class GuardedMapAsync(Guarded, MapAsync):
     def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
         """Pass each failed record to the guard, in order, and return the answers of the others.
 
-        A record after one whose failure has parked their key follows it, although its call has succeeded.
+        After a failure parks a key, later records of the key follow it even if their calls succeeded.
         """
         if not failures and not self.guard.takes_turns:
             return answers
@@ -49,10 +49,10 @@ class GuardedMapAsync(Guarded, MapAsync):
 
     @property
     def _held_back(self) -> Fate | None:
-        """The fate of a record whose call an open breaker holds back; None for that of the policy."""
+        """Return the fate of a record whose call an open breaker holds back; None to apply the policy."""
         breaker = self._how.options.breaker
         return "dead_letter" if breaker and breaker.then == "dead_letter" and self.guard.may_keep else None
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return the counters of the calls and of the guard; attempts are repeated by the calls only."""
+        """Return the counters of the calls and the guard; only the calls have retries, so theirs are counted."""
         return {**self.guard.take_counts(), **MapAsync.take_counts(self)}

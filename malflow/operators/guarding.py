@@ -39,13 +39,13 @@ KEPT, PARKED_KEYS = "kept", "parked"
 GUARD_COUNTS = Counts(counters=(FAILED, SKIPPED, LETTERS, DROPPED, RETRIED), gauges=(KEPT, PARKED_KEYS))
 """The counts of a guarded operator.
 
-The counters: the records at which its function failed, and of them those that it skipped; those that became dead
-letters; the letters that it dropped, since there was no room for more; and the calls that it repeated. The gauges: the
-letters that it keeps, and the keys that are parked.
+The counters: the records at which its function failed; the failed records that were skipped, and those that became
+dead letters; the letters dropped because there was no more room; and the calls retried. The gauges: the letters kept,
+and the parked keys.
 """
 
 FATAL = (MemoryError, MalflowError)
-"""The exceptions about which no policy decides."""
+"""The exceptions that always end the run, whatever the policy."""
 
 _EXAMPLES = 3
 _LONGEST = 200
@@ -60,8 +60,8 @@ class Guard:
         letters: its dead letters.
 
     Attributes:
-        taken: the dead letters of this run of the operator, which other operators take; None if they are kept.
-        takes_turns: whether calls may be repeated, or records left out.
+        taken: the dead letters of this run of the operator, to pass to other operators; None if they are kept.
+        takes_turns: whether calls may be retried or records left out.
         passed: the positions of the records that `turns` has left out.
     """
 
@@ -106,15 +106,15 @@ class Guard:
             record: the key, the value and the timestamp of the record.
             reason: the reason for an error message; None for the exception itself.
             at: the position of the record in its batch, if dead letters are processed together.
-            attempts: how often the record was tried, apart from earlier letters; None for the tries of `turns`.
-            fate: the fate of the record; None for that of the policy.
+            attempts: how often the record was tried, not counting earlier letters; None for the tries of `turns`.
+            fate: the fate of the record; None to apply the policy.
 
         Raises:
             OperatorError: if the policy is to fail, the policy itself fails, or memory is short or the error is
                 malflow's own, about which no policy decides.
         """
         if isinstance(error, OperatorError) and error.operator == self._operator.context.operator_name:
-            raise error  # of this guard, about a record before
+            raise error  # this guard raised it for an earlier record
         if isinstance(error, FATAL):
             raise self._operator.error(error, record) from error
         fate = fate or self._fate_of(error, record)
@@ -133,7 +133,7 @@ class Guard:
         self._keep(record, tried, error, parks=fate == "park")
 
     def reject(self, part: Any, rejected: Rejected) -> None:
-        """Handle a record that a reader of a source could not read, and that does not end the run.
+        """Handle a record that a reader of a source could not read, where the policy is not to fail.
 
         Args:
             part: the part.
@@ -154,10 +154,10 @@ class Guard:
         self._keep(record, tried, ValueError(reason), parks=False)
 
     def turns(self, items: Iterable[Any], batch: Batch | None = None) -> Iterable[Any]:
-        """Return items of records for calls in turn: one comes again if its call is repeated; none with a parked key.
+        """Return the items to call the function with, in order: again for each retry, and without those of parked keys.
 
         Args:
-            items: an item for each record; without a batch, they are messages, or records as tuples.
+            items: an item for each record; without a batch, messages or records as tuples.
             batch: the records.
         """
         if not self.takes_turns:
@@ -166,7 +166,7 @@ class Guard:
         return self._in_turn(items, batch)
 
     def follows(self, record: Record) -> bool:
-        """Keep a record whose key is parked; return whether it is.
+        """Keep a record as a letter if its key is parked; return whether it is.
 
         Args:
             record: the record.
@@ -178,7 +178,7 @@ class Guard:
         return True
 
     def repeats(self, error: Exception) -> bool:
-        """Whether the call that failed is to be made again, with the next item of `turns`; pause before it."""
+        """Return whether to retry the failed call with the next item of `turns`, after pausing for it."""
         retry = self._policy.retry
         if retry is None or self._tries == len(self._pauses) or not isinstance(error, retry.on):
             return False
@@ -206,10 +206,10 @@ class Guard:
 
     @contextmanager
     def replaying(self, group: Sequence[Chosen]) -> Iterator[None]:
-        """Process the records of letters in the meantime; afterwards, those that have not failed again have left.
+        """Process the records of letters within the context; the letters that did not fail again are then dropped.
 
         Args:
-            group: the letters with the keys of their entries; one alone if its key is parked.
+            group: the letters with the keys of their entries; a letter with a parked key must be the only one.
         """
         self._before, self._is_replay = [letter.attempts for _, letter in group], True
         self._place = group[0][1].place
@@ -259,11 +259,11 @@ class Guard:
         Args:
             record: the record.
             tried: its failure.
-            error: the exception; None for a record that follows another one of its key.
+            error: the exception; None for a record that follows an earlier one of its key.
             parks: whether later records of the key follow it.
 
         Raises:
-            OperatorError: if it has no such letter, and the policy is to fail then; or if the key can't be parked.
+            OperatorError: if there is no room for the letter and ``full`` is to fail, or the key can't be parked.
         """
         letters, policy, operator = self._letters, self._policy, self._operator
         self._counts[LETTERS] += 1
@@ -280,7 +280,7 @@ class Guard:
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:
             return
         if policy.full == "fail":
-            told = "of a key that is parked" if error is None else f"{tried.error}: {tried.message}"
+            told = "of a parked key" if error is None else f"{tried.error}: {tried.message}"
             reason = (
                 f"it keeps as many dead letters as it may: {policy.keep:,}, or {policy.keep_bytes:,} bytes; take them "
                 "by on_dead_letters(), replay or remove some, or raise keep= or keep_bytes= of OnError; this one is "
@@ -353,7 +353,7 @@ class Guarded(Operator):
         there is no step between two calls of the user's function, and each record is passed to it once.
 
         Args:
-            answers: a `map` that calls the function with each record, in order: with the items of `Guard.turns`.
+            answers: a `map` that calls the function with each record, in order, using the items of `Guard.turns`.
             batch: the records.
             instead: the answer for a record that failed.
 
@@ -381,7 +381,7 @@ class Guarded(Operator):
         return self.completed(found, failed, instead)
 
     def completed(self, found: list[Any], failed: list[int], instead: Any = None) -> tuple[list[Any], list[int]]:
-        """Return answers and positions of failures, as by `attempt`, with the records whose keys are parked.
+        """Return answers and positions of failures, like `attempt`, including the records whose keys are parked.
 
         Args:
             found: the answer for each other record.
@@ -397,7 +397,7 @@ class Guarded(Operator):
 
 
 def guard_of(operator: Operator) -> Guard | None:
-    """Return the guard of an operator that survives failures; None of any other."""
+    """Return the guard of an operator that survives failures; None for any other operator."""
     guard: Guard | None = getattr(operator, "guard", None)
     return guard
 

@@ -45,7 +45,7 @@ Record = tuple[Any, Any, Any]
 """The key, the value and the timestamp of a record."""
 
 Chosen = tuple[tuple[str, Any], DeadLetter]
-"""The key of a letter's entry in the state, and the letter."""
+"""A letter, after the key of its entry in the state."""
 
 Entry = tuple[Any, ...]
 """A letter in the state: the fields of `_Fields`, as a plain tuple."""
@@ -69,7 +69,7 @@ class _Fields(NamedTuple):
 
 
 class FailedTry(NamedTuple):
-    """A failure at a record; or none, for a record that follows another one of its key.
+    """The failure of a record, or the reason why it was not tried: it follows an earlier one of its key.
 
     Attributes:
         error: the name of the exception's class.
@@ -93,7 +93,7 @@ class FailedTry(NamedTuple):
 
 
 FOLLOWS = FailedTry(PARKED, "an earlier record of its key is a dead letter, which it follows", "", None, 0)
-"""That of a record which follows another one of its key."""
+"""The reason for a letter whose record was not tried, because it follows an earlier one of its key."""
 
 
 class Letters:
@@ -106,8 +106,8 @@ class Letters:
         placed_by: the partitioner that placed the keys of its input; None without one.
 
     Attributes:
-        size: the bytes of all letters, serialised.
-        parked: how many letters each parked key has.
+        size: the serialised size of all letters, in bytes.
+        parked: the number of letters of each parked key.
         is_placed: whether the keys of the operator's input have workers, so that they can be parked.
     """
 
@@ -156,15 +156,15 @@ class Letters:
             record: the key, the value and the timestamp.
             failure: its failure.
             parks: whether later records of the key follow it.
-            at: the entry's key of the letter that was tried again, and whose place in the order it takes.
+            at: the key of the entry that was tried again; the new letter takes its place in the order.
 
         Raises:
-            ValueError: if it parks a key that can't be serialised, so that a restart would not know it.
+            ValueError: if it parks a key that can't be serialised, and so would be lost in a restart.
         """
         self._used = True
         entry, fields = self._made(record, failure)
         if parks and entry[1] is None:
-            raise ValueError(f"key {short_repr(record[0])} can't be serialised, so that its records can't be parked")
+            raise ValueError(f"key {short_repr(record[0])} can't be serialised, so its records can't be parked")
         if at is not None:
             self.drop(at, keeps_place=True)
             entry = at
@@ -197,7 +197,7 @@ class Letters:
         owner = record[0] if self.is_placed and not (is_text and _serialisable((record[0], None, None))[2]) else None
         return (f"{tick.number}-{worker}-{self._number}", owner), fields
 
-    def chosen(self, ids: Collection[str] | None) -> list[tuple[tuple[str, Any], DeadLetter]]:
+    def chosen(self, ids: Collection[str] | None) -> list[Chosen]:
         """Return the letters with these ids, or all, oldest first; each with its entry's key."""
         name = self._context.operator_name
         wanted = None if ids is None else frozenset(ids)
@@ -214,7 +214,7 @@ class Letters:
         return queues
 
     def drop(self, entry: tuple[str, Any], *, keeps_place: bool = False) -> None:
-        """Drop a letter by its entry's key; with `keeps_place`, another one takes its place."""
+        """Drop a letter by the key of its entry; with `keeps_place`, another letter takes its place."""
         fields = _Fields(*self._letters[entry])
         self.size -= fields.size
         if fields.is_parked:
@@ -293,7 +293,7 @@ def _text(thing: Any) -> str:
 
 
 def _age(letter: tuple[tuple[str, Any], Any]) -> tuple[int, ...]:
-    """Return a sort key that is ascending with the age: the tick, the worker, and the number in the tick."""
+    """Return a key that sorts letters oldest first: the tick, the worker, and the number in the tick."""
     return tuple(map(int, letter[0][0].split("-")))
 
 

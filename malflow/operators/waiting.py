@@ -38,11 +38,11 @@ def merge_held(found: dict[str, Waiting], held: Mapping[str, Waiting]) -> None:
 
 
 class Running(NamedTuple):
-    """The operator that works at a moment.
+    """The operator that is running at a moment.
 
     Attributes:
         operator: its name.
-        waits: why it waits, or None.
+        waits: why it is waiting, or None.
     """
 
     operator: str

@@ -65,7 +65,7 @@ class Budgets:
             taken = sum(it.counts.get(name, 0) for it in reports)
             failed = sum(it.counts.get(key_of_count(name, FAILED), 0) for it in reports)
             if name in self._sources:
-                taken += failed  # a source counts those that it has emitted
+                taken += failed  # a source counts only the records that it emits
             ticks = self._ticks[name]
             if taken or failed:
                 ticks.append(_Tick(now, taken, failed, [it.failures[name] for it in reports if name in it.failures]))

@@ -1,4 +1,4 @@
-"""Building the program of a dataflow, for a run and for those who only look at it."""
+"""Building the program of a dataflow, to run it or only to inspect it."""
 
 from __future__ import annotations
 

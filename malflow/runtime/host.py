@@ -89,7 +89,7 @@ class Host(Protocol):
         """Return the progress of operators in event time, by worker and vertex; None if only a tick can report it."""
 
     def running(self) -> Running | None:
-        """Return the operator that works now; None if none does, or it is in another process. From any thread."""
+        """Return the operator that works now; None if none works in this process. Callable from any thread."""
 
     def held(self) -> Mapping[str, Waiting] | None:
         """Return the open results of operators; None if only a tick can report them."""

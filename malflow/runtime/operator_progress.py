@@ -15,17 +15,17 @@ from malflow.snapshot.sizes import StateSize
 __all__ = ["OperatorProgress", "Spread", "operators_of"]
 
 _MOST_WORKERS: Final = 64
-"""Workers that are told one by one."""
+"""The greatest number of workers whose values are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How something is spread over the workers, since there are so many of them.
+    """The distribution of a quantity over the workers.
 
     Attributes:
-        greatest: that of the worker with most.
+        greatest: the greatest value of a worker.
         mean: the mean of all workers.
-        by_worker: that of each worker; empty if there are more than 64.
+        by_worker: the value of each worker; empty if there are more than 64.
     """
 
     greatest: float = 0
@@ -37,28 +37,27 @@ class Spread:
 class OperatorProgress:
     """The progress of an operator.
 
-    Its counts are equal on every runtime. Errors and what is measured may differ, and are not compared.
+    Its counts are equal on every runtime. Errors and measurements may differ, and are not compared.
 
     Attributes:
         taken: the number of records that it has received or, for a source, emitted, since this run started.
         given: the number of records that have left each of its outputs.
         keys: the number of keys of its state in the last snapshot of this run; None if it keeps none, or before one.
         kind: whether it is a ``source``, a ``sink``, or an ``operator`` between them.
-        failed: the number of records at which its function failed and the run did not; None if every failure ends the
-            run. This is so until an operator has a policy: see `OnError`.
-        skipped: those of them that were skipped; None as `failed`.
-        letters: those of them that became dead letters; None as `failed`.
-        retries: the number of calls that were made again; None if the operator makes none again.
-        errors: the kinds of the errors at these records, with their numbers: of the commonest in each tick.
-        example: the last of these errors that was noted, with its record, as a text; None without one.
+        failed: the number of records at which its function failed and the run continued; None if every failure ends the
+            run, as without a policy: see `OnError`.
+        skipped: the number of them that were skipped; None if `failed` is None.
+        letters: the number of them that became dead letters; None if `failed` is None.
+        retries: the number of calls that were repeated; None if the operator repeats none.
+        errors: how often each kind of error occurred at these records; of each tick, only the commonest are counted.
+        example: the last of these errors that was noted, with its record, as text; None without one.
         busy: the seconds in which it processed records, or waited for systems outside, since this run started, the sum
-            of its workers. On Spark, the part of a worker in a tick is in none of these numbers if it changed and sent
-            nothing.
+            of its workers. On Spark, none of these numbers include a tick in which a worker changed and sent nothing.
         batches: the number of batches that it has received or, for a source, emitted.
-        largest: the records of the largest of them in the last tick with any, or sixteen short ones.
+        largest: the number of records in the largest batch of the last tick with any, or of sixteen short ones.
         calls: the greatest number of calls to a system outside that a worker had at a time in these ticks.
         polls: how often the parts of a source were asked for records; 0 for others.
-        saturated_polls: how often one of them then gave all that it was asked for, so that more is likely to wait.
+        saturated_polls: how often one of them gave all that it was asked for, so that more input probably waits.
         workers_taken: how the records are spread over the workers.
         workers_busy: how the busy seconds are spread over the workers.
     """
@@ -90,11 +89,11 @@ def operators_of(
     own: Mapping[str, Mapping[str, int]],
     sizes: Mapping[str, StateSize],
 ) -> dict[str, OperatorProgress]:
-    """Return the progress of each operator, in the order of the program; exchanges are none.
+    """Return the progress of each operator, in the order of the program, without exchanges.
 
     Args:
         program: the program.
-        sums: what its workers have reported.
+        sums: the sums of its workers' reports.
         counts: a copy of its counts.
         own: the counters and gauges of operators, by name.
         sizes: the sizes of states in the last snapshot.

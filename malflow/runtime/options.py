@@ -92,7 +92,7 @@ class RunOptions:
         return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state, accepts)
 
     def check_places(self) -> None:
-        """Check that the run can reach the folders of its options; in one process nothing can be wrong."""
+        """Check that the run can reach the folders of its options; within one process, it always can."""
 
     @property
     def first_workers(self) -> int | None:

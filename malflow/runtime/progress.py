@@ -118,8 +118,8 @@ class Progress:
         lag: how much input waits after the position of each source whose readers report it, in the source's own unit,
             such as records or bytes; None if it is unknown for one of its parts.
         lag_by_part: the same for each unfinished part.
-        shares: how much each source has read in all, and how much there is, in its own unit, such as bytes or records;
-            only of those that know it: files, lists, and readers with a ``share()``.
+        shares: the amount that each source has read in all, and its whole amount, in its own unit, such as bytes or
+            records; only for sources that know it: files, lists, and readers with a ``share()``.
         unfinished: the sources that have not emitted their last record, for which the run waits.
         counts: the counters and gauges of each operator that has any, by their names: counters since this run started,
             gauges as they are now. The numbers in `late` and `patterns` are among them.
@@ -137,8 +137,8 @@ class Progress:
         snapshot_interval: the seconds between snapshots; None if they are only taken on request and at the end, or not
             at all.
         sinks: the progress of each sink that commits its records with snapshots.
-        running: the operator that works at this moment, and why it waits, if it does; None if none does, or the workers
-            are in other processes.
+        running: the operator that works at this moment, and the reason if it waits; None if no operator works, or the
+            workers are in other processes.
     """
 
     tick: int
@@ -184,7 +184,7 @@ class Progress:
         }
 
     def _read(self, name: str) -> str | None:
-        """Return the share of its input that a source has read."""
+        """Return the share of its input that a source has read, as a percentage."""
         read, whole = self.shares.get(name, (None, 0))
         return None if read is None else f"{read / whole:.0%}" if whole else "100%"
 

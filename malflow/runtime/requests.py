@@ -57,7 +57,7 @@ class RunRequests:
         taps: further readers of the outputs of operators.
         program: the program of the run; None before it is built.
         wake: ends a pause of the run.
-        phase: the status over all attempts; None within one, which knows better.
+        phase: the status over all attempts; None during an attempt, which knows its own.
         started: when it started, in UTC; None before.
         runtime: the kind of the runtime.
     """
@@ -179,8 +179,9 @@ class RunRequests:
         tapped_ports(self.running, tap.operator)
         if self.runtime != "single":
             raise UnsupportedOperator(
-                f"the records of operator {tap.operator!r} can't be shown: they pass in {_ELSEWHERE[self.runtime]}; "
-                "run the flow on one thread to see them, with `malflow run --on single` or SingleThreadRuntime"
+                f"the records of operator {tap.operator!r} can't be shown: they pass through "
+                f"{_ELSEWHERE[self.runtime]}; run the flow on one thread to see them, with `malflow run --on single` "
+                "or SingleThreadRuntime"
             )
         self.taps.add(tap)
 

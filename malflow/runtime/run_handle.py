@@ -104,13 +104,13 @@ class RunHandle(Steered):
         return self._ended.is_set() if self._thread is None else not self._thread.is_alive()
 
     def watch(self, every: float = 1.0, *, display: Callable[..., Any] | None = None) -> None:
-        """Show the run in a notebook, redrawn each second in the same place, until it ends.
+        """Show the run in a notebook, and redraw it in the same place until it ends.
 
-        Interrupting the cell ends the watching, and not the run.
+        Interrupting the cell ends the display, not the run.
 
         Args:
             every: the seconds between two drawings.
-            display: displays an object, as ``IPython.display.display`` does; None for that of IPython.
+            display: displays an object, as ``IPython.display.display`` does; None uses that function.
 
         Raises:
             GraphError: if `every` is not a positive number, or user code of the dataflow calls it.

@@ -38,7 +38,7 @@ class SingleThreadHost:
         tracked: whether the run takes snapshots.
         debug: whether to make checks that are too expensive for production.
         workers: the workers; None creates them.
-        taps: the taps that the run should have; None for none.
+        taps: the taps on the run; None if it has no taps.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The outcome of a start, decided by the start's own functions, which act on nothing.
+"""The outcome of a start, predicted by the start's own functions without acting on anything.
 
-No claim is made, nothing is written, no sink is restored, opened or fenced, and no part of a source is read. What only
-an act can tell is not known, and `StartPlan.unknown` says so.
+No claim is made, nothing is written, no sink is restored, opened or fenced, and no part of a source is read.
+`StartPlan.unknown` lists the facts that only a start can find out.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class PlannedRefusal:
     """A reason why a start would fail.
 
     Attributes:
-        states: the names of the states, sources or sinks that it is about, in the snapshot or in the program.
+        states: the names of the states, sources or sinks that it concerns, in the snapshot or in the program.
         error: the error that the start would raise.
-        found: the refusal of the review, if it is one.
+        found: the refusal of the review, if it comes from one.
     """
 
     states: tuple[str, ...]
@@ -55,8 +55,8 @@ class Moves:
     """The keys of a state that change their worker.
 
     Attributes:
-        keys: how many; None if a partitioner of the user's decides.
-        is_exact: whether they were counted; otherwise they are estimated by the slots that move.
+        keys: their number; None if it depends on the user's own partitioner.
+        is_exact: whether they were counted; otherwise they are estimated from the slots that move.
     """
 
     keys: int | None
@@ -68,9 +68,9 @@ class Parts:
     """The parts of a source, as it lists them now and as they are in the snapshot.
 
     Attributes:
-        listed: how many it lists.
-        new: those that the snapshot has not, as it names them now.
-        gone: those that it no longer lists.
+        listed: the number of parts that it lists.
+        new: the parts that are not in the snapshot, under their present names.
+        gone: the parts that it no longer lists.
     """
 
     listed: int
@@ -94,7 +94,7 @@ class StartPlan:
         pending: the number of transactions of each exactly-once sink that the start would commit; only if read.
         unseen: operators that will not see rows of a table.
         begins_anew: sources without positions, which start over.
-        unknown: what can't be known before the start, as sentences.
+        unknown: the facts that can't be known before the start, as sentences.
     """
 
     manifest: Manifest | None = None
@@ -117,8 +117,8 @@ def planned(program: Program, options: RunOptions, *, deep: bool = False) -> Sta
     Args:
         program: the program.
         options: the options of the run.
-        deep: whether to read the states, migrate them and list the parts of sources: this calls functions of the
-            user's, which may look outside. Otherwise, only manifests are read.
+        deep: whether to read the states, migrate them and list the parts of sources: this calls the user's
+            functions, which may access other systems. Otherwise, only manifests are read.
 
     Raises:
         SnapshotError: if the store can't be read, or a run deletes each snapshot before its states are read.
@@ -140,14 +140,14 @@ def _planned(program: Program, options: RunOptions, *, deep: bool) -> StartPlan:
     if is_known:
         planning.review()
     if found.manifest is not None:
-        planning.judge(found.manifest, found)
+        planning.judge(found.manifest)
         if deep:
             planning.load(found)
     return planning.plan(is_known=is_known, deep=deep)
 
 
 class _Planning:
-    """Collects what a start would find, in its order."""
+    """Collects the findings of a start, in its order."""
 
     def __init__(self, program: Program, options: RunOptions, found: Preview) -> None:
         self._program = program
@@ -182,8 +182,9 @@ class _Planning:
             specs = states_of(self._program)
             self._plan = replace(self._plan, states=tuple(ReviewedState(None, spec, "new") for spec in specs))
 
-    def judge(self, manifest: Manifest, found: Preview) -> None:
-        """Judge by the program and the manifest: note obstacles, estimated moves, and rows that nobody sees."""
+    def judge(self, manifest: Manifest) -> None:
+        """Compare the program with the manifest: note obstacles, estimated moves, and rows that no operator sees."""
+        found = self._found
         if found.review is None:
             return
         entries = {found.review.names[it.name]: it for it in manifest.operators if it.name in found.review.names}
@@ -214,7 +215,7 @@ class _Planning:
             yield name, Moves(moving, is_exact=False)
 
     def load(self, found: Preview) -> None:
-        """Read the states, and give them to as many workers as there will be."""
+        """Read the states, and distribute them over the future workers."""
         if found.load is None or (
             found.review is not None and any(it.fault == "codec" for it in found.review.refusals)
         ):
@@ -247,14 +248,15 @@ class _Planning:
         parts = {}
         for name in self._listed:
             present = {part for by_part in result.present.get(name, {}).values() for part in by_part} or {*known[name]}
+            present_now = {*listed[name]}
             new = tuple(part for part in listed[name] if part not in present)
-            gone = tuple(part for part in present if part not in set(listed[name]))
+            gone = tuple(part for part in present if part not in present_now)
             parts[name] = Parts(len(listed[name]), new, gone)
         migrated = {name: sum(map(len, result.present[name].values())) for name in result.migrated}
         self._plan = replace(self._plan, moves=moves, parts=parts, migrated=migrated)
 
     def _note_sinks(self, restored: RestoredState) -> None:
-        """Note the transactions that the start commits, and two sinks with one ledger."""
+        """Note the transactions that the start would commit, and whether two sinks share one ledger."""
         sinks = []
         for node in self._program.sinks:
             position = position_in(restored.states, node.name) if node.is_transactional else None
@@ -268,8 +270,8 @@ class _Planning:
 
     def plan(self, *, is_known: bool, deep: bool) -> StartPlan:
         """Return the plan."""
-        unknown = [*self._unknown(is_known=is_known, deep=deep)]
-        return replace(self._plan, refusals=tuple(self._refusals), unknown=tuple(unknown))
+        unknown = tuple(self._unknown(is_known=is_known, deep=deep))
+        return replace(self._plan, refusals=tuple(self._refusals), unknown=unknown)
 
     def _unknown(self, *, is_known: bool, deep: bool) -> Iterator[str]:
         plan, persistence = self._plan, self._options.persistence
@@ -280,8 +282,7 @@ class _Planning:
             return
         if self._workers is None:
             yield (
-                "the number of workers, on which it depends which keys move: Spark decides when it starts; "
-                "--parallelism sets it"
+                "the number of workers, and so the keys that move: Spark decides when it starts; --parallelism sets it"
             )
         migrations = [it.name for it in plan.states if _is_older(it) and it.fate == "kept" and not it.refusals]
         if migrations and not deep:

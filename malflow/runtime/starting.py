@@ -42,7 +42,7 @@ def started(program: Program, parallelism: int, restored: RestoredState | None, 
 
 
 def warn_of_letters(program: Program) -> None:
-    """Warn of the operators whose dead letters end with the run: nothing takes them, or persists its state."""
+    """Warn of the operators whose dead letters end with the run: nothing reads them, and nothing persists its state."""
     taken = {port.vertex for vertex in program.vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT}
     kept = [vertex.node for at, vertex in enumerate(program.vertices) if at not in taken]
     policies = {node.name: program.policy(node) for node in kept}

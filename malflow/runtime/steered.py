@@ -1,4 +1,4 @@
-"""The methods by which other threads see and steer a run: those of a runtime, for its current run, and of a handle."""
+"""The methods that let other threads observe and steer a run, shared by runtimes and handles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Steered"]
 
 
 class Steered(ABC):
-    """A run that other threads may see and steer."""
+    """A run that other threads can observe and steer."""
 
     @property
     @abstractmethod
@@ -39,7 +39,7 @@ class Steered(ABC):
 
     @property
     def _has_begun(self) -> bool:
-        """Whether there is a run, so that its ticks answer."""
+        """Whether a run has begun, whose ticks can answer."""
         return True
 
     def snapshot(self) -> Future[int]:
@@ -117,10 +117,10 @@ class Steered(ABC):
 
         Args:
             operator: the operator.
-            limit: how many at most, up to 10,000; the oldest of each worker.
+            limit: the maximum number of letters, up to 10,000; each worker gives its oldest.
 
         Returns:
-            A future of copies, oldest first. It holds a `QueryError` if the run ends before.
+            A future of copies, oldest first. It holds a `QueryError` if the run ends first.
 
         Raises:
             GraphError: if no such operator can have dead letters, or the limit is not valid.
@@ -156,11 +156,11 @@ class Steered(ABC):
         """Return why nothing comes out of an operator, or of the whole run; it prints as text.
 
         It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
-        During a run, call it from another thread. Afterwards, it tells what came out of the run that has ended.
+        During a run, call it from another thread. Afterwards, it describes the output of the run.
 
         Args:
-            operator: the name of the operator, such as of a sink. None looks at all sinks, or at the operators that
-                nothing reads if there are none, and tells the first one with a fault.
+            operator: the name of the operator, such as of a sink. None looks at all sinks or, without sinks, at the
+                operators that nothing reads, and reports the first one with a fault.
             timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
 
         Raises:

@@ -266,7 +266,7 @@ class _Search:
         return Found("letters", name, text, facts)
 
     def _commonest(self, vertex: int) -> str:
-        """Return the commonest error of an operator as a sentence; empty if none is known."""
+        """Return the commonest error of an operator as a sentence; empty without a known one."""
         operator = self._flow.after.progress.operators.get(self._flow.name(vertex))
         if operator is None or not operator.errors:
             return ""

@@ -77,7 +77,7 @@ class Why:
     - ``sink_waits``: a sink that commits with snapshots waits for one.
     - ``snapshots_fail``: the same, and the last snapshot failed.
     - ``blocked``: the run has stopped reading, since a sink has too many transactions that no snapshot has committed.
-    - ``long_tick``: the tick takes long, in the operator that is named.
+    - ``long_tick``: the tick takes long in the named operator.
     - ``breaker``: the same, since the breaker of a `map_async` is open and its calls wait.
     - ``no_output``: an operator has emitted nothing for the records that it received, for no reason that is known.
 

@@ -9,14 +9,14 @@ from malflow.runtime.why_flow import Flow
 __all__ = ["backlog", "long_tick"]
 
 _MOST_POLLS = 0.9
-"""The share of polls that give all that they asked for, from which on input waits."""
+"""The share of polls that give all that they ask for, above which input waits."""
 
 _LEAST_POLLS = 3
 _MOST_TIME = 0.5
 
 
 def long_tick(flow: Flow) -> Found:
-    """Return why a tick has not ended: the operator that works now or, on other processes, did so most before."""
+    """Return why a tick has not ended: the operator that works now or, with workers in other processes, the busiest."""
     progress, seconds = flow.after.progress, flow.passed.total_seconds()
     facts: dict[str, Fact] = {"tick": progress.tick + 1, "seconds": round(seconds, 3)}
     name, share = _busiest({it: operator.busy for it, operator in progress.operators.items()})
@@ -43,7 +43,7 @@ def long_tick(flow: Flow) -> Found:
 
 
 def backlog(flow: Flow) -> str:
-    """Return a remark on input that waits, and on the operator that takes most of the time; empty without any."""
+    """Return a remark on waiting input and the operator that takes most of the time; empty if no input waits."""
     before, after = flow.before.progress.operators, flow.after.progress.operators
     for vertex in flow.program.vertices:
         name = vertex.node.name

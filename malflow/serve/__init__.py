@@ -1,4 +1,4 @@
-"""The page of a run: a small web server in a thread of its own, with documents, metrics and health for other programs.
+"""The page of a run: a small web server in a thread of its own. It also serves documents, metrics and health.
 
 `Page` is the server; `malflow.monitor.Monitor` takes one, and ``malflow run --serve`` makes one.
 """

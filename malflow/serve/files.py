@@ -1,4 +1,4 @@
-"""The files of the page, read once: a request names one of them, and never a path."""
+"""The files of the page, read once. A request names one of them, never a path on disk."""
 
 from __future__ import annotations
 

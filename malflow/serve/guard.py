@@ -1,9 +1,9 @@
-"""Who may ask the page of a run: the host, the origin, the token, and the headers of answers.
+"""Who may use the page of a run: the checks of host, origin and token, and the headers of answers.
 
 A page in a browser can be attacked by other pages in the same browser. A foreign page that resolves its own name to
-this machine has another ``Host``; one that posts here has another ``Origin``; and neither has the token, which is
-needed for every document. The token comes to the page in the fragment of its address, which browsers send to no server;
-the page posts it once, and has a cookie instead, which scripts can't read and other sites can't use.
+this machine sends another ``Host``. A foreign page that posts here sends another ``Origin``. Neither has the token,
+which every document needs. The page gets the token in the fragment of its address, which browsers send to no server. It
+posts the token once, and gets a cookie in return, which scripts can't read and other sites can't use.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _CODE_SECONDS = 60.0
 
 
 class Guard:
-    """Decides who may ask.
+    """Decides who may use the page.
 
     Args:
         host: where the server listens.
-        hosts: other names by which it is reached, such as that of a proxy.
+        hosts: other names by which it is reached, such as the name of a proxy.
         token: the token; None makes one.
 
     Attributes:
@@ -72,7 +72,7 @@ class Guard:
     async def checks(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse a request whose host or origin is foreign."""
         if not self._is_own_host(request.headers.getall("Host", [])):
-            return refused(421, "the Host of the request is not one of this page; [serve] hosts may name others")
+            return refused(421, "the Host of the request is not a name of this page; [serve] hosts may add names")
         origin = request.headers.get("Origin")
         if origin is not None and not _is_of(origin, request.headers["Host"]):
             return refused(403, "the Origin of the request is foreign")
@@ -87,7 +87,7 @@ class Guard:
         return self._has_bearer(request) or (mine is not None and _same(mine.value, self._cookie_value))
 
     def accepts(self, token: str) -> bool:
-        """Whether a text is the token, or a code that was not used before."""
+        """Whether a text is the token, or an unused code."""
         now, given = time.monotonic(), token.encode("utf-8", "surrogatepass")
         is_code = False
         for code, until in [*self._codes.items()]:
@@ -102,12 +102,12 @@ class Guard:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie: browsers send those of a host to all of its ports."""
+        """The name of the cookie. It contains the port, since browsers send a host's cookies to all of its ports."""
         return f"malflow-{self.port}"
 
     @property
     def _cookie_value(self) -> str:
-        """The value of the cookie, from which nobody can tell the token."""
+        """The value of the cookie, which does not reveal the token."""
         return hmac.digest(self.token.encode(), f"cookie of {self.cookie}".encode(), "sha256").hex()
 
     def _has_bearer(self, request: web.Request) -> bool:
@@ -124,7 +124,7 @@ class Guard:
 
 
 def refused(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
-    """Return an answer without a document, after which the connection is closed."""
+    """Return an answer without a document; the connection is closed after it."""
     response = web.Response(status=status, text=f"{text}\n", headers=headers)
     response.force_close()
     return response
@@ -135,7 +135,7 @@ def _same(given: str, wanted: str) -> bool:
 
 
 def _name_of(authority: str) -> str | None:
-    """Return the host in a host and port; None if there is none."""
+    """Return the host from a host and port; None if it has no valid host."""
     try:
         parts = urlsplit(f"//{authority}")
         _ = parts.port
@@ -146,6 +146,6 @@ def _name_of(authority: str) -> str | None:
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Whether an origin is that of a page that was loaded from this host and port."""
+    """Whether an origin belongs to a page loaded from this host and port."""
     scheme, _, authority = origin.partition("://")
     return scheme in ("http", "https") and authority.lower() == host.lower()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Numbered"]
 
 _YOUNG: Final = 0.25
-"""The seconds in which viewers get the same document."""
+"""The seconds for which viewers get the same document."""
 
 
 class Numbered:

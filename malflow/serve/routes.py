@@ -1,54 +1,56 @@
 """The routes of the page of a run, and their documents.
 
-Every document is ``{"malflow": 1, "kind": ...}``, as the control socket and ``--json`` have them; times are ISO 8601 in
-UTC, sizes bytes, durations seconds, and values of users are texts. All but the files and the health need the token:
-``Authorization: Bearer TOKEN``, or the cookie that ``POST /api/login`` sets. Without it, they are answered with 401.
+Every document is ``{"malflow": 1, "kind": ...}``, as on the control socket and with ``--json``. Times are ISO 8601 in
+UTC, sizes are bytes, durations are seconds, and users' values are texts. All routes but the files and the health need
+the token: ``Authorization: Bearer TOKEN``, or the cookie that ``POST /api/login`` sets. Without it, the answer is 401.
 
 ========================  ==========================================================================================
 ``GET /``                 ``index.html``
 ``GET /static/NAME``      the other files of the page, such as ``/static/app.js`` and ``/static/vendor/preact.js``
 ``GET /metrics``          the metrics, for Prometheus; needs the token unless ``metrics_token = false``
-``GET /healthz``          200 or 503: the process lives, and its last tick ended less than 60 s ago, or it rests
-``GET /readyz``           200 or 503: the run has its state and runs, and its last snapshot is young
+``GET /healthz``          200 or 503: the last tick ended less than 60 s ago, or the run has a reason to wait
+``GET /readyz``           200 or 503: the run has its state and is alive, and no record waits too long for a snapshot
 ``POST /api/login``       ``{"token": TOKEN}``: 204 with the cookie, or 401. The page takes the token from the fragment
                           of its address, ``#TOKEN``, posts it, and removes it from the address
 ``GET /api/page``         ``page``: ``control``, ``samples``, ``version``, ``run``, ``job``, ``runtime``
-``GET /api/progress``     ``progress``, as of the control socket, with ``number``: it grows when anything but the time
-                          has changed. With ``?after=NUMBER`` the answer is 304 without a body if nothing has. The
-                          ``status`` of a run that is over is ``ended`` or ``failed``
-``GET /api/graph``        ``graph``: ``nodes``, ``edges``, ``stages``, ``width``, ``height``, as of `malflow.draw`
-``GET /api/drawing``      ``drawing``: ``text``, as of `malflow.draw`, with its arguments, such as ``?format=mermaid``
-``GET /api/history``      ``history``: ``at``, ``ticks``, ``operators`` (``name``, ``taken``, ``given`` by output), a
-                          column each for the samples of the last ten minutes; ``?last=N`` for the last N
-``GET /api/events``       ``events``: ``events`` but those of ticks, each with ``number``, ``at``, ``event`` and the
-                          fields of that event of `malflow.events`; ``?after=NUMBER`` for those after one
-``GET /api/snapshots``    ``snapshots``: the events of the snapshots of this run, with those that failed
-``GET /api/why``          ``why``: ``cause``, ``text``, ``operator``, ``stops_at``, ``is_fault``, ``facts``; of all
-                          sinks, or with ``?operator=NAME``. It takes up to two seconds, and waits for the tick
-``GET /api/time``         ``time``: ``rows`` of the operators that wait for an epoch, ``late``, ``text``
-``GET /api/letters``      ``letters``: ``total``, and ``letters`` (``operator``, ``id``, ``key``, ``value``, ``error``,
-                          ``message``, ``place``, ``attempts``, ``tick``, ``worker``, ``at``), the oldest first;
-                          ``?operator=NAME``, ``?limit=100``. It waits for the tick
+``GET /api/progress``     ``progress``, as on the control socket, with ``number``: it grows when anything but the time
+                          has changed. With ``?after=NUMBER``, the answer is 304 without a body if nothing has. The
+                          ``status`` of a finished run is ``ended`` or ``failed``
+``GET /api/graph``        ``graph``: ``nodes``, ``edges``, ``stages``, ``width``, ``height``, as from `malflow.draw`
+``GET /api/drawing``      ``drawing``: ``text``, as from `malflow.draw`, with its arguments, such as ``?format=mermaid``
+``GET /api/history``      ``history``: ``at``, ``ticks``, ``operators`` (``name``, ``taken``, ``busy``, ``given`` by
+                          output): columns of the samples of the last ten minutes; ``?last=N`` for the last N
+``GET /api/events``       ``events``: ``events``, without ticks; each has ``number``, ``at``, ``event`` and the fields
+                          of its class in `malflow.events`; ``?after=NUMBER`` for the events after that one
+``GET /api/snapshots``    ``snapshots``: the events of this run's snapshots, including failed ones
+``GET /api/why``          ``why``: ``cause``, ``text``, ``operator``, ``stops_at``, ``is_fault``, ``facts``; for
+                          all sinks, or for ``?operator=NAME``. It waits for the tick, and takes up to two seconds
+``GET /api/time``         ``time``: ``rows`` for the operators that wait for an epoch, ``epochs``, ``late``, ``text``
+``GET /api/letters``      ``letters``: ``total``, and ``letters`` (``operator``, ``id``, ``key``, ``value``,
+                          ``timestamp``, ``error``, ``message``, ``place``, ``attempts``, ``is_parked``, ``tick``,
+                          ``worker``, ``at``), the oldest first; ``?operator=NAME``, ``?limit=100``, or ``?id=ID`` for
+                          one with its ``trace``. It waits for the tick
 ``GET /api/state``        ``states``: ``operator``, ``tick``, and ``states`` (``key``, ``value``); ``?operator=NAME``
-                          and ``?key=KEY``, a text or a literal of Python, or ``?limit=100`` for the first ones
+                          and ``?key=KEY``, a text or a Python literal, or ``?limit=100`` for the first keys
 ``GET /api/sample``       ``samples``: ``operator``, and the last ``samples`` (``number``, ``at``, ``tick``, ``output``,
-                          ``key``, ``value``, ``timestamp``); ``?operator=NAME``, ``?after=NUMBER``. It is sampled
-                          while somebody asks, if ``[serve] samples = true``
+                          ``key``, ``value``, ``timestamp``); ``?operator=NAME``, ``?after=NUMBER``. An operator
+                          is sampled while somebody asks, if ``[serve] samples = true``
 ``POST /api/snapshot``    ``done`` with ``snapshot``
 ``POST /api/rescale``     ``done`` with ``parallelism``; ``{"parallelism": 4}``
 ``POST /api/stop``        ``accepted``
-``POST /api/replay``      ``letters_done`` with ``done``, ``late``, ``texts``; ``{"operator": NAME, "ids": [ID, ...]}``,
-                          without ``ids`` all
-``POST /api/discard``     the same, for letters that are removed
+``POST /api/replay``      ``letters_done`` with ``done``, ``late``, ``texts``; ``{"operator": NAME, "ids": [ID, ...]}``;
+                          all letters if there are no ``ids``
+``POST /api/discard``     the same, but the letters are removed
 ========================  ==========================================================================================
 
-Requests that wait for the run take ``timeout``, up to 600 seconds and by default 30; an act that is not done by then is
-answered with ``accepted`` and 202, a question with an error. A POST needs ``control = true`` (else 403), the type
-``application/json``, and an ``Origin`` that equals its ``Host``; the body is an object, possibly empty.
+Requests that wait for the run take a ``timeout`` of up to 600 seconds, by default 30. If an act is not done by then,
+the answer is ``accepted`` with 202. If a question is not answered by then, the answer is an error. A POST needs
+``control = true`` (else 403), the type ``application/json``, and an ``Origin`` that equals its ``Host``; the body is an
+object, possibly empty.
 
 Errors are documents of kind ``error``, whose ``error`` has ``kind`` and ``message``: 400 for a request that is not
-understood, 404 for an unknown operator, 409 for one that the run refuses, 503 before there is a run (``NoRun``), while
-too many requests wait (``Busy``), or when its tick takes longer (``Timeout``).
+understood, 404 for an unknown operator, 409 for a request that the run refuses, and 503 before there is a run
+(``NoRun``), while too many requests wait (``Busy``), or if its tick does not end in time (``Timeout``).
 """
 
 from __future__ import annotations
@@ -95,14 +97,14 @@ _STATUS: Final[Mapping[str, int]] = {
 }
 _CONFLICT: Final = 409
 _RECENT: Final = 3.0
-"""The seconds for which somebody who asked for the progress is taken for a viewer."""
+"""The seconds for which somebody who asked for the progress counts as a viewer."""
 
 
 class Routes:
     """The routes.
 
     Args:
-        guard: decides who may ask.
+        guard: decides who may use the page.
         control: whether acts are served.
         metrics_token: whether the metrics need the token.
 
@@ -229,7 +231,7 @@ class Routes:
         return _answer(await self._answered(ask))
 
     async def _answered(self, ask: Ask) -> Document:
-        """Return the answer to a request, of those that wait for the run by a thread of their own."""
+        """Return the answer to a request. Each request that waits for the run gets a thread of its own."""
         watch = self.watch
         if watch is None:
             return _NO_RUN
@@ -240,7 +242,7 @@ class Routes:
         self._waiting += 1
         try:
             return await _in_thread(watch, ask)
-        except RuntimeError as error:  # there can't be another thread
+        except RuntimeError as error:  # no thread can be started
             return refusal("Busy", f"{ask.do} can't be served now: {error}")
         finally:
             self._waiting -= 1
@@ -278,7 +280,7 @@ async def _content(request: web.Request) -> dict[str, Any]:
     """Return the object in the body of a POST.
 
     Raises:
-        BadRequest: if there is none.
+        BadRequest: if the body is not a JSON object.
         HTTPException: if it has another type, or arrives too late.
     """
     if request.content_type != "application/json":
@@ -306,7 +308,7 @@ def _number(text: str) -> int:
 
 
 async def _in_thread(watch: Watch, ask: Ask) -> Document:
-    """Return the answer of a thread, which nothing waits for at the end of the process."""
+    """Return the answer from a new thread. The process does not wait for this thread when it ends."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Document] = loop.create_future()
 

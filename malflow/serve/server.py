@@ -23,7 +23,7 @@ __all__ = ["Page"]
 _LIMITS: Final = Limits(connections=64, head_seconds=10.0, idle_seconds=15.0, makes_room=True)
 
 _LAST_SECONDS: Final = 1.5
-"""The longest time for which the end of the process waits, if somebody looks at the page."""
+"""The longest time for which the end of the process waits while somebody looks at the page."""
 _TURN: Final = 0.05
 
 
@@ -31,15 +31,15 @@ class Page:
     """A page that shows a run in a browser, and serves its documents, metrics and health to other programs.
 
     It listens from the start of a run until `close` or the end of the process, on a thread of its own, and can neither
-    end nor slow the run. Everything but the files of the page and the health needs the token; `url` has it, `address`
-    does not.
+    end nor slow the run. Everything but the files of the page and the health needs the token, which is part of `url`
+    but not of `address`.
 
     Args:
-        address: the host and port; port 0 for any free one. Any other host than loopback needs a token.
+        address: the host and port; port 0 for any free one. A host other than loopback needs a token.
         control: whether those with the token may steer the run: stop, rescale, take snapshots, replay dead letters.
         token: the token, of 16 characters or more; None makes one of 32 bytes.
         metrics_token: whether ``/metrics`` needs the token.
-        hosts: other names by which the page is reached, such as that of a proxy or a container.
+        hosts: other names by which the page is reached, such as the name of a proxy or a container.
 
     Raises:
         GraphError: if an argument is not valid, or other machines could reach it without a token of yours.

@@ -169,10 +169,10 @@ def retained_numbers(manifest_log: ManifestLog, boundary: int) -> list[int] | No
 
     Args:
         manifest_log: the manifests of the job.
-        boundary: the number below which they are not valid.
+        boundary: the number below which manifests are not valid.
 
     Raises:
-        SnapshotIncomplete: if there are none, though the job has other files.
+        SnapshotIncomplete: if all manifests are missing, but the job has other files.
     """
     numbers = manifest_log.sequences(boundary)
     if numbers or not any(manifest_log.list(folder) for folder in (DATA, BOUNDARIES)):

@@ -4,7 +4,7 @@ States are matched by the operator's name, or the new name given in ``renamed``,
 that has no place in the program is refused unless the user allows dropping it, or its kind may be lost. Then the
 definitions of windows and aggregators, and the shapes of classes in states, are compared: a difference is refused
 unless the operator's version was increased, or there is a migration. The functions return all refusals, so that a user
-can be told of them at once; `malflow.snapshot.review` puts them together.
+sees them at once; `malflow.snapshot.review` puts them together.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP, StateKind.SESSION, StateKind.COU
 
 
 Fault = Literal["renamed", "kind", "homeless", "definition", "shape", "codec"]
-"""What is refused: a new name, a state of another kind, one without an operator, another definition, another class,
-another codec."""
+"""The kind of a refusal: a wrong new name, a state of another kind, a state without an operator, a changed definition,
+a changed class, or another codec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Refusal:
     """A reason why a program can't continue from a snapshot.
 
     Attributes:
-        fault: which one.
+        fault: its kind.
         states: the names in the snapshot of the states with this fault; empty if it concerns all.
         error: the error that a start raises.
-        heir: the operator that may have got the name of a state that has none; None if there is no new one.
+        heir: the operator that may be the renamed one of a state without an operator; None without a candidate.
     """
 
     fault: Fault
@@ -79,8 +79,8 @@ def may_be_lost(entry: StateEntry) -> bool:
 def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> Matched:
     """Return the states of the snapshot that are to be loaded, mapped to their names in the program.
 
-    A state has no place if its operator is gone or of another kind. A new name with a fault is ignored, so that other
-    faults are found too; the state that it is about is not refused once more.
+    A state has no place if its operator is gone or of another kind. A faulty new name is ignored, so that other
+    faults are found too; its state is not refused again.
     """
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
@@ -270,9 +270,9 @@ def _replaced(there: Mapping[str, StateEntry], start: RestoreOptions) -> set[str
 def _refusals(
     manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec], here: dict[str, StateSpec]
 ) -> Iterator[Refusal]:
-    """Yield a refusal of each state that has another kind, and one of all that have no operator.
+    """Yield a refusal for each state of another kind, and one for all states without an operator.
 
-    A hidden state of an operator that has another kind goes with the operator's own.
+    The refusal of an operator of another kind covers its hidden states.
     """
     changed = {entry.name for entry in homeless if entry.name in here}
     for entry in homeless:

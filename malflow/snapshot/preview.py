@@ -1,4 +1,4 @@
-"""The snapshot from which a start would resume, and whether it could: found without a claim, and written nowhere."""
+"""The snapshot from which a start would resume, and whether it could, found without claiming or writing anything."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a start would find.
+    """The findings of a start.
 
     Attributes:
         manifest: the snapshot from which it would resume; None if it would start from empty state, or find none.
         review: whether the program could continue from it; None without a snapshot.
-        error: the error that it would raise, if there is no refusal in the review; None if it would raise none.
-        latest: the id of the latest snapshot; None if there is none, or it can't be read.
-        load: reads the states about which nothing is refused; raises as a start would, or `SnapshotIsGone`. None if
-            none can be read.
+        error: the error that it would raise for another reason than a refusal of the review; None without one.
+        latest: the id of the latest snapshot; None without one, or if it can't be read.
+        load: reads the states without a refusal; raises the errors of a start, or `SnapshotIsGone`. None if no state
+            can be read.
     """
 
     manifest: Manifest | None = None
@@ -101,7 +101,7 @@ def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreO
 def _loaded(
     manifest_log: ManifestLog, manifest: Manifest, codec: Codec, found: Review, versions: Versions
 ) -> RestoredState:
-    """Read the states about which nothing is refused."""
+    """Read the states without a refusal."""
     refused = {name for it in found.refusals for name in it.states}
     names = {old: new for old, new in found.names.items() if old not in refused}
     try:
@@ -113,7 +113,7 @@ def _loaded(
 
 
 def _settled(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None]) -> Manifest | None:
-    """Choose a manifest; again if a run has meanwhile deleted what was read."""
+    """Choose a manifest; try again if a run deletes files meanwhile."""
     for attempt in range(_ATTEMPTS):
         boundary = manifest_log.boundary()
         try:

@@ -1,7 +1,7 @@
-"""The decision whether a program can continue from a snapshot: what happens to each state, and all that is refused.
+"""The decision whether a program can continue from a snapshot: the fate of each state, and all refusals.
 
-It is made of facts of the manifest alone: no state is read. A start raises the first refusal; ``malflow plan`` shows
-them all.
+It depends on the manifest alone: no state is read. A start raises the first refusal; ``malflow plan`` shows all of
+them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from malflow.states.kinds import StateSpec
 __all__ = ["Fate", "Review", "ReviewedState", "review"]
 
 Fate = Literal["kept", "new", "dropped", "lost"]
-"""The future of a state: it is loaded, begins empty, has no place in the program, or begins empty since its windows
-have changed."""
+"""The future of a state: it is loaded, begins empty, has no place in the program, or begins empty because its
+windows have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class ReviewedState:
         entry: the state in the snapshot; None if it is new.
         spec: the state in the program; None if it has no place there.
         fate: its future, if nothing is refused.
-        refusals: the refusals that are about it.
-        loss: a sentence that says why it is lost; None unless it is.
+        refusals: the refusals that concern it.
+        loss: why it is lost, as a sentence; None if it is not lost.
     """
 
     entry: StateEntry | None
@@ -55,7 +55,7 @@ class Review:
 
     Attributes:
         names: the states to be loaded, mapped to their names in the program.
-        states: every state of the program, in its order, and then those of the snapshot without a place in it.
+        states: every state of the program, in its order, and then the states of the snapshot without a place in it.
         refusals: the reasons why the program can't continue, in the order in which a start would raise them.
     """
 
@@ -65,7 +65,7 @@ class Review:
 
     @property
     def losses(self) -> list[str]:
-        """The sentences about states that are lost since their windows have changed."""
+        """The sentences about states that are lost because their windows have changed."""
         return [it.loss for it in self.states if it.loss is not None]
 
     def check(self) -> None:

@@ -109,9 +109,10 @@ def bare_sections(
 
 
 def _with_texts(codec: Codec, delta: Delta) -> Delta:
-    """Return the changes of dead letters with the text of each record, and without each key, that can't be serialised.
+    """Return the changes of dead letters in a form that can be serialised.
 
-    A key stays if later records follow the letter: without it, they would pass the letter after a restart.
+    Otherwise, the text of a record replaces it, and a key is removed. A key stays if later records follow the letter:
+    without it, they would overtake the letter after a restart.
     """
     changed = {_with_key(codec, entry, letter): _with_text(codec, letter) for entry, letter in delta.changed.items()}
     deleted = frozenset(_with_key(codec, entry) for entry in delta.deleted)

@@ -30,7 +30,7 @@ class Rejected(NamedTuple):
 
     Attributes:
         value: the raw record.
-        timestamp: its timestamp, as far as it is known.
+        timestamp: its timestamp, or the nearest one known.
         place: where it was read, such as a file and a line; None if it was read again, from a dead letter.
         error: the kind of the error, such as ``BadRecord``.
         reason: why it could not be read.
@@ -125,14 +125,14 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
     def share(self) -> tuple[int, int] | None:
         """Return how much of the part has been read, and how much there is in all, in one unit; None if unknown.
 
-        The unit, such as bytes or records, is the same for all parts of the source. None also says that the part has no
-        end. It is called at the end of each tick, so it must not query a server. Optional; ``malflow run --live`` draws
-        a bar of it.
+        All parts of the source use the same unit, such as bytes or records. None may also mean that the part has no
+        end. It may be called at the end of each tick, so it must not query a server. Optional; ``malflow run --live``
+        shows it as a progress bar.
         """
         return None
 
     def take_rejected(self) -> Sequence[Rejected]:
-        """Return the records that could not be read since the last call, by a policy to skip or keep them.
+        """Return the records that could not be read since the last call and that the policy skips or keeps.
 
         It is called after each poll. Optional, for readers of a source that has a `policy`.
         """
@@ -188,10 +188,10 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             stopped. None, also if an implementation lacks the attribute, to list them once per run.
         in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
             several processes reject such a source. False if an implementation lacks the attribute.
-        policy: the policy for records that its readers can't read, if they have ``take_rejected``. None, also if an
-            implementation lacks the attribute, if the source has none; others also have ``with_policy(policy)``, which
-            returns the source with another policy, and may have ``read_again(part, raw)``, which returns the value of
-            the raw record of a dead letter, so that it can be replayed.
+        policy: the policy for records that its readers can't read. None if the source has no policy; an implementation
+            may then omit it. A source with a policy has readers with ``take_rejected``, and ``with_policy(policy)``,
+            which returns the source with another policy. It may have ``read_again(part, raw)``, which returns the
+            value of the raw record of a dead letter, so that dead letters can be replayed.
     """
 
     keyed: ClassVar[bool] = True

@@ -82,7 +82,7 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
 
     @property
     def _length(self) -> int | None:
-        """The number of items; None if that is unknown."""
+        """Return the number of items; None if unknown."""
         return len(self._iterable) if isinstance(self._iterable, _AT_HAND) else None
 
 
@@ -140,7 +140,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return self._position
 
     def share(self) -> tuple[int, int] | None:
-        """Return the number of items emitted, and that of all; None if the iterable has no length."""
+        """Return the number of items emitted and the total; None if the iterable has no length."""
         return None if self._length is None else (self._position, self._length)
 
     def is_finished(self) -> bool:

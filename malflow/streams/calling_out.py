@@ -109,9 +109,9 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         so a snapshot has nothing under way. A run that resumes from a snapshot calls again for the records after it:
         calls are made at least once, while states and exactly-once sinks have each result once.
 
-        If a call fails, after its retries, `on_error` decides about its record, or about each of its list. By default
-        the run ends with an error for the first such record, and calls for later records are cancelled. With another
-        policy they continue, and it decides when all have ended, in the order of the records.
+        If a call fails after its retries, `on_error` decides about its record, or about each record of its list. By
+        default the run ends with an error for the first such record, and calls for later records are cancelled. With
+        another policy they continue; once all have ended, the policy is applied in the order of the records.
 
         The function runs on an event loop in a thread of its own, which all operators of a process share: it must not
         block, and other functions run in another thread.
@@ -126,9 +126,9 @@ class CallingOperators(StreamHandle[K, V_co, T]):
             batch: calls the function with lists of up to so many values; it returns a list of as many results.
             retry: how often a call is repeated, and after which exceptions.
             rate: how many attempts begin in a second.
-            breaker: when attempts are held back, since too many have failed. Needs `retry`, whose `on` are the
+            breaker: when attempts are held back because too many have failed. Needs `retry`, whose `on` names the
                 exceptions that count.
-            on_error: the fate of a record whose call fails, as of `map`. A dead letter tells the `attempts`.
+            on_error: the fate of a record whose call fails, as for `map`. A dead letter has the number of `attempts`.
             threads: calls a plain function instead, in so many threads; they are the capacity.
 
         >>> async def double(value):
@@ -170,12 +170,12 @@ class CallingOperators(StreamHandle[K, V_co, T]):
 
 
 def _checked_policy(name: str, on_error: ErrorPolicy, retry: Retry | None) -> tuple[OnError, Retry | None]:
-    """Return a policy for calls that have their retries already, and the retry of the calls."""
+    """Return a policy without its retry, and the retry of the calls."""
     policy = checked_policy(name, on_error)
     if policy.retry is None:
         return policy, retry
     if retry is not None:
-        raise malformed(name, "has a retry= of its own, and another one in OnError; leave one of them out")
+        raise malformed(name, "has its own retry= and another in OnError; leave one of them out")
     return replace(policy, retry=None), policy.retry
 
 

@@ -1,4 +1,4 @@
-"""Build functions whose operators are configured: by the URLs that they connect to, and checks of the names."""
+"""Build functions with configured operators, such as the URLs that they connect to, and checks of the names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ConfiguredBuild:
             the names of sources and sinks.
         policies: the policies for failed records, by operator; they precede those of the code.
         default_policy: that of other operators whose code has the policy to fail; None leaves them.
-        retries: how often calls of their functions are repeated, by operator.
+        retries: the retries of calls of functions, by operator.
     """
 
     def __init__(

@@ -55,10 +55,10 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         Args:
             name: the operator's name.
             mapper: returns the new value.
-            on_error: the fate of a record at which the mapper fails: ``"fail"`` ends the run, ``"skip"`` drops the
-                record, ``"dead_letter"`` keeps it with its error as a `DeadLetter`, ``"park"`` keeps it and the later
-                records of its key, in order; or a function that decides about each `Failure` by returning one of these
-                words, or an `OnError` with more options, such as a `Retry`. All operators with this argument count such
+            on_error: the fate of a record at which the mapper fails. ``"fail"`` ends the run, ``"skip"`` drops the
+                record, ``"dead_letter"`` keeps it with its error as a `DeadLetter`, and ``"park"`` keeps it and the
+                later records of its key, in order. A function decides about each `Failure` by returning one of these
+                words. An `OnError` has more options, such as a `Retry`. All operators with this argument count such
                 records in ``progress.counts``, as ``failed``, ``skipped`` and ``letters``.
 
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))

@@ -101,7 +101,7 @@ class DrivenRun(Workers):
         """Poll every source once, carry the records through every stage, and return their number.
 
         Args:
-            replays: requests about dead letters, which are served before.
+            replays: requests to replay dead letters, which are served first.
         """
         tick = self.ticks.begin(replays=tuple(replays))
         self.ticks.end(tick, self.run(tick))

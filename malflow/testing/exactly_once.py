@@ -89,8 +89,8 @@ def assert_exactly_once(
         runtime: ``"single_thread"``, or ``"processes"`` to run in two worker processes as `MultiProcessRuntime` does:
             slower, and it also finds what can't be pickled, and state outside of malflow, of which each process has
             its own.
-        replays: the operators whose dead letters are replayed before a record, by the record's number from 0, in all
-            runs. So it takes a function whose failures depend on its state, or on the record.
+        replays: the operators whose dead letters are replayed before a record, by the record's number from 0. All runs
+            replay them, so the failures of a function may depend only on its state and the record.
 
     Raises:
         AssertionError: if a schedule changes the results.

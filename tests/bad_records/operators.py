@@ -33,9 +33,9 @@ KINDS: list[Callable[[], BaseException]] = [
 
 @dataclass(frozen=True)
 class Item:
-    """A record: `fault` is the index of the exception that functions raise at it, None for a good one.
+    """A record: `fault` is the index of the exception that functions raise for it; None for a good one.
 
-    With `left`, they raise it at so many attempts only; the number is counted down.
+    With `left`, they raise it only for that many attempts; the number is counted down.
     """
 
     key: int

@@ -1,4 +1,4 @@
-"""Failures, records, keys and requests that are as strange as they can be."""
+"""Failures, records, keys and requests that are as strange as possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stored(**options: Any) -> FsspecBackend:
 
 
 def every_exception() -> list[Exception]:
-    """Return an exception of each built-in class but the lack of memory, and of some others."""
+    """Return an exception of each built-in class except MemoryError, and of some other classes."""
     made: list[Exception] = [Rude(), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), ValueError("m" * 1_000_000)]
     for kind in vars(builtins).values():
         if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, MemoryError):
@@ -94,7 +94,7 @@ class Town:
 
 
 def by_town(on_error: Any) -> Any:
-    """Build a dataflow that fails at each town."""
+    """Build a dataflow that fails for each town."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         names: Any = provider.new_stream().source("names", ScriptedSource(["Ulm", "Bonn"]))

@@ -41,7 +41,7 @@ def newest(folder: Path) -> int:
 
 
 def wait_for_snapshots(folder: Path, count: int = 3) -> None:
-    """Wait until so many snapshots have been written."""
+    """Wait until that many more snapshots have been written."""
     before = newest(folder)
     wait_until(lambda: newest(folder) >= before + count, DEADLINE)
 

@@ -60,7 +60,7 @@ def flow(
 
 
 def counts_of(runtime: Any) -> dict[str, int]:
-    """Return the counts of the parser, but for those that are zero in all tests here."""
+    """Return the parser's counts, except those that are zero in all tests here."""
     counts = dict(runtime.progress.counts["parse"])
     assert [counts.pop(name) for name in ("skipped", "retried", "parked")] == [0, 0, 0]
     return counts

@@ -1,4 +1,4 @@
-"""Keys that are parked: later records of a key follow one that failed, so that those of a key keep their order."""
+"""Parked keys: after a record fails, later records with its key wait, so each key keeps its order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEYS, WORDS = ["a", "b"], ["good", "bad", "worse"]
 
 @dataclass
 class Model:
-    """What a job is to have processed and parked, key by key: a queue each, which moves only from its head."""
+    """The expected processed and parked records by key: each key has a queue that moves only from its head."""
 
     done: dict[str, list[int]] = field(default_factory=dict)
     parked: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Model:
             self.done.setdefault(key, []).append(number)
 
     def replay(self, numbers: set[int], fails: Callable[[int], bool]) -> Replayed:
-        """Try records again; return what became of them."""
+        """Try records again; return the outcome."""
         tried = kept = 0
         for key, queue in self.parked.items():
             wanted = [number for number, _ in queue if number in numbers]
@@ -78,11 +78,11 @@ class Model:
 
 
 BROKEN: set[str] = set()
-"""The words at which the functions fail, now."""
+"""The words for which the functions fail now."""
 
 
 def take(_key: str, value: tuple[str, int, str], seen: list[int]) -> Any:
-    """Note a number, then fail at a broken word."""
+    """Note a number, then fail for a broken word."""
     seen.append(value[1])
     if value[2] in BROKEN:
         raise ValueError(f"{value[2]} at {object()}")
@@ -90,13 +90,13 @@ def take(_key: str, value: tuple[str, int, str], seen: list[int]) -> Any:
 
 
 def note(msg: Any, seen: list[int], output: Any) -> Any:
-    """Send and note a number, then fail at a broken word."""
+    """Send and note a number, then fail for a broken word."""
     output.send(msg)
     return take(msg.key, msg.value, seen)[1]
 
 
 SOME = st.none() | st.sets(st.integers(0, 3), min_size=1)
-"""All letters, or those of the records whose number has one of these remainders by 4."""
+"""All letters, or only the letters of records whose number modulo 4 is one of these."""
 
 OPERATIONS = st.one_of(
     st.tuples(st.just("process"), st.integers(1, 4)),
@@ -139,7 +139,7 @@ def test_the_records_of_a_key_keep_their_order(
 
 
 class Trial:
-    """Does the same to a job and to its model.
+    """Apply the same steps to a job and to its model.
 
     Args:
         job: the job.
@@ -155,13 +155,13 @@ class Trial:
         return self._values[number][2] in BROKEN
 
     def process(self, records: int) -> None:
-        """Process the next records, as far as there are any."""
+        """Process the next records, if there are any."""
         for key, number, _ in self._values[self.model.position : self.model.position + records]:
             self._job.process()
             self.model.process(key, number, self._fails(number))
 
     def fail_at(self, words: set[str]) -> None:
-        """Set the words at which functions fail from now on."""
+        """Set the words for which functions fail from now on."""
         BROKEN.clear()
         BROKEN.update(words)
 
@@ -190,12 +190,12 @@ class Trial:
         self.model = deepcopy(self._saved)
 
     def rescale(self, workers: int) -> None:
-        """Continue with so many workers."""
+        """Continue with that many workers."""
         self._job.run.rescale(workers)
 
 
 class Job:
-    """The runs of a job whose letters are looked at between ticks."""
+    """The runs of a job, with its letters inspected between ticks."""
 
     def __init__(self, build_dataflow: Any, values: list[Any], state: str) -> None:
         self._build, self._values, self._state = build_dataflow, values, state
@@ -278,7 +278,7 @@ def flow(items: Any, on_error: Any = "park", sink: Any = None) -> Callable[[Stre
 
 
 def unless_mended(_key: Any, text: str, is_mended: bool) -> Any:
-    """Fail at a question mark, until an exclamation mark was seen."""
+    """Fail for a question mark until an exclamation mark has been seen."""
     if "?" in text and not is_mended:
         raise ValueError(text)
     return text, is_mended or "!" in text
@@ -353,7 +353,7 @@ def test_a_text_of_a_parked_key_stays_and_holds_the_others() -> None:
 
 def test_parked_letters_are_bounded() -> None:
     items = ["a", "a1", "a2", "a3"]
-    with pytest.raises(OperatorError, match=r"keeps as many dead letters as it may: 2.*this one is of a key that is p"):
+    with pytest.raises(OperatorError, match=r"keeps as many dead letters as it may: 2.*this one is of a parked key"):
         SingleThreadRuntime(flow(items, OnError("park", keep=2))).execute()
     runtime = SingleThreadRuntime(flow(items, OnError("park", keep=2, full="drop_oldest")))
     runtime.execute()
@@ -375,7 +375,7 @@ def test_only_keys_that_an_exchange_distributed_can_be_parked(tmp_path: Any) -> 
 
         return build_dataflow
 
-    refused = r"operator 'parse' can't have on_error='park': its input has no keys that \.key_distribute\(\) has"
+    refused = r"operator 'parse' can't have on_error='park': its input is not distributed by \.key_distribute\(\)"
     for local in (False, True):
         with pytest.raises(GraphError, match=refused) as caught:
             SingleThreadRuntime(build("park", local=local)).execute()

@@ -24,7 +24,7 @@ AT_ONCE = Retry(3, first=0, on=(Exception,))
 
 @st.composite
 def flaky(draw: st.DrawFn) -> Item:
-    """Draw a record at which a function fails some times."""
+    """Draw a record for which a function fails a few times."""
     fails = draw(st.sampled_from([0, 0, 1, 2, 3, 4]))
     return Item(
         draw(st.integers(0, 2)),
@@ -58,7 +58,7 @@ def contents(item: Item) -> tuple[int, int, int]:
 
 
 def run(name: str, items: list[Item], parallelism: int, debug: bool, on_error: Any) -> tuple[Any, Any, Any]:
-    """Return an operator's output by key, its dead letters and the progress; without a policy, no record is bad."""
+    """Return an operator's output by key, its dead letters and the progress; no record is bad without a policy."""
     sink: VecSink[Any, Any, Any] = VecSink()
     prepare, apply = OPERATORS[name]
     store = FsspecBackend(store=MemoryStore(), allow_unsigned_pickle=True)

@@ -250,7 +250,7 @@ def test_codecs_of_kafka_and_redis_read_again() -> None:
 
 
 class Loose(JsonLinesSource):
-    """Takes lines that are not JSON as texts."""
+    """Reads lines that are not JSON as text."""
 
     def read_again(self, part: str, raw: Any) -> Any:
         """Return the text."""

@@ -25,7 +25,7 @@ PROGRAM = "tests.bad_records.programs.taken"
 
 
 def check(folder: Path, arguments: list[str], point: str, read: Callable[[], list[dict[str, Any]]]) -> None:
-    """Kill the job at a point, and finish it: each number is in the state, or there is one letter of its operator."""
+    """Kill the job at a point and finish it: each number is in the state or in exactly one letter of its operator."""
     kill_child(PROGRAM, folder, *arguments, point=f"{point}:3")
     before = read()
     assert 0 < len(before) < PARTS * SIZE * 3 // 7, "it was killed amid the run"
@@ -44,7 +44,7 @@ def check(folder: Path, arguments: list[str], point: str, read: Callable[[], lis
 
 
 @pytest.mark.fault("N7", "A7")
-@pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-manifest"])  # letters of no snapshot are outside
+@pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-manifest"])  # outside, in no snapshot
 def test_letters_in_a_topic_are_exact_through_kills(tmp_path: Path, kafka_servers: str, point: str) -> None:
     broker = Broker(kafka_servers)
     topic = broker.topic(2)
@@ -56,7 +56,7 @@ def test_letters_in_a_topic_are_exact_through_kills(tmp_path: Path, kafka_server
 
 
 @pytest.mark.fault("N7", "A7")
-@pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-commit"])  # letters of a snapshot are not outside
+@pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-commit"])  # in a snapshot, not outside
 def test_letters_in_a_table_are_exact_through_kills(tmp_path: Path, postgres_dsn: str, point: str) -> None:
     name = f"letters{uuid4().hex[:12]}"
     columns = ("id", "operator", "number", "message")

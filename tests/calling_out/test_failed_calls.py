@@ -1,4 +1,4 @@
-"""Failed calls of a `map_async` under policies other than to fail: skipped, or kept as dead letters."""
+"""Failed calls of a `map_async` under policies that skip them or keep them as dead letters."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def store(tmp_path: Path) -> FsspecBackend:
-    """Return a backend in a folder of its own."""
+    """Return a backend in its own folder."""
     return FsspecBackend(str(tmp_path))
 
 
 async def parse(text: str) -> int:
-    """Fail at texts that are no numbers."""
+    """Fail for texts that are not numbers."""
     await asyncio.sleep(0)
     return int(text)
 
 
 def called(items: Sequence[Any], function: Any, store: Any = None, **options: Any) -> tuple[list[Any], dict[str, int]]:
-    """Return the results of the calls, and the counts of their operator."""
+    """Return the results of the calls and the operator's counts."""
     sink: VecSink[Any, Any, Any] = VecSink()
 
     def build(provider: StreamProvider) -> None:
@@ -343,7 +343,7 @@ def test_a_configuration_gives_calls_a_policy() -> None:
 
 
 def replayed(store: FsspecBackend, **options: Any) -> tuple[list[int], list[list[str]], int]:
-    """Return the results and the calls of a replay of some letters, and the most that were under way."""
+    """Replay some letters; return the results, the calls and the maximum number under way at once."""
     sink, calls = VecSink[Any, Any, Any](), list[list[str]]()
     state = {"mended": False, "now": 0, "most": 0}
 

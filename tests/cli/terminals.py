@@ -1,4 +1,4 @@
-"""Terminals: commands on a pseudo terminal, and a model of what a reader sees on one."""
+"""Commands on a pseudo terminal, and a model of the terminal's visible lines."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""A program that makes its standard input its terminal, from which Ctrl-C comes, and then is a command."""
+"""A program that makes its standard input its controlling terminal, so Ctrl-C works, and then executes a command."""
 
 
 def seen(text: str) -> list[str]:
-    """Return the lines that a terminal without end shows; it knows ``ESC [ n F``, ``ESC [ J`` and ``ESC [ m``."""
+    """Return the lines shown by an endless terminal that understands ``ESC [ n F``, ``ESC [ J`` and ``ESC [ m``."""
     lines, at, column = [""], 0, 0
     end = 0
     for found in _CONTROL.finditer(text):
@@ -59,11 +59,11 @@ def seen(text: str) -> list[str]:
 
 
 class Terminal:
-    """A command on a pseudo terminal of its own.
+    """A command on its own pseudo terminal.
 
     Attributes:
         process: the command.
-        text: what it has written so far.
+        text: the output so far.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
@@ -72,7 +72,7 @@ class Terminal:
         self.text = ""
 
     def read_until(self, words: str, seconds: float = 60) -> None:
-        """Read until some words are there."""
+        """Read until some words appear."""
         deadline = time.monotonic() + seconds
         while words not in self.text:
             assert time.monotonic() < deadline, self.text[-3000:]
@@ -99,7 +99,7 @@ class Terminal:
         return termios.tcgetattr(self.end)
 
     def read(self, seconds: float = 0.2) -> bool:
-        """Read what is there within some time; return False once the command has ended."""
+        """Read what arrives within some time; return False once the command has ended."""
         if not select.select([self.end], [], [], seconds)[0]:
             return self.process.poll() is None
         try:
@@ -111,7 +111,7 @@ class Terminal:
 
 
 def terminal(*arguments: Any, columns: int = 100, **variables: str) -> AbstractContextManager[Terminal]:
-    """Return a context within which a command of malflow runs on a pseudo terminal.
+    """Return a context in which a malflow command runs on a pseudo terminal.
 
     Args:
         arguments: its arguments.
@@ -126,12 +126,12 @@ def terminal(*arguments: Any, columns: int = 100, **variables: str) -> AbstractC
 def on_terminal(
     command: Sequence[str], variables: Mapping[str, str], *, folder: Path | None = None, columns: int = 100
 ) -> Iterator[Terminal]:
-    """Within the context, a command runs on a pseudo terminal.
+    """Run a command on a pseudo terminal within the context.
 
     Args:
         command: the program and its arguments.
         variables: its environment.
-        folder: where it runs.
+        folder: its working directory.
         columns: the columns of the terminal.
     """
     end, inner = pty.openpty()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,10 @@ FLOW = """
 
 
 class Screen(io.StringIO):
-    """A terminal that remembers what it got."""
+    """A terminal that remembers its input."""
 
     def isatty(self) -> bool:
-        """Return that it is one."""
+        """Return True, as it is a terminal."""
         return True
 
 
@@ -107,13 +106,13 @@ def test_the_area_is_below_all_that_is_written(steps: list[tuple[str, Any]]) -> 
 
 
 def shown(lines: list[str]) -> list[str]:
-    """Return the lines as they fit into a terminal of 20 columns and 12 lines."""
+    """Return the lines that fit into a terminal of 20 columns and 12 lines."""
     kept = lines if len(lines) <= 11 else [*lines[:10], f"and {len(lines) - 10} more lines"]
     return [it if cell_len(it) < 20 else cut(it) for it in kept]
 
 
 def cut(line: str) -> str:
-    """Return the beginning of a line, of 19 columns at most."""
+    """Return the beginning of a line, at most 19 columns."""
     while cell_len(line) > 19:
         line = line[:-1]
     return line.rstrip()
@@ -243,9 +242,7 @@ def test_shares_of_files_and_lists(malflow: Malflow, script: Script, monkeypatch
     """)
     Path("rows.csv").write_text("a,b\n" + "".join(f"{at},{at}\n" for at in range(200)))
     monkeypatch.setattr(live_view, "_LINE_SECONDS", 0.1)
-    started = time.monotonic()
     done = malflow("run", "flow.py", "--live")
-    assert time.monotonic() - started < 30
     shares = [line.partition("rows ")[2].partition("%")[0] for line in done.err.splitlines() if "rows " in line]
     numbers = [int(it) for it in shares if it.isdigit()]
     assert numbers == sorted(numbers)

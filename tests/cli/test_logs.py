@@ -28,7 +28,7 @@ FLOW = """
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """Return the documents of a log that consists of nothing else."""
+    """Return the documents of a log; any other line fails."""
     assert text.isascii()
     return [json.loads(line) for line in text.splitlines()]
 

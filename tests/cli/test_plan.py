@@ -1,4 +1,4 @@
-"""``malflow plan``: what it shows, says and leaves alone; each script has a first and a changed form."""
+"""``malflow plan``: its output, and what it leaves unchanged. Each script has a first and a changed form."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Script, environment, process
+from tests.kit.interrupts import heed_interrupts
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +43,6 @@ threading.Thread(target=SingleThreadRuntime(build_dataflow).execute).start()
 }
 
 
-def _heed_interrupts() -> None:
-    """Heed interrupts, which a shell lets the programs in its background ignore."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def begun(*arguments: str, python: tuple[str, ...] = ("-m", "malflow")) -> Iterator[subprocess.Popen[str]]:
     """Start a command, and wait until it has written a line."""
@@ -57,7 +53,7 @@ def begun(*arguments: str, python: tuple[str, ...] = ("-m", "malflow")) -> Itera
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
-        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - it only sets a signal
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - it only sets a signal
     ) as running:
         assert running.stdout is not None
         running.stdout.readline()

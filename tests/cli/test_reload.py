@@ -1,4 +1,4 @@
-"""``malflow run --reload``: real processes, edits of all kinds, and the state over them."""
+"""``malflow run --reload``: real processes, edits of all kinds, and state that survives them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def kept_position() -> int:
 
 
 class Reloading:
-    """A flow under ``--reload``, and what it has written."""
+    """A flow under ``--reload``, and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -86,16 +86,16 @@ class Reloading:
 
     @property
     def told(self) -> str:
-        """What was written on standard error."""
+        """The text on standard error."""
         return Path("err.txt").read_text()
 
     def wait_for(self, word: str, since: int = 0) -> int:
-        """Wait until the flow writes a word; return the process that does."""
+        """Wait until the flow writes a word; return the id of the process that wrote it."""
         wait_until(lambda: any(it[0] == word for it in self.rows[since:]), 60)
         return next(it[2] for it in self.rows[since:] if it[0] == word)
 
     def wait_until_told(self, words: str, times: int = 1) -> None:
-        """Wait until standard error has some words."""
+        """Wait until some words appear on standard error."""
         wait_until(lambda: self.told.count(words) >= times, 60)
 
     def check_exact(self) -> None:
@@ -105,7 +105,7 @@ class Reloading:
 
 @contextmanager
 def reloading(*options: str) -> Iterator[Reloading]:
-    """Within the context, the flow runs under ``--reload``."""
+    """Run the flow under ``--reload`` within the context."""
     edit("one")
     command = [sys.executable, "-m", "malflow", "run", "flow.py", "--reload", *options]
     with Path("out.txt").open("wb") as out, Path("err.txt").open("wb") as err:
@@ -141,7 +141,7 @@ def test_state_over_edits_good_and_bad(script: Script) -> None:
         Path("steps.py").unlink()
         flow.wait_until_told("was not reloaded", 3)
         Path("steps.py").mkdir()
-        edit("two", "steps.py/__init__.py")  # a folder that is no package of this name
+        edit("two", "steps.py/__init__.py")  # a folder of this name that is not the module
         time.sleep(1.2)
         assert {pid for *_, pid in flow.rows} == {first}
         Path("steps.py/__init__.py").unlink()

@@ -1,4 +1,4 @@
-"""``malflow run --replay``: dead letters of a job that has stopped, at the start of the next run."""
+"""``malflow run --replay``: the dead letters of a stopped job are replayed when the next run starts."""
 
 from __future__ import annotations
 

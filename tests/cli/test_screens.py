@@ -1,4 +1,4 @@
-"""One screen of a run, as a function of its documents: all of it fits, and whatever users name is text."""
+"""The screen of a run, as a function of its documents: it fits the terminal, and users' names are shown as text."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_dead_letters_are_kept_moved_and_read(any_parallelism: Any, store: Fsspe
 
 
 class Heard:
-    """Keeps the events of some kinds."""
+    """A listener that keeps events of some kinds."""
 
     def __init__(self, *kinds: type) -> None:
         self.kinds = kinds
@@ -189,7 +189,7 @@ def test_lines_that_cannot_be_read_and_keys_that_wait(
 
 
 def at_odd(number: int) -> int:
-    """Fail at odd numbers."""
+    """Fail for odd numbers."""
     if number % 2:
         raise ValueError("odd")
     return number

@@ -155,7 +155,7 @@ def by_size(message: Any, outputs: list[bool]) -> None:
 
 
 def test_facts_of_each_operator(any_parallelism: Any) -> None:
-    """The times of sixteen calls of 10 ms are found; a source of two parts was asked until both had ended."""
+    """Sixteen calls of 10 ms are measured; a source with two parts is polled until both have ended."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", ScriptedSource({"a": [*range(8)], "b": [*range(8)]}))
@@ -187,7 +187,7 @@ def slowly(value: int) -> int:
 
 
 class SlowSink(VecSink[Any, Any, Any]):
-    """Takes its time when it is flushed."""
+    """A sink that is slow to flush."""
 
     def flush(self) -> None:
         time.sleep(0.03)

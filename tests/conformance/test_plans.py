@@ -1,4 +1,4 @@
-"""A plan says what the start then does on every runtime, of snapshots that the same runtime has taken."""
+"""On every runtime, a plan predicts a start from the snapshots that this runtime has taken."""
 
 from __future__ import annotations
 

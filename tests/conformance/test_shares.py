@@ -1,4 +1,4 @@
-"""How much bounded sources have read: equal on every runtime."""
+"""The share that bounded sources have read is equal on every runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from malflow.testing import ScriptedSource
 
 
 class Looks:
-    """A listener that looks at the shares after each tick."""
+    """A listener that notes the shares after each tick."""
 
     def __init__(self) -> None:
         self.runtime: Any = None

@@ -1,4 +1,4 @@
-"""Random graphs of all kinds of nodes, with the facts that a drawing of them must show."""
+"""Random graphs with all kinds of nodes, and the facts that their drawings must show."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Tags(HTMLParser):
 
 
 class Display:
-    """The display of a notebook, with places that are drawn anew, or a shell without them."""
+    """The display of a notebook, whose places can be redrawn, or a shell without places."""
 
     def __init__(self, *, has_places: bool = True) -> None:
         self.drawn: list[str] = []
@@ -105,13 +105,13 @@ class Display:
         self._has_places = has_places
 
     def __call__(self, shown: Any, *, display_id: bool = False) -> Any:
-        """Draw an object in a place of its own."""
+        """Draw an object in its own place."""
         assert display_id or not self._has_places
         self.drawn.append(shown._repr_mimebundle_()["text/plain"])
         return self if self._has_places else None
 
     def update(self, shown: Any) -> None:
-        """Draw it anew."""
+        """Redraw it."""
         self.updates += 1
         self.drawn.append(shown._repr_mimebundle_()["text/plain"])
 

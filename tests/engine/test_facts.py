@@ -1,4 +1,4 @@
-"""The sums of counts and facts against a naive model, and the ticks whose reports have facts."""
+"""Sums of counts and facts, compared with a naive model, and the ticks whose reports have facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ facts = st.builds(Facts, numbers, numbers, numbers, numbers, numbers, numbers)
 
 @st.composite
 def reports(draw: st.DrawFn, workers: int) -> Report:
-    """Return the report of a worker; operators that did nothing are not in its facts."""
+    """Return the report of a worker; its facts leave out idle operators."""
     return Report(
         draw(st.integers(0, workers - 1)),
         draw(st.dictionaries(st.sampled_from(NAMES), numbers)),

@@ -164,7 +164,7 @@ def test_a_position_may_be_bytes() -> None:
 
 
 def test_nothing_is_counted_per_record() -> None:
-    """The functions of the engine are called as often for many records as for few, and so is the clock."""
+    """The engine's functions and the clock are called as often for many records as for few."""
 
     def calls(records: int) -> Counter[str]:
         graph, counted = Graph(), Counter[str]()

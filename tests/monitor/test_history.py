@@ -1,4 +1,4 @@
-"""Rates against a naive model, and the samples that are forgotten."""
+"""Rates, compared with a naive model, and samples that are forgotten."""
 
 from __future__ import annotations
 

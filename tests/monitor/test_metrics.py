@@ -1,4 +1,4 @@
-"""The metrics: one table, from which those of Prometheus and OpenTelemetry and their documentation come."""
+"""The metrics: one table defines them for Prometheus, OpenTelemetry and the documentation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def busy(provider: StreamProvider) -> None:
 
 @contextmanager
 def watched(tmp_path: Path, **options: Any) -> Iterator[tuple[Monitor, Any]]:
-    """Within the context, a run is watched; at the end it is stopped."""
+    """Watch a run within the context, and stop it at the end."""
     monitor = Monitor(**options)
     backend = FsspecBackend(str(tmp_path))
     handle = SingleThreadRuntime(busy, backend, snapshots=timedelta(hours=1), listeners=[monitor]).start()
@@ -146,7 +146,7 @@ def test_the_end_of_a_run_is_in_its_metrics(place: Path, tmp_path: Path) -> None
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
-    """Within the context, a server receives what is sent by OTLP.
+    """Run a server within the context that receives OTLP requests.
 
     Yields:
         Its URL, and the requests: path, body and authorization.
@@ -166,7 +166,7 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)  # a command waits for others
+    thread = threading.Thread(target=server.serve_forever, daemon=True)  # a command would wait for another kind
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", received
@@ -260,7 +260,7 @@ def progress(**fields: Any) -> Progress:
 
 
 def taken(count: int, snapshot: int | None = None) -> Progress:
-    """Return the progress of a run whose source has given so many records."""
+    """Return the progress of a run whose source has emitted that many records."""
     return progress(snapshot=snapshot, operators={"s": OperatorProgress(count, (count,), kind="source")})
 
 

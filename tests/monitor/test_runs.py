@@ -1,4 +1,4 @@
-"""Runs that are seen and steered through their sockets, and the files that they leave."""
+"""Runs are watched and steered through their sockets; also the files that they leave."""
 
 from __future__ import annotations
 

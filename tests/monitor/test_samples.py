@@ -1,4 +1,4 @@
-"""The last records of an operator, for those who look at a run: taps between ticks, and what they never do."""
+"""The last records of an operator, for people who watch a run: taps are added between ticks and change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HIDDEN = "4711-hidden"
 
 
 class Seen(Tap):
-    """Keeps the values that it sees, for a number of ticks."""
+    """A tap that keeps the values of a number of ticks."""
 
     def __init__(self, operator: str, ticks: int = 1_000_000) -> None:
         super().__init__(operator)
@@ -63,7 +63,7 @@ class Tapping:
 
 
 def summing(script: list[Any], sink: Any) -> Any:
-    """Return a dataflow that sums even numbers by their last digit."""
+    """Return a dataflow that sums even numbers by last digit."""
 
     def by_parity(msg: Any, outputs: list[bool]) -> None:
         outputs[msg.value % 2] = True
@@ -166,7 +166,7 @@ class FakeRun:
 
 
 def sampling(**settings: Any) -> tuple[Samples, FakeRun, list[float]]:
-    """Return the samples of a fake run, and its clock."""
+    """Return the samples of a fake run and its clock."""
     now, run = [0.0], FakeRun()
     fake: Any = run
     return Samples(fake, SampleSettings(are_shown=True, **settings), clock=lambda: now[0]), run, now

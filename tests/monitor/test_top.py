@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class Terminal:
-    """A command on a terminal of its own, and all that it has written."""
+    """A command on its own terminal, and its output."""
 
     def __init__(self) -> None:
         self.master, self._end = pty.openpty()
@@ -45,7 +45,7 @@ class Terminal:
                 self.text += os.read(self.master, 1 << 16).decode()
 
     def press(self, key: str) -> None:
-        """Press a key; what was written before is forgotten."""
+        """Press a key, and forget the earlier output."""
         self.text = ""
         os.write(self.master, key.encode())
 

@@ -1,4 +1,4 @@
-"""Programs as data, so that two of one job can be generated, and the second one corrected fault by fault."""
+"""Programs as data: two versions of a job can be generated, and the second corrected fault by fault."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.kit.evolving import module
 
 ITEMS = [*range(1, 8)]
 FIELDS = ("count", "total")
-"""The field of a class before and after somebody edited it."""
+"""The field of a class before and after an edit."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operator with state on keys of its own.
+    """An operator with keyed state.
 
     Attributes:
         name: its name.
@@ -34,7 +34,7 @@ class Op:
         migrate: ``none``, ``good``, ``drops`` or ``bad``.
         size: the size of its windows.
         total: whether it sums, rather than counts.
-        held: the class of its states, and whether somebody has edited it; None for numbers.
+        held: the class of its states, and whether it has been edited; None for numbers.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Program:
-    """A program with the options of its start.
+    """A program and its start options.
 
     Attributes:
         ops: its operators.
@@ -69,7 +69,7 @@ class Program:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of its start."""
+        """Its start options."""
         return {
             "parallelism": self.parallelism,
             "renamed": dict(self.renamed),
@@ -77,7 +77,7 @@ class Program:
         }
 
     def builder(self, folder: Path) -> Callable[[StreamProvider], None]:
-        """Return what builds it, with its output in a file of this folder."""
+        """Return a function that builds it, with its output in a file in this folder."""
         texts = [f"@dataclass\nclass {it.held[0]}:\n    {FIELDS[it.held[1]]}: int = 0" for it in self.ops if it.held]
 
         def build_dataflow(provider: StreamProvider) -> None:
@@ -189,7 +189,7 @@ def ops(draw: Any, name: str, *, is_first: bool = True) -> Op:
 
 @st.composite
 def pairs(draw: Any) -> tuple[Program, Program]:
-    """Generate a program, and one that somebody has made of it."""
+    """Generate a program and an edited version of it."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
     before = Program(tuple(draw(ops(name)) for name in names), parallelism=draw(st.integers(1, 2)))
     after = before

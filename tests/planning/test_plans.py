@@ -64,7 +64,7 @@ class Job:
         return data, {str(path): path.read_bytes() for path in files}
 
     def failure(self, program: Program) -> MalflowError | None:
-        """Return the error of a start, if it fails; a failed one leaves the job as it was, but for claims."""
+        """Return the error of a start, if it fails; apart from claims, a failed start leaves the job unchanged."""
         ours = self.backend
         self.backend = copied(ours)
         try:
@@ -90,7 +90,7 @@ def texts(plan: StartPlan) -> list[str]:
 
 
 def corrected(before: Program, program: Program, refusal: PlannedRefusal, plan: StartPlan) -> Program:
-    """Return a program without the cause of a refusal, as somebody would correct it."""
+    """Return a program without the cause of a refusal, corrected as a user would do it."""
     fault = None if refusal.found is None else refusal.found.fault
     operators = [name.partition("/")[0] for name in refusal.states]
     old = {it.entry.name: it.spec.name for it in plan.states if it.entry is not None and it.spec is not None}
@@ -158,7 +158,7 @@ def test_plan_says_what_the_start_does(pair: tuple[Program, Program]) -> None:
 
 
 def check_states(job: Job, program: Program, plan: StartPlan) -> None:
-    """Check that a start has the states that the plan has, with as many keys."""
+    """Check that a start has the plan's states, with as many keys."""
     there = {name: count for name, count in kept(job.backend).keys.items() if count}
     job.run(program)
     here = kept(job.backend)

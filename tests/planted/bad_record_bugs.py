@@ -164,23 +164,23 @@ BAD_RECORD_BUGS = [
     ),
     Bug(
         "an attempt counts for the next record too",
-        "the number of attempts is that of the operator",
+        "attempts are counted per operator",
         _GUARD,
         "            self._tries = 0\n            yield item\n",
         "            yield item\n",
         (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
     ),
     Bug(
-        "a letter does not tell how often its record was tried",
-        "each letter is of one attempt",
+        "a letter does not count the retries of its record",
+        "each letter comes from one attempt",
         _GUARD,
         "tries = self._tries + 1 if",
         "tries = 1 if",
         (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
     ),
     Bug(
-        "an attempt that failed has sent messages",
-        "messages are taken back when the policy decides",
+        "a failed attempt has sent messages",
+        "messages are withdrawn once the policy has decided",
         _STATES,
         "                output.cut(start)\n                if not self.guard.repeats(error):\n"
         "                    self.lose(error, record)\n                continue\n            if state is None:",
@@ -189,8 +189,8 @@ BAD_RECORD_BUGS = [
         (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
     ),
     Bug(
-        "records of a parked key pass those that wait",
-        "a letter is of one record",
+        "records of a parked key overtake the waiting ones",
+        "a letter concerns one record only",
         _GUARD,
         "or self._is_replay or record[0] not in parked:\n",
         "or not self._is_replay or record[0] not in parked:\n",
@@ -214,7 +214,7 @@ BAD_RECORD_BUGS = [
     ),
     Bug(
         "a parked letter is replayed before earlier ones of its key",
-        "those that are asked for are replayed",
+        "the requested letters are replayed",
         _REPLAYS,
         "        if letter.is_parked and queues[entry[1]][0] != letter.id:\n",
         "        if letter.is_parked and letter.id not in queues[entry[1]]:\n",
@@ -237,7 +237,7 @@ BAD_RECORD_BUGS = [
         (f"{_SOURCES}::test_a_record_that_cannot_be_read_counts_as_polled_and_not_as_emitted",),
     ),
     Bug(
-        "records that can't be read are taken again with each poll",
+        "unreadable records are taken again with each poll",
         "a list is passed on",
         "connectors/files/source.py",
         "        rejected, self._rejected = self._rejected, []\n",
@@ -253,7 +253,7 @@ BAD_RECORD_BUGS = [
         (f"{_SOURCES}::test_raw_records_are_read_again_by_the_mended_source",),
     ),
     Bug(
-        "a letter whose key can't be written fails the snapshot",
+        "an unwritable key of a letter fails the snapshot",
         "only its record is replaced",
         "snapshot/sections.py",
         "    return entry if _writes(codec, entry) else (entry[0], None)\n",
@@ -261,7 +261,7 @@ BAD_RECORD_BUGS = [
         ("tests/bad_records/test_hostile.py::test_a_key_that_the_codec_cannot_write_becomes_a_text",),
     ),
     Bug(
-        "calls of a parked key in a later batch of the tick pass",
+        "calls of a parked key in the tick's next batch overtake",
         "a batch without failures has no letters",
         "operators/guarded_calls.py",
         "        if not failures and not self.guard.takes_turns:\n",

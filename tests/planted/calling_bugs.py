@@ -38,7 +38,7 @@ CALLING_BUGS = [
         (f"{_FAILED}::test_a_failed_call_becomes_a_letter_with_its_attempts",),
     ),
     Bug(
-        "a list that fails is the letter of its first value",
+        "a failing list gives a letter for its first value only",
         "a call has one failure",
         _OPERATOR,
         "for nth in range(len(it))\n",
@@ -54,8 +54,8 @@ CALLING_BUGS = [
         (f"{_FAILED}::test_replayed_letters_of_lists_are_called_alone",),
     ),
     Bug(
-        "letters of calls are replayed one after the other",
-        "so are those of other operators",
+        "letters of calls are replayed one by one",
+        "other operators' letters are, too",
         _OPERATOR,
         "    replays_together = True\n",
         "",
@@ -70,7 +70,7 @@ CALLING_BUGS = [
         (f"{_TESTS}::test_no_call_begins_after_a_failure",),
     ),
     Bug(
-        "a call in a thread is left when it is cancelled",
+        "a cancelled call is abandoned in its thread",
         "a cancelled future is over",
         _OPERATOR,
         "            if not begun.cancel():\n                await asyncio.wait((waiting,))\n",

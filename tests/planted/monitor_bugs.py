@@ -211,7 +211,7 @@ MONITOR_BUGS = [
         (f"{_OF_RUNS}::test_the_environment_asks_for_a_monitor",),
     ),
     Bug(
-        "facts of a task that stores nothing are reported",
+        "a task that stores nothing reports its facts",
         "a repeated task measures the same",
         "runtime/spark/stage_attempt.py",
         "        if not is_noted:\n            report.report.facts = {}",
@@ -219,7 +219,7 @@ MONITOR_BUGS = [
         (f"{_OF_TICKS}::test_facts_are_those_of_the_first_try",),
     ),
     Bug(
-        "facts are told again with each report",
+        "facts are repeated with each report",
         "sums are replaced, not added",
         "engine/stage_operators.py",
         "        self.busy = self.batches = self.largest = self.operator.calls = 0\n",
@@ -227,7 +227,7 @@ MONITOR_BUGS = [
         ("tests/conformance/test_counts.py::test_facts_of_each_operator",),
     ),
     Bug(
-        "the time of sinks on the driver is nobody's",
+        "the busy time of sinks on the driver is lost",
         "a sink works where the workers are",
         "runtime/transport/sink_proxies.py",
         "facts={it.context.operator_name: Facts(took) for it, took in zip(writers, busy, strict=True)}",

@@ -1,4 +1,4 @@
-"""The planted bugs of the page: what it marks, shows and believes, and what it does when nobody answers."""
+"""The planted bugs of the page: its marks and texts, and its behaviour when the run does not answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _ACTS = "tests/serve/browser/test_acts.py"
 
 PAGE_BUGS = [
     Bug(
-        "the victims of a standstill are marked",
-        "the operator that gets nothing is not the one that gives nothing",
+        "the operators that starve are marked instead of the cause",
+        "an operator without input looks like the culprit",
         "serve/page/figures.js",
         "why?.is_fault && !isOver(progress) ? why.stops_at : null",
         "why?.is_fault && !isOver(progress) ? operators.find((it) => it.in === 0)?.name : null",
         (f"{_LOOKS}::test_a_stalled_part_is_told_and_the_cause_is_marked",),
     ),
     Bug(
-        "marks of writing direction are shown as they are",
-        "a name that reads otherwise than it is",
+        "marks of writing direction are not made visible",
+        "they only change how a name is displayed",
         "serve/page/format.js",
         "return cut.replace(HIDDEN, ",
         "return cut.replace(/(?!)/g, ",
@@ -28,14 +28,14 @@ PAGE_BUGS = [
     ),
     Bug(
         "a page without control has its buttons",
-        "what is refused is offered",
+        "the server refuses such requests anyway",
         "serve/page/live.js",
         "control: page.control === true",
         "control: page.control !== undefined",
         (f"{_ACTS}::test_without_control_a_page_steers_nothing",),
     ),
     Bug(
-        "the last state of a killed run is shown as its present one",
+        "the last state of a killed run is shown as current",
         "no answer is no news",
         "serve/page/live.js",
         'phase: failures >= 2 || this.state.progress === null ? "lost" : this.state.phase',
@@ -44,7 +44,7 @@ PAGE_BUGS = [
     ),
     Bug(
         "the token stays in the address bar",
-        "a screenshot gives it away",
+        "the page needs it until it has logged in",
         "serve/page/session.js",
         '  history.replaceState(null, "", location.pathname + location.search);\n',
         "",
@@ -52,7 +52,7 @@ PAGE_BUGS = [
     ),
     Bug(
         "a chain begins in one stage and ends in the next",
-        "records move between workers within a box",
+        "the stage is a detail of the engine",
         "drawing/chains.py",
         "not is_end and not second.exchange and first.stage == second.stage",
         "not is_end",

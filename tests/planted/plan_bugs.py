@@ -1,4 +1,4 @@
-"""The planted bugs of plans: of what they do, and of what they forget to say."""
+"""The planted bugs of plans: plans with side effects, and plans that leave something out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMMAND = "tests/cli/test_plan.py"
 PLAN_BUGS = [
     Bug(
         "a plan claims the job",
-        "the store is opened as by a start",
+        "a start opens the store in this way",
         "snapshot/preview.py",
         "    manifest_log = backend.manifest_log()\n",
         "    manifest_log = backend._opened()\n",
@@ -20,23 +20,23 @@ PLAN_BUGS = [
     ),
     Bug(
         "a review forgets the second refusal",
-        "the first is the one that a start raises",
+        "a start raises only the first",
         "snapshot/review.py",
         "    refusals += changed\n",
         "    refusals += [] if refusals else changed\n",
         (f"{_PLANS}::test_all_refusals_are_collected",),
     ),
     Bug(
-        "a plan stops at the first migration that fails",
-        "a start does",
+        "a plan stops at the first failing migration",
+        "so does a start",
         "engine/refusals.py",
         "        refuse(name, error)\n",
         "        refuse(name, error)\n        raise\n",
         (f"{_PLANS}::test_failing_migrations_are_all_tried",),
     ),
     Bug(
-        "a refusal is told twice",
-        "once for the operator, once for its hidden state",
+        "a refusal is reported twice",
+        "an operator and its hidden state are two entries",
         "snapshot/evolution.py",
         'if changed.isdisjoint((entry.name, entry.name.partition("/")[0]))]',
         "if entry.name not in changed]",
@@ -44,7 +44,7 @@ PLAN_BUGS = [
     ),
     Bug(
         "a plan restores the sinks",
-        "it calls what a start calls",
+        "a start restores them, too",
         "runtime/start_plan.py",
         "        self._note_sinks(restored)\n",
         "        from malflow.engine.sinks import RunSinks\n"

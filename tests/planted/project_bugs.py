@@ -1,4 +1,4 @@
-"""The planted bugs of new projects, and of what a run says at its end."""
+"""The planted bugs of new projects and of the messages at the end of a run."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ _RUN = "tests/cli/test_run.py"
 
 PROJECT_BUGS = [
     Bug(
-        "a hidden file does not count as something",
-        "a project is made in a folder of git, over what is there",
+        "a folder with only hidden files counts as empty",
+        "hidden files are not part of the project",
         "cli/new.py",
         "any(folder.iterdir())",
         'any(folder.glob("[!.]*"))',
         (f"{_NEW}::test_folder_that_is_in_use",),
     ),
     Bug(
-        "the file of the secrets has the rights of the others",
-        "everybody on the machine reads the signing key",
+        "the file with the secrets has the default permissions",
+        "nobody else uses the machine",
         "cli/new.py",
         '0o600 if place.name == ".env" else 0o666',
         "0o666",
         (f"{_NEW}::test_secrets_of_a_project",),
     ),
     Bug(
-        "a condition ends all that are open",
-        "a job of files has the pod of another template besides",
+        "the end of a condition ends the outer ones, too",
+        "conditions are not nested",
         "cli/project.py",
         "            chosen.pop()\n",
         "            chosen = [True]\n",
         (f"{_DEPLOYMENT}::test_manifest_has_the_official_schema",),
     ),
     Bug(
-        "a policy is proposed for whatever failed",
-        "the setting is refused",
+        "a policy is proposed even where none is possible",
+        "every operator takes a policy",
         "cli/narrator.py",
         'if not any(getattr(it, "on_error", None) is not None for it in nodes) or not',
         "if not",

@@ -1,4 +1,4 @@
-"""The planted bugs of the page and the metrics: who may ask, and what is told."""
+"""The planted bugs of the page's server and the metrics: access, and correct answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _METRICS = "tests/monitor/test_metrics.py"
 
 SERVE_BUGS = [
     Bug(
-        "every host is this one",
-        "whoever reaches the port has typed its address",
+        "every host name is accepted",
+        "clients that reach the port know its address",
         _GUARD,
         "return name in self._hosts or (is_ip(name) and (self._is_open or is_loopback(name)))",
         "return True",
@@ -29,7 +29,7 @@ SERVE_BUGS = [
         (f"{_SECURITY}::test_reads_need_the_token",),
     ),
     Bug(
-        "a code is good until its minute is over",
+        "a code can be used again within its minute",
         "the browser may load the file twice",
         _GUARD,
         "                del self._codes[code]\n",
@@ -46,15 +46,15 @@ SERVE_BUGS = [
     ),
     Bug(
         "a forked child holds the port",
-        "sockets that are not inherited by programs are not by children",
+        "non-inheritable sockets are closed in a forked child",
         "connectors/web_server/forks.py",
         "                    os.dup2(nothing, it, inheritable=False)\n",
         "                    pass\n",
         ("tests/serve/test_command.py::test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers",),
     ),
     Bug(
-        "a connection is closed before it is served",
-        "aiohttp has begun to serve what it has accepted",
+        "a refused connection is closed before aiohttp serves it",
+        "aiohttp begins to serve a connection only later",
         "connectors/web_server/guard.py",
         "        if self._transport is not None:\n            self._transport.abort()\n",
         "        transport = self._transport\n        self.connection_lost(None)\n        if transport is not None:\n"
@@ -63,15 +63,15 @@ SERVE_BUGS = [
     ),
     Bug(
         "the buckets of a histogram are not cumulative",
-        "a bucket has the values between two bounds",
+        "a bucket counts the values between two bounds",
         "monitor/prometheus.py",
         "accumulate(value.counts)",
         "value.counts",
         (f"{_METRICS}::test_a_run_is_scraped",),
     ),
     Bug(
-        "a run is ready however old its snapshot is",
-        "a run that processes records is well",
+        "a run is ready, no matter how old its snapshot is",
+        "a run that processes records is healthy",
         "monitor/health.py",
         "return unsaved is None or interval is None or time.monotonic() - unsaved < _INTERVALS * interval",
         "return True",

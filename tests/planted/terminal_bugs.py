@@ -1,4 +1,4 @@
-"""The planted bugs of the terminal: what taps change, what others see of records, and what an edit ends."""
+"""The planted bugs of the terminal: taps, shown records, the live area and reloads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _OF_RELOAD = "tests/cli/test_reload.py"
 
 TERMINAL_BUGS = [
     Bug(
-        "a tap that has ended sees more records",
-        "what is not wanted is not added again",
+        "a tap still sees records after its end",
+        "an ended tap is not added again",
         "engine/taps.py",
         "            worker.targets_of(port).remove(target)\n",
         "            pass\n",
@@ -21,14 +21,14 @@ TERMINAL_BUGS = [
     ),
     Bug(
         "a record is shown if redact fails",
-        "a function of the user that hides something does not fail",
+        "the user's redact function does not fail",
         "monitor/samples.py",
         '            return _hidden(f"<hidden: redact failed with {type(error).__name__}>")\n',
         "            found = message\n",
         (f"{_OF_SAMPLES}::test_records_are_redacted_first",),
     ),
     Bug(
-        "the taps of a rescaled run are gone",
+        "a rescale loses the taps",
         "workers live as long as their run",
         "runtime/single_thread_host.py",
         "        self._tapping.forget()\n",
@@ -36,7 +36,7 @@ TERMINAL_BUGS = [
         (f"{_OF_SAMPLES}::test_taps_outlive_a_rescale",),
     ),
     Bug(
-        "a line that was wrapped counts as one",
+        "a wrapped line counts as one row",
         "terminals keep their width",
         "cli/live_area.py",
         "rows = sum(max(1, -(-width // columns)) for width in self._drawn)",
@@ -44,16 +44,16 @@ TERMINAL_BUGS = [
         (f"{_OF_LIVE}::test_lines_that_a_narrower_terminal_has_wrapped_are_removed",),
     ),
     Bug(
-        "the lines are drawn within a line of the script",
-        "all texts end with a line break",
+        "the area is drawn in the middle of the script's line",
+        "all output ends with a line break",
         "cli/live_area.py",
         "if self._is_gone or self._is_within_line:",
         "if self._is_gone:",
         (f"{_OF_LIVE}::test_the_area_is_below_all_that_is_written",),
     ),
     Bug(
-        "a change of a module's size alone is not seen",
-        "the time of a file changes with it",
+        "a changed module is not noticed",
+        "only new and removed modules matter",
         "cli/modules.py",
         "if before.get(it) != now.get(it)",
         "if it not in before or it not in now",

@@ -1,4 +1,4 @@
-"""New projects in folders of their own, and their commands as processes."""
+"""New projects in their own folders, and their commands as processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, Malflow, environment, malflow, without_control
+from tests.kit.interrupts import heed_interrupts
 
 __all__ = ["Make", "Started", "interrupted", "malflow", "project", "started", "without_control"]
 
@@ -21,7 +22,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, malflow: Malflow) -> Make:
-    """Make a project by the command, and enter its folder."""
+    """Make a project with `malflow new`, and enter its folder."""
 
     def make(template: str = "minimal", name: str = "hello") -> Path:
         folder = tmp_path / name
@@ -34,14 +35,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, malflow: Malflow) -
 
 
 class Started:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.first: list[str] = []
 
     def read(self, lines: int) -> None:
-        """Wait until it has written so many lines on standard output."""
+        """Wait until it has written that many lines on standard output."""
         assert self.process.stdout is not None
         self.first += [self.process.stdout.readline() for _ in range(lines)]
 
@@ -54,25 +55,20 @@ class Started:
         return Done(self.process.wait(60), "".join(self.first) + rest, err)
 
 
-def _heed_interrupts() -> None:
-    """Heed interrupts, which a shell lets the programs in its background ignore."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def started(*command: str, **options: Any) -> Iterator[Started]:
     """Start a command; it is killed at the end.
 
     Args:
         command: the program and its arguments.
-        options: those of `subprocess.Popen`.
+        options: options of `subprocess.Popen`.
     """
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - it only sets a signal
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - it only sets a signal
         **{"env": environment(), **options},
     ) as running:
         try:
@@ -82,7 +78,7 @@ def started(*command: str, **options: Any) -> Iterator[Started]:
 
 
 def interrupted(*arguments: str, lines: int = 20) -> Done:
-    """Run a command of malflow until it has written lines, and interrupt it."""
+    """Run a malflow command until it has written some lines, then interrupt it."""
     with started(sys.executable, "-m", "malflow", *arguments) as running:
         running.read(lines)
         return running.stop()

@@ -1,4 +1,4 @@
-"""Runs with the faults that the alerts are for, and one without."""
+"""Runs with the faults that raise alerts, and one run without a fault."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Build = Callable[[StreamProvider], object]
 
 
 class Numbers(StatefulSourceImpl[str, int, datetime, int]):
-    """Emits twenty numbers a second, with the time or, each tenth, one that lies an hour back.
+    """Emits twenty numbers a second with the current time; each tenth may have a time an hour ago.
 
     Args:
-        lag: returns how much input waits after a number.
-        goes_back: whether each tenth timestamp lies back.
-        last: the number after which nothing comes, although there is more.
+        lag: returns the lag after a number.
+        goes_back: whether each tenth timestamp is an hour ago.
+        last: the last number to emit, although there is more input.
     """
 
     keyed = False
@@ -72,7 +72,7 @@ class _Reader(StatefulSourcePartition[int, datetime, int]):
 
 
 def summed(source: Numbers, work: Callable[[int], int] = int, on_error: Any = "fail") -> Build:
-    """Return a function that builds a sum of numbers, by the parity of each."""
+    """Return a function that builds a dataflow that sums numbers by parity."""
 
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", source)
@@ -87,7 +87,7 @@ def summed(source: Numbers, work: Callable[[int], int] = int, on_error: Any = "f
 
 
 class FullStore(LocalStore):
-    """A folder on a disk that is full once a run has started there."""
+    """A folder on a disk that becomes full once a run has started there."""
 
     has_space = True
 
@@ -98,13 +98,13 @@ class FullStore(LocalStore):
 
 
 class FaultyRuns:
-    """Runs, each a job of its own with a page of its own; they are stopped at the end.
+    """Runs, each with its own job and page; they are stopped at the end.
 
     Args:
-        folder: where their state is kept.
+        folder: the folder of their state.
 
     Attributes:
-        targets: where each job has its metrics, as ``host:port``.
+        targets: the metrics address of each job, as ``host:port``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +117,7 @@ class FaultyRuns:
         self.targets: dict[str, str] = {}
 
     def start_healthy(self) -> None:
-        """Start a run without a fault, whose source lags by much, and less and less."""
+        """Start a run without a fault; the lag of its source is large and shrinks."""
         self._start("healthy", summed(Numbers(lambda number: 50_000 - number)))
 
     def start_faulty(self) -> None:
@@ -165,7 +165,7 @@ class FaultyRuns:
         return page
 
     def _restarts(self) -> None:
-        """Run a job again and again, a second each."""
+        """Run a job again and again, for a second each time."""
         page = self._page()
         while not self._over.is_set():
             handle = self._start("restarting", summed(Numbers()), page=page)
@@ -174,7 +174,7 @@ class FaultyRuns:
             handle.await_termination()
 
     def _hangs(self, number: int) -> int:
-        """Return a number, but hang at the tenth."""
+        """Return a number, but hang for the tenth."""
         if number > 10:
             self._over.wait()
         return number
@@ -197,4 +197,4 @@ FAULTS = {
     ("letters", "MalflowErrorShare"),
     ("restarting", "MalflowRestarts"),
 }
-"""The jobs with the alerts that are to fire; ``gone`` is a job that nobody has started."""
+"""The jobs and the alerts that must fire for them; ``gone`` is a job that was never started."""

@@ -1,4 +1,4 @@
-"""The image of a project without a container daemon: the steps of its Dockerfile, in a file system to read."""
+"""The image of a project without a container daemon: run its Dockerfile's steps in a read-only file system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def can_isolate() -> bool:
-    """Whether a process may have a file system of its own here: for root on Linux, with a kernel that allows it."""
+    """Whether a process can have its own file system here: for root on Linux, if the kernel allows it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
         return False
     return (
@@ -35,9 +35,9 @@ def can_isolate() -> bool:
 
 
 def isolated(writable: list[Path], variables: dict[str, str], *command: str) -> list[str]:
-    """Return a command that runs another one as an unprivileged user who can write to these folders only.
+    """Return a command that runs another one as an unprivileged user who can write only to these folders.
 
-    The root is read-only. The home folder of root, which is closed to others, can be entered, as Python may be in it.
+    The root is read-only. The user can enter root's home folder, as Python may be there.
 
     Args:
         writable: the folders.

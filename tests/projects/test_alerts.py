@@ -1,4 +1,4 @@
-"""Alerts and dashboard: of metrics that exist, and in a real Prometheus, which scrapes real runs."""
+"""Alerts and dashboard: their metrics exist, and they work in a real Prometheus that scrapes real runs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ SERIES = (
     ("malflow_operator_errors_total{operator='o'}", "0+5x90", "0+50x90"),
     ("malflow_restarts_total", "0+0x90", "0+1x90"),
 )
-"""Metrics with their values each minute: of a healthy job, and of a sick one."""
+"""Metrics with a value for each minute, for a healthy job and a sick one."""
 
 FIRING = {
     "2m": set[str](),
@@ -108,7 +108,7 @@ FIRING = {
     "8m": ALERTS - {"MalflowLagGrows"},
     "60m": ALERTS,
 }
-"""The alerts of the sick job that have fired after a time."""
+"""The alerts of the sick job that have fired by a given time."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes, the compose file and the image of a project, as far as they can be read."""
+"""The Kubernetes manifest, compose file and Dockerfile of a project, checked without running them."""
 
 from __future__ import annotations
 

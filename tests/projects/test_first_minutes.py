@@ -25,7 +25,7 @@ NUMBER = re.compile(r"\d+(,\d{3})*(\.\d+)?")
 
 
 class Typed(NamedTuple):
-    """A command of a transcript, what it prints there, and its comment."""
+    """A command of a transcript, with its printed output and its comment."""
 
     command: str
     prints: list[str]
@@ -33,7 +33,7 @@ class Typed(NamedTuple):
 
 
 def transcript() -> Iterator[Typed]:
-    """Yield the commands of the README's only block of a console."""
+    """Yield the commands of the README's only console block."""
     [block] = re.findall(r"^```console\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, *prints = part.splitlines()
@@ -42,13 +42,13 @@ def transcript() -> Iterator[Typed]:
 
 
 def masked(line: str) -> str:
-    """Return a line with 1 in place of each number, without the units of times, and a word for the one at fault."""
+    """Return a line with 1 for each number, no units of time, and one word in place of the operator at fault."""
     line = re.sub(r"key '\w+', value '\w+'", "key 'word', value 'word'", line)
     return re.sub(r"1 m?s\b", "1 s", NUMBER.sub("1", line))
 
 
 def check_screen(typed: Typed, screen: str) -> None:
-    """Check that a screen has the lines of the transcript, in their order; ``...`` stands for any lines."""
+    """Check that a screen has the transcript's lines in order; ``...`` stands for any lines."""
     lines, at = [masked(it) for it in screen.splitlines()], 0
     is_next = True
     for expected in typed.prints:
@@ -62,13 +62,13 @@ def check_screen(typed: Typed, screen: str) -> None:
 
 
 class Shell(NamedTuple):
-    """A folder, and the variables of the programs that are typed there."""
+    """A folder, and the environment of the commands typed there."""
 
     folder: Path
     variables: dict[str, str]
 
     def type(self, command: str) -> tuple[int, str]:
-        """Run a command, press Ctrl-C once a run has shown enough of itself, and return exit code and screen."""
+        """Run a command, press Ctrl-C once a run has shown enough, and return the exit code and the screen."""
         with on_terminal(["bash", "-c", command], self.variables, folder=self.folder, columns=200) as shell:
             is_typed, deadline = False, time.monotonic() + SECONDS
             while shell.read():
@@ -81,7 +81,7 @@ class Shell(NamedTuple):
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """Return a shell in an empty folder, with the commands of this malflow, or of a new environment at night."""
+    """Return a shell in an empty folder, with this malflow; nightly runs install it in a new environment."""
     programs = tmp_path / "bin"
     programs.mkdir()
     environment = {

@@ -1,4 +1,4 @@
-"""The image of a project: its steps in a folder, and its command as an unprivileged user with nothing to write to."""
+"""The image of a project: its steps run in a folder, and its command on a read-only root as a plain user."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOCKER = shutil.which("docker")
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Return a folder that other users can enter, with those that the image can write to."""
+    """Return a folder that other users can enter, and that contains the image's writable folders."""
     folder = Path(tempfile.mkdtemp(prefix="malflow-image-"))
     folder.chmod(0o755)
     try:
@@ -48,7 +48,7 @@ def place() -> Iterator[Path]:
 
 
 def built(project: Path, place: Path, python: Path) -> list[str]:
-    """Take the steps of a Dockerfile in a folder, and return the command of the image."""
+    """Run the steps of a Dockerfile in a folder, and return the command of the image."""
     steps = dict(instructions((project / "Dockerfile").read_text()))
     (place / "app").mkdir()
     for name, text in instructions((project / "Dockerfile").read_text()):
@@ -62,7 +62,7 @@ def built(project: Path, place: Path, python: Path) -> list[str]:
 
 
 def variables(place: Path, python: Path, port: int) -> dict[str, str]:
-    """Return the environment of the image, with the state and the port of this test."""
+    """Return the environment of the image, with this test's state and port."""
     return {
         "PATH": f"{python.parent}:/usr/bin:/bin",
         "MALFLOW_PROFILE": "prod",
@@ -88,7 +88,7 @@ def answer(port: int, path: str, host: str = "localhost") -> int:
 
 
 def check_runs(place: Path, command: list[str], environment: dict[str, str], port: int) -> None:
-    """Check that an image runs, answers its probes, stops by SIGTERM, and resumes."""
+    """Check that an image runs, answers its probes, stops on SIGTERM, and resumes."""
     if can_isolate():
         command = isolated([place / "state", place / "tmp"], environment, *command)
     counts: list[tuple[str, int]] = []

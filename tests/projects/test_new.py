@@ -1,4 +1,4 @@
-"""`malflow new`: names, folders that are in use, and files as they should be."""
+"""`malflow new`: names, folders that are in use, and the files of a project."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_name_that_cannot_be(name: str, tmp_path: Path, malflow: Malflow) -> Non
 
 def test_near_name_is_proposed(tmp_path: Path, malflow: Malflow) -> None:
     done = malflow("new", tmp_path / "My_Flow")
-    assert "such as my-flow; --name chooses another" in done.err
+    assert "such as my-flow; --name chooses" in done.err
     assert not [*tmp_path.glob("My*")]
     assert malflow("new", tmp_path / "My_Flow", "--name", "my-flow").code == 0
 

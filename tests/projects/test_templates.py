@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def check_own_test() -> None:
-    """Check that the project's test passes, and that it finds a state that is not restored."""
+    """Check that the project's test passes, and that it fails if state is not restored."""
     done = own_test()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -153,7 +153,7 @@ def test_a_tick_that_takes_long_is_told() -> None:
 
 
 def test_a_breaker_that_waits_is_told() -> None:
-    """The service is down for as long as the question takes; the tick that calls it does not end."""
+    """The service stays down while the question is asked; the tick that calls it does not end."""
     is_up = threading.Event()
 
     async def call(value: int) -> int:
@@ -229,7 +229,7 @@ def answer_to(build_dataflow: Callable[[StreamProvider], None], name: str | None
 
 
 def busy(**seconds: float) -> dict[str, OperatorProgress]:
-    """Return the progress of operators that were busy for so long."""
+    """Return the progress of operators with these busy times."""
     return {name: OperatorProgress(20, (20,), busy=it) for name, it in seconds.items()}
 
 

@@ -1,4 +1,4 @@
-"""A run with a page, shared by the tests of a module that leave it as it is."""
+"""A run with a page, shared by those tests of a module that don't change it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["folder", "place", "run", "steered"]
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the folder for the files of runs that a module shares."""
+    """Return the folder for the files of a module's shared runs."""
     tmp_path_factory.getbasetemp()  # before there is another temporary folder
     runtime = Path(tempfile.mkdtemp(prefix="mf"))
     with pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Iterator[Served]:
-    """Return a run whose page only shows it."""
+    """Return a run whose page can't steer it."""
     del folder
     with served(numbers()) as found:
         yield found

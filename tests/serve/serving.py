@@ -1,4 +1,4 @@
-"""Runs with a page, and requests to it, as raw as a test wants."""
+"""Runs with a page, and requests to it, as raw as a test needs."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Served:
 
         Args:
             path: its path.
-            headers: its headers; None for those with the token.
+            headers: its headers; None for the token's header.
             method: its method.
-            body: what to post: bytes, or what becomes JSON.
+            body: bytes to post, or a value to post as JSON.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -77,7 +77,7 @@ class Served:
             connection.close()
 
     def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """Return the answer to a POST of JSON with the token, as a tool sends it."""
+        """Return the answer to a POST of JSON with the token, as a tool would send it."""
         given = {"Content-Type": "application/json", **(bearer() if headers is None else headers)}
         return self.ask(path, given, method="POST", body={} if body is None else body)
 
@@ -94,13 +94,13 @@ def served(
     samples: bool = False,
     **options: Any,
 ) -> Iterator[Served]:
-    """Within the context, a run has a page; at the end it is stopped.
+    """Run a dataflow with a page within the context, and stop it at the end.
 
     Args:
         build: builds the dataflow.
         runtime: options of the runtime.
         samples: whether records may be shown.
-        options: those of the page.
+        options: options of the page.
     """
     page = Page("127.0.0.1:0", **{"token": TOKEN, **options})
     handle = SingleThreadRuntime(build, listeners=[Monitor(page, samples=samples)], **(runtime or {})).start()

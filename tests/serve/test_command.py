@@ -1,4 +1,4 @@
-"""``malflow run --serve``: where the page is, who learns its token, and what stops the command at its start."""
+"""``malflow run --serve``: the page's address, who learns its token, and mistakes that stop the command at once."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.kit.waiting import wait_until
 from tests.monitor.test_metrics import collector
 from tests.monitor.watching import numbers
 from tests.serve.serving import TOKEN, served
+from tests.servers.server import free_ports
 
 __all__ = ["malflow", "script"]
 
@@ -50,7 +51,7 @@ SHORT = "SingleThreadRuntime(build_dataflow).execute()\n"
 
 @contextmanager
 def running(*arguments: str, terminal: bool, env: dict[str, str] | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Within the context, a command runs, and what it writes on standard error is read.
+    """Run a command within the context, and read its standard error.
 
     Args:
         arguments: its arguments.
@@ -58,7 +59,7 @@ def running(*arguments: str, terminal: bool, env: dict[str, str] | None = None) 
         env: further variables of its environment.
 
     Yields:
-        Its pid, and the text.
+        Its pid and the text.
     """
     ours, theirs = pty.openpty() if terminal else os.pipe()
     command = [sys.executable, "-m", "malflow", "run", "flow.py", *arguments]
@@ -313,7 +314,7 @@ def test_a_page_stays_logged_in_over_reloads(script: Script, place: Path) -> Non
     script(RELOADED, head="")
     steps = Path("flows_steps.py")
     steps.write_text("def step(number):\n    return number\n")
-    env = {"MALFLOW_SERVE__ADDRESS": f"127.0.0.1:{free_port()}", "BROWSER": "true"}
+    env = {"MALFLOW_SERVE__ADDRESS": f"127.0.0.1:{free_ports(1)}", "BROWSER": "true"}
     with running("--reload", "--open", terminal=True, env=env) as (_, written):
         wait_until(lambda: "running" in "".join(written) or "error" in "".join(written), 60)
         steps.write_text("def step(number):\n    return number + 1\n")
@@ -322,10 +323,3 @@ def test_a_page_stays_logged_in_over_reloads(script: Script, place: Path) -> Non
         assert len(found) == 2
         assert found[0] == found[1]
         assert posted(int(found[0][0]), found[0][1]) == 204
-
-
-def free_port() -> int:
-    """Return a port that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as end:
-        port: int = end.getsockname()[1]
-        return port

@@ -1,4 +1,4 @@
-"""The documents of the page: those of the control socket, whoever asks."""
+"""The documents of the page, which are those of the control socket."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ KINDS = {
     "letters": {"run", "job", "total", "letters"},
     "states": {"run", "job", "operator", "tick", "states"},
 }
-"""The keys of the documents besides ``malflow`` and ``kind``: they may become more, and never change."""
+"""The keys of the documents besides ``malflow`` and ``kind``: keys may be added, but never change."""
 
 
 def test_documents_have_their_keys(place: Path) -> None:

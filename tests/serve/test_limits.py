@@ -1,4 +1,4 @@
-"""The limits of the page: what slow, silent and many clients can do, which is nothing to the run."""
+"""The limits of the page: slow, silent and many clients can't harm the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The security of the page: each line of the issue that is about its server."""
+"""The security of the page's server: one test or more for each requirement."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ WRONG: list[dict[str, str]] = [
 
 
 def login(run: Served, token: Any = TOKEN, **headers: str) -> Any:
-    """Return the answer to a token that is posted as the page does it."""
+    """Return the answer to a token that is posted as by the page."""
     given = {**JSON, "Origin": run.origin, **headers}
     return run.ask("/api/login", given, method="POST", body={"token": token})
 
 
 def cookie_of(run: Served) -> dict[str, str]:
-    """Return the header with the cookie that the page gets for the token."""
+    """Return the header with the page's cookie for the token."""
     reply = login(run)
     assert reply.status == 204
     return {"Cookie": reply.headers["Set-Cookie"].partition(";")[0]}
@@ -164,7 +164,7 @@ def test_other_names_are_served_if_they_are_known() -> None:
 
 @given(st.text(string.ascii_letters + string.digits + ".:@/[]-#? \\%", max_size=20))
 def test_no_other_text_is_a_host_of_loopback(host: str) -> None:
-    """Against a list of the right ones, since a parser can be fooled."""
+    """Compare with a list of the right hosts, since a parser can be fooled."""
     guard = Guard("127.0.0.1", (), TOKEN)
     name = host.lower()
     if name.count(":") == 1:

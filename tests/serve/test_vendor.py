@@ -1,4 +1,4 @@
-"""The files of the page: small, complete, known by their sums, and without what its policy forbids."""
+"""The files of the page: small, complete, with the right checksums, and allowed by its content policy."""
 
 from __future__ import annotations
 

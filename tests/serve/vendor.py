@@ -1,7 +1,7 @@
-"""Fetch the libraries of the page anew: ``make vendor`` runs ``python -m tests.serve.vendor``, which needs npm.
+"""Fetch the libraries of the page again: ``make vendor`` runs ``python -m tests.serve.vendor``, which needs npm.
 
-The files are as their packages ship them, but for two texts of modules: imports by name become relative ones, as a
-browser finds no others, and comments that name source maps are dropped.
+The files are as in their packages, with two changes to modules: imports by name become relative, as a
+browser finds no others, and comments that name source maps are removed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 __all__ = ["FOLDER", "PACKAGES", "digest"]
 
 FOLDER = Path(__file__).parents[2] / "malflow" / "serve" / "page" / "vendor"
-"""Where they are kept, with ``vendor.json``, which tells of each file what it is."""
+"""The folder of the libraries, with ``vendor.json``, which describes each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of the registry of npm.
+    """A package of the npm registry.
 
     Attributes:
         name: its name.
         version: its version.
-        licence: its licence, by the name that SPDX gives it.
+        licence: its licence, by its SPDX name.
         files: its files to keep, and their names here.
     """
 
@@ -45,7 +45,7 @@ PACKAGES = (
     Package("htm", "3.1.1", "Apache-2.0", {"dist/htm.module.js": "htm.js"}),
     Package("uplot", "1.6.32", "MIT", {"dist/uPlot.iife.min.js": "uplot.js", "dist/uPlot.min.css": "uplot.css"}),
 )
-"""The packages, in the versions that were tried."""
+"""The packages, in the tested versions."""
 
 
 def digest(content: bytes) -> str:
@@ -64,13 +64,13 @@ def fetched(package: Package, npm: str, folder: Path) -> Path:
 
 
 def adapted(text: str) -> str:
-    """Return a module as a browser takes it, without a build."""
+    """Return a module as a browser can load it, without a build."""
     lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL=")]
     return "\n".join(lines).replace('from"preact"', 'from"./preact.js"') + "\n"
 
 
 def main() -> int:
-    """Fetch all packages; return the code to exit with."""
+    """Fetch all packages; return the exit code."""
     npm = shutil.which("npm")
     if npm is None:
         print("make vendor needs npm, which is not installed")

@@ -18,7 +18,7 @@ OPTIONS: Final = (
     "--disable-sync",
     "--no-first-run",
 )
-"""Options with which it runs in a container, and asks no other machine for anything."""
+"""Options to run in a container, without requests to other machines."""
 
 
 class Chromium(Program):
@@ -38,5 +38,5 @@ class Chromium(Program):
 
     @classmethod
     def path(cls) -> str:
-        """Return where it is."""
+        """Return its path."""
         return require("chromium", "chromium")

@@ -14,7 +14,7 @@ from tests.servers.server import INSTALLED, ServerError, run
 __all__ = ["install_packages", "no_cluster", "require"]
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
-"""Debian's scripts ask it whether a service may be started."""
+"""The script that Debian's packages ask whether a service may be started."""
 
 
 def require(program: str, package: str) -> str:
@@ -47,14 +47,14 @@ def install_packages(*packages: str) -> None:
             quiet = {"DEBIAN_FRONTEND": "noninteractive"}
             try:
                 run(*install, environment=quiet)
-            except ServerError:  # the lists may be old, or none
+            except ServerError:  # the lists may be old or missing
                 run("apt-get", "update", "-q")
                 run(*install, environment=quiet)
 
 
 @contextmanager
 def _no_services() -> Iterator[None]:
-    """Keep packages from starting services within the context, unless the machine has a policy of its own."""
+    """Keep packages from starting services within the context, unless the machine has its own policy."""
     if _POLICY.exists():
         yield
         return

@@ -1,4 +1,4 @@
-"""Install the servers and the browser of the tests, where they are missing: ``python -m tests.servers.install``."""
+"""Install the tests' servers and browser if they are missing: ``python -m tests.servers.install``."""
 
 from __future__ import annotations
 

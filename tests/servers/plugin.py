@@ -102,7 +102,7 @@ def server_session(pytestconfig: pytest.Config) -> Session:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Return the path of the browser; skip where there is none."""
+    """Return the path of the browser; skip the test if there is none."""
     _require(Chromium)
     return Chromium.path()
 
@@ -185,7 +185,7 @@ def own_mariadb(server_session: Session) -> Iterator[Callable[[], MariaDB]]:
 
 @pytest.fixture
 def own_prometheus(server_session: Session) -> Iterator[Callable[[], Prometheus]]:
-    """Return what starts a Prometheus for this test alone, without targets and rules."""
+    """Return a function that starts a Prometheus for this test alone, without targets and rules."""
     _require(Prometheus)
     with server_session.own(Prometheus) as start:
         yield start

@@ -1,4 +1,4 @@
-"""Prometheus, from Debian's package, which reads its targets and rules from files."""
+"""Prometheus, from Debian's package. It reads its targets and rules from files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Prometheus(Server):
         self._write_rules("groups: []\n")
 
     def command(self) -> Sequence[str]:
-        """Return the command that is the server, in the foreground."""
+        """Return the command that runs the server in the foreground."""
         return [
             "prometheus",
             f"--config.file={self.folder}/prometheus.yml",
@@ -74,25 +74,25 @@ class Prometheus(Server):
             return False
 
     def scrape(self, *targets: str) -> None:
-        """Scrape these targets, each ``host:port``, and no others; it notices at once."""
+        """Scrape only these targets, each ``host:port``; the server notices at once."""
         text = json.dumps([{"targets": targets}])
         new = self.folder / "targets.new"
         new.write_text(text, encoding="utf-8")
         new.rename(self.folder / "targets.json")
 
     def use_rules(self, text: str) -> None:
-        """Evaluate these rules, and no others."""
+        """Evaluate only these rules."""
         self._write_rules(text)
         post = Request(f"http://127.0.0.1:{self.port}/-/reload", method="POST")
         urlopen(post, timeout=30).close()  # noqa: S310 - its own
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series of an expression now, each with its labels and value."""
+        """Return the current series of an expression, each with its labels and value."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
     def firing(self) -> set[tuple[str, str]]:
-        """Return the job and the name of each alert that fires."""
+        """Return the job and name of each firing alert."""
         alerts = [it["labels"] for it in self._get("alerts")["alerts"] if it["state"] == "firing"]
         return {(it["job"], it["alertname"]) for it in alerts}
 

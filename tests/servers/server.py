@@ -31,7 +31,7 @@ class ServerError(Exception):
 
 
 class Program(ABC):
-    """A program that tests need.
+    """A program needed by tests.
 
     Attributes:
         name: what it is called in messages.
@@ -57,10 +57,10 @@ class Program(ABC):
 class Server(Program):
     """A server of one process on loopback.
 
-    Every object of one folder is the same server: it is started by one process and found by others.
+    All objects with one folder are the same server: one process starts it, and others find it.
 
     Attributes:
-        end_signal: ends it at once and leaves nothing behind but its folder.
+        end_signal: the signal that ends it at once, and leaves only its folder.
     """
 
     end_signal: ClassVar[signal.Signals] = signal.SIGKILL

@@ -75,7 +75,7 @@ def assert_answers_of_ticks(answers: list[tuple[list[tuple[int, int]], int]]) ->
 
 
 def counts_on_one_thread(folder: Path) -> dict[str, list[Any]]:
-    """Return the counts of each operator, in a run of the same dataflow without faults."""
+    """Return each operator's counts in a run of the same dataflow without faults."""
     folder.mkdir()
     options = Options(str(folder), fails=True)
     runtime = SingleThreadRuntime(faulty(options, VecSink()), backend_of(options))
@@ -257,7 +257,7 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
 
 @pytest.mark.fault("I2", "O5", "N7", "N8")
 def test_killed_executors_cost_no_letter_replay_or_count(cluster: Driver, tmp_path: Path) -> None:
-    """One is killed while calls are under way, in each round of replays one at some moment."""
+    """Kill one executor while calls are under way, and one at a random moment in each round of replays."""
     size = 600 if NIGHTLY else 60
     numbers = range(replaying.PARTS * size)
     operators = [*enumerate(replaying.OPERATORS)]
@@ -284,7 +284,7 @@ def test_killed_executors_cost_no_letter_replay_or_count(cluster: Driver, tmp_pa
 
 
 def replayed_amid_a_kill(cluster: Driver, operator: str) -> int:
-    """Replay the letters of an operator, while an executor is killed; return how many were replayed."""
+    """Replay the letters of an operator while an executor is killed; return the number of replayed letters."""
     wait_until(lambda: len(cluster.executors()) == 2)
     cluster.tell("replay", operator=operator)
     if NIGHTLY or operator == "call":

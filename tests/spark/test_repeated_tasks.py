@@ -245,7 +245,7 @@ def test_repeated_tasks_make_each_dead_letter_once(plans: list[Plan]) -> None:
 
 
 class Bad(Rising):
-    """Numbers of which those that are divisible by 11 can't be read."""
+    """Numbers; multiples of 11 can't be read."""
 
     policy = OnError("dead_letter")
 
@@ -257,7 +257,7 @@ class Bad(Rising):
 
 
 class BadPart(RisingPart):
-    """Rejects numbers that are divisible by 11."""
+    """Rejects multiples of 11."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -278,7 +278,7 @@ TRIED: set[int] = set()
 
 
 def at_second_try(value: int) -> int:
-    """Fail at the first attempt in this process, so that a repeated task has fewer failures."""
+    """Fail on the first attempt in this process, so that a repeated task has fewer failures."""
     if value % 2 and value not in TRIED:
         TRIED.add(value)
         raise TimeoutError
@@ -286,7 +286,7 @@ def at_second_try(value: int) -> int:
 
 
 def seventh_fails(_key: int, value: int, seen: list[int]) -> tuple[int, list[int]]:
-    """Note a value, then fail at each seventh."""
+    """Note a value, then fail for each seventh."""
     seen.append(value)
     if value % 7 == 0:
         raise ValueError(value)
@@ -294,7 +294,7 @@ def seventh_fails(_key: int, value: int, seen: list[int]) -> tuple[int, list[int
 
 
 def parked() -> Program:
-    """Read what can be read, retry, and park keys."""
+    """Read the readable records, retry, and park keys."""
     graph = Graph()
     numbers = StreamProvider(graph).new_stream().source("numbers", StatefulSource(Bad()))
     retry = OnError("dead_letter", retry=Retry(2, first=0))

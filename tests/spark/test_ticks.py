@@ -96,7 +96,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(
         host.take(rows, 0.0)
     rows[2] = told(1, 0, RecordCounts({(0, 1): 3}, {}))
     reports, _ = host.take(rows, 0.0)
-    assert [report.worker for report in reports] == [0, 1, 0, 1, 0]  # the last one is of the sinks on the driver
+    assert [report.worker for report in reports] == [0, 1, 0, 1, 0]  # the last one is from the sinks on the driver
 
 
 class Keeping:

@@ -43,8 +43,7 @@ class BadRecord(MalflowError, ValueError):
 
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadRecord], object] | Policy
-"""The handling of a bad record: end the run, skip it, keep it as a dead letter, or pass it to the function and skip it.
-"""
+"""Handling of a bad record: end the run, skip it, keep it as a dead letter, or pass it to the function and skip it."""
 
 
 def why_undecodable(raw: bytes, encoding: str) -> str:

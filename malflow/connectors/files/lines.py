@@ -184,7 +184,7 @@ class LineBuffer:
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """The number of bytes of the file, as it is stored, that were read, and that of all; None if it has no size."""
+        """The number of stored bytes read, and the stored size of the file; None if the size is unknown."""
         whole = getattr(self._stored, "size", None)
         if whole is None:
             return None

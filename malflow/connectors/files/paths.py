@@ -175,7 +175,7 @@ def _part(filesystem: Any, given: str, inner: str) -> str:
 
 
 def local_size(path: str) -> int | None:
-    """Return the size of a local file in bytes; None for a file elsewhere, and for one that is gone."""
+    """Return the size of a local file in bytes; None if it is remote or no longer exists."""
     if not is_local(path):
         return None
     try:

@@ -126,7 +126,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
                 return None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        """Return the next records and their indices; none may be among those that a policy skips or keeps.
+        """Return the next records and their indices; none if the policy skipped or kept all of those read.
 
         Raises:
             BadRecord: if the next record cannot be read and `on_error` is ``"fail"``.
@@ -172,7 +172,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return self._finished
 
     def share(self) -> tuple[int, int] | None:
-        """Return the number of bytes read, and that of the file, as it is stored; None if that is not known yet."""
+        """Return the number of stored bytes read, and the stored size of the file; None if not known yet."""
         if self._lines is not None:
             self._share = self._lines.share
         elif self._share is None:
@@ -332,7 +332,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         rest = lines.finish_open_line()
         if not rest:
             return
-        reason = "the file's last line was read before it was complete; this was appended to it since"
+        reason = "the file's last line was read before it was complete; this was appended to it later"
         bad = BadRecord(self._path, self._position.at.line, rest, reason)
         self._reject(bad, max(0, self._index - 1))
         self._count([bad])

@@ -240,7 +240,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         return values, times
 
     def _instead(self, bad: BadKafkaRecord, message: Message) -> Any:
-        """Return the value for a record that cannot be decoded; None without one."""
+        """Return the value to emit for a record that cannot be decoded; None if there is no such value."""
         on_error = self._options.on_error
         if callable(on_error):
             return on_error(bad)

@@ -208,7 +208,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         return low if start == "earliest" else high
 
     def read_again(self, part: Part, raw: Any) -> Any:
-        """Return the value of the raw record of a dead letter, decoded again; whatever the decoder raises."""
+        """Decode the raw record of a dead letter again; errors of the decoder are raised unchanged."""
         del part
         return self._options.read_again(raw)
 

@@ -127,7 +127,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         return self._finished
 
     def share(self) -> tuple[int, int] | None:
-        """Return the share of the file's bytes that its rows read so far have; None if that is not known yet."""
+        """Return the bytes read, estimated from the rows read, and the size of the file; None if not known yet."""
         if self._file is not None:
             version = self._file.version
             rows = self._file.rows_before(self._position.row_group) + self._position.row

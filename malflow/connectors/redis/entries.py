@@ -46,7 +46,7 @@ class EntryDecoder:
         Args:
             stream: the key of the stream.
             entries: the entries.
-            rejected: takes those that can't be decoded, if they are kept.
+            rejected: receives the entries that can't be decoded, if they are kept.
 
         Raises:
             BadStreamEntry: if one can't be decoded, and `on_error` is ``"fail"``.

@@ -96,7 +96,7 @@ class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Posit
         return reader
 
     def read_again(self, part: str, raw: Mapping[bytes, bytes]) -> Any:
-        """Return the value of the fields of a dead letter, decoded again; whatever the decoder raises."""
+        """Decode the fields of a dead letter again; errors of the decoder are raised unchanged."""
         del part
         return self._decoder.read_again(raw)
 

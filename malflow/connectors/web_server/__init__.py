@@ -1,1 +1,1 @@
-"""A web server in a thread of its own, which sources and the page of a run share: its addresses, limits and log."""
+"""A web server in a thread of its own, shared by sources and the page of a run: its addresses, limits and log."""

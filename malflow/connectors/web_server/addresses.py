@@ -31,13 +31,13 @@ class Place(NamedTuple):
 
 
 def place_of(text: str) -> Place:
-    """Return the place that a text names; without a host, it is loopback.
+    """Return the place that a text names; the host is 127.0.0.1 if the text has none.
 
     >>> place_of("0.0.0.0:8642"), place_of("[::1]:80"), place_of("8642")
     (Place(host='0.0.0.0', port=8642), Place(host='::1', port=80), Place(host='127.0.0.1', port=8642))
 
     Raises:
-        GraphError: if it names none.
+        GraphError: if the text names no place.
     """
     found = _PLACE.fullmatch(text) if isinstance(text, str) else None
     if found is None or int(found["port"]) > _MOST:
@@ -51,16 +51,16 @@ def is_loopback(host: str) -> bool:
 
 
 def check_token(token: str | None) -> None:
-    """Check a token that others need.
+    """Check a token that clients must send.
 
     Raises:
-        GraphError: if it is too short, or has other characters than printable ones of ASCII.
+        GraphError: if it is too short, or has characters other than printable ASCII.
     """
     if token is not None and not (
         isinstance(token, str) and len(token) >= _SHORTEST_TOKEN and all("!" <= it <= "~" for it in token)
     ):
         raise GraphError(
-            f"token must have at least {_SHORTEST_TOKEN} characters, all printable ones of ASCII without spaces"
+            f"token must have at least {_SHORTEST_TOKEN} characters, all of them printable ASCII without spaces"
         )
 
 

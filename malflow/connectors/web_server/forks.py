@@ -1,4 +1,4 @@
-"""Servers and forked children: a child that outlives its parent must not hold the port, nor the clients."""
+"""Servers and forked children: a child that outlives its parent must hold neither the port nor the clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _held: Final[WeakKeyDictionary[object, Callable[[], Iterable[int]]]] = WeakKeyDi
 
 
 def release_in_children(owner: object, descriptors: Callable[[], Iterable[int]]) -> None:
-    """In each forked child from now on, let go of the sockets of an object, which stay open in this process.
+    """In each child forked from now on, release the sockets of an object. They stay open in this process.
 
     Args:
         owner: the object; nothing is done once it is gone.
@@ -24,14 +24,14 @@ def release_in_children(owner: object, descriptors: Callable[[], Iterable[int]])
 
 
 def keep_in_children(owner: object) -> None:
-    """Leave the sockets of an object alone from now on, before it closes them: their numbers will mean others."""
+    """Leave an object's sockets alone from now on. Call this before it closes them: their numbers will be reused."""
     _held.pop(owner, None)
 
 
 def _release() -> None:
-    """Replace the sockets by nothing; their numbers stay taken, as objects of the child will close them."""
+    """Replace the sockets with the null device. Their numbers stay taken, as objects of the child will close them."""
     for descriptors in [*_held.values()]:
-        with suppress(OSError, RuntimeError):  # RuntimeError: the parent was just adding one
+        with suppress(OSError, RuntimeError):  # RuntimeError: the parent was adding one just then
             nothing = os.open(os.devnull, os.O_RDWR)
             for it in descriptors():
                 if it >= 0:

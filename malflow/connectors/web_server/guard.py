@@ -16,7 +16,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LOG = logging.getLogger("malflow.http")
 _KEPT, _KEPT_AT_ONCE = 3, 32
-"""The share of the process's file descriptors for connections, as a divisor; snapshots need others."""
+"""The shares of the process's file descriptors for connections, as divisors; snapshots need the others."""
 
 _AT_ONCE = 128
 
@@ -44,7 +44,7 @@ class Guard:
         most: the number of connections that may be open; further ones are closed at once.
         head_seconds: how long the head of the first request may take, counted from the connection.
         idle_seconds: how long an answer and the head of the next request may take together.
-        makes_room: whether the connection that has waited longest for a head is closed for another one.
+        makes_room: whether the connection that has waited longest for a head is closed to make room for a new one.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class _Guarded(asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """Its file descriptor; -1 without one."""
+        """Its file descriptor; -1 if it has none."""
         end = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if end is None else int(end.fileno())
 

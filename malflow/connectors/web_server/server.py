@@ -24,10 +24,10 @@ class Limits:
     """The limits of a server.
 
     Attributes:
-        connections: the most that may be open, limited to a third of the process's file descriptors.
+        connections: the most that may be open; at most a third of the process's file descriptors.
         head_seconds: how long the head of a request may take, counted from the connection or from its first byte.
-        idle_seconds: how long a connection may wait for its next request, and its answer be sent.
-        makes_room: whether a connection that sends nothing is closed for another; otherwise the new one is.
+        idle_seconds: how long an answer and the wait for the next request may take together.
+        makes_room: whether a connection that sends nothing is closed for a new one; otherwise, the new one is closed.
     """
 
     connections: int
@@ -44,8 +44,8 @@ class WebServer:
         place: where it listens.
         limits: its limits.
         name: the name of the thread.
-        error_headers: the headers of answers to requests that are not understood as HTTP, which then say nothing else;
-            None for aiohttp's own answers, which quote the request.
+        error_headers: the headers of answers to requests that are not valid HTTP; these answers do not quote the
+            request. None for aiohttp's own answers, which do.
         on_stop: called in its thread before the connections are closed.
 
     Attributes:
@@ -54,8 +54,8 @@ class WebServer:
 
     Raises:
         OSError: if it can't listen there.
-        UnicodeError: if the host can't be a name.
-        RuntimeError: if there can't be another thread.
+        UnicodeError: if the host is not a valid name.
+        RuntimeError: if no thread can be started.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class WebServer:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it stops, or has stopped."""
+        """Whether it is stopping or has stopped."""
         return self._done.is_set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it serves."""
+        """Whether it is serving."""
         return self._thread.is_alive() and not self.is_stopping
 
     def stop(self) -> None:
@@ -159,7 +159,7 @@ class WebServer:
 
 
 def _plain_errors(headers: Mapping[str, str]) -> type[web.RequestHandler]:
-    """Return a protocol whose answers to malformed requests have headers, and quote nothing."""
+    """Return a protocol whose answers to malformed requests have these headers, and do not quote the request."""
 
     class PlainErrors(web.RequestHandler):
         __slots__ = ()

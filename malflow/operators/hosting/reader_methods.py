@@ -35,7 +35,7 @@ def lag_of(reader: Any) -> int | None:
 
 
 def share_of(reader: Any) -> Share | None:
-    """Return how much of its part a reader has read, and how much there is; None if unknown.
+    """Return how much of its part a reader has read, and the size of the part; None if unknown.
 
     Raises:
         TypeError: if it is not a pair of numbers.
@@ -50,7 +50,7 @@ def share_of(reader: Any) -> Share | None:
 
 
 def total_share(shares: Iterable[Share | None]) -> Share | None:
-    """Return the sum; None if one is unknown, or there are none.
+    """Return the sum; None if any share is unknown or there are no shares.
 
     >>> total_share([(1, 2), (3, 3)]), total_share([(1, 2), None]), total_share([])
     ((4, 5), None, None)

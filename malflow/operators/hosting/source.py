@@ -30,15 +30,15 @@ _SMALLEST_POLL = 64
 _NO_TIME = timedelta(0)
 
 _SHARE_SECONDS = 0.2
-"""The least time between two reports of how much was read: a tick may take less than that of a report."""
+"""The least time between two reports of how much was read, since a report may take longer than a tick."""
 
 
 class Source(PartOperator):
     """Poll the parts of a source that this worker holds.
 
     Attributes:
-        guard: handles records that readers could not read; None if these end the run.
-        polled: the number of records polled in the last tick, with those that could not be read.
+        guard: handles records that readers could not read; None if such a record ends the run.
+        polled: the number of records polled in the last tick, including those that could not be read.
         emitted: the number of records emitted in the last tick.
         polled_by_part: the same for each part that emitted records.
         pauses: whether the next tick polls nothing.
@@ -48,8 +48,8 @@ class Source(PartOperator):
         in_order: whether the parts are read one after the other.
         live_parts: the unfinished parts, in the order listed; replaced by a new object when they change.
         polled_parts: the value of `live_parts` when the last tick began.
-        polls: how often records were asked for, since a worker has set it to zero.
-        saturated: how often a part then gave all that it was asked for.
+        polls: how often the source was polled since a worker last set this to zero.
+        saturated: how many of these polls filled the limit of a part.
     """
 
     def __init__(
@@ -247,9 +247,9 @@ class Source(PartOperator):
 
     @property
     def tells_share(self) -> bool:
-        """Whether it is time to report how much was read, which the readers tell by ``share``.
+        """Whether it is time to report how much was read, and a reader has ``share``.
 
-        It is a few times a second, and after a tick in which a part has ended.
+        That is the case a few times a second, and after a tick in which a part ended.
         """
         now = monotonic()
         if now < self._share_due and self._share_of is self.live_parts:
@@ -258,7 +258,7 @@ class Source(PartOperator):
         return any(reader.tells_share for reader in self._readers.values())
 
     def share(self) -> Share | None:
-        """Return how much of all parts has been read, and how much there is; None if a part does not tell."""
+        """Return how much of all parts has been read, and their total size; None if that of any part is unknown."""
         if self._ended_of is not self.live_parts:  # ended parts are asked once
             ended = [part for part, reader in self._readers.items() if not reader.is_live]
             self._ended_of, self._ended = self.live_parts, [self._share(part) for part in ended]

@@ -58,7 +58,7 @@ class ProcessOptions(RunOptions):
 
     @property
     def first_workers(self) -> int:
-        """The number of workers that a run begins with; with no processes, one."""
+        """The number of workers that a run begins with; one without processes."""
         return self.workers or 1
 
     @property

@@ -111,7 +111,7 @@ class SparkOptions(RunOptions):
 
     @property
     def first_workers(self) -> int | None:
-        """The number of workers that a run begins with; None if the session decides, which a start creates."""
+        """The number of workers that a run begins with; None if it depends on the session that a start creates."""
         if self.parallelism is None and self.spark is not None:
             return int(self.spark.sparkContext.defaultParallelism)
         return self.parallelism

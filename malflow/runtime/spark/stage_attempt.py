@@ -210,7 +210,7 @@ class StageAttempt:
             or (self._taken and not all(operator.is_repeatable for operator in live.worker.operators))
         )
         if not is_noted:
-            report.report.facts = {}  # another attempt would measure others
+            report.report.facts = {}  # another attempt would measure other values
             report.report.shares = {}  # the size of a file may have changed
         report = replace(
             report,

@@ -164,7 +164,7 @@ def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) 
         chunks: the records, each chunk with the index of its sink.
 
     Returns:
-        A report of how long each took, as one of the first worker.
+        A report of the time that each sink took, as a report of the first worker.
 
     Raises:
         OperatorError: if a sink fails.

@@ -45,7 +45,7 @@ function Header({ state, model, live, onAsk }) {
       <div class="state">
         <${Status} state=${state} model=${model} />
         <span class="uptime" title=${`since ${exact(started)}`}>${uptime === null ? "not started" : running(uptime)}</span>
-        <span class="tick" title="A tick is one round of the run: records are read, and pass all operators">tick ${count(progress.tick)}</span>
+        <span class="tick" title="A tick is one round of the run: records are read, and pass through all operators">tick ${count(progress.tick)}</span>
         ${progress.restarts > 0 && html`<span class="restarts">${counted(progress.restarts, "restart")}</span>`}
       </div>
       ${allowed.control
@@ -64,7 +64,7 @@ const Tile = ({ name, children, note, title, isBad, onClick }) => html`
   </div>
 `;
 
-/** Return the part or source that a fault names as silent, and for how long it has been; null without one. */
+/** Return the silent part or source that a fault names, and for how long it has been silent; null if it names none. */
 function silentOf(fault) {
   const facts = fault?.facts;
   if (!facts?.source || !("silent_for" in facts)) return null;
@@ -92,45 +92,45 @@ function Figures({ state, model, live, onChoose }) {
         <span class="big">${speed(model.read)}</span>
         <${Spark} values=${trend} />
       <//>
-      <${Tile} name="records out" isBad=${model.fault && model.written === 0} note=${`${short(written)} written in all`} title=${`${counted(written, "record")} got by all sinks`}>
+      <${Tile} name="records out" isBad=${model.fault && model.written === 0} note=${`${short(written)} written in all`} title=${`${counted(written, "record")} received by all sinks`}>
         ${progress.operators.some((it) => it.is === "sink") ? speed(model.written) : "no sinks"}
       <//>
       <${Tile} name=${model.has.busy ? "busiest" : "most records"} onClick=${busiest && (() => onChoose(busiest.name))}
         note=${busiest ? (model.has.busy ? `${busyText(busiest.busy)} of the workers' time` : rate(busiest.in)) : "no records lately"}>
         ${busiest ? plain(busiest.name, 28) : "none"}
       <//>
-      ${silent && html`<${Tile} name="laggard" isBad title="The part or source that holds the time of the stream back" note=${silent.note}
+      ${silent && html`<${Tile} name="laggard" isBad title="The part or source that holds back the time of the stream" note=${silent.note}
         onClick=${model.byName.has(model.fault.facts.source) && (() => onChoose(model.fault.facts.source))}>${silent.name}<//>`}
-      ${!silent && html`<${Tile} name="laggard" title="The source with most input that waits to be read" onClick=${model.laggard && (() => onChoose(model.laggard.name))}
-        note=${model.laggard ? `${short(model.laggard.lag)} waiting` : model.has.lag ? "no input waits" : "sources tell no lag"}>
+      ${!silent && html`<${Tile} name="laggard" title="The source with the most input waiting to be read" onClick=${model.laggard && (() => onChoose(model.laggard.name))}
+        note=${model.laggard ? `${short(model.laggard.lag)} waiting` : model.has.lag ? "no input waiting" : "sources report no lag"}>
         ${model.laggard ? plain(model.laggard.name, 28) : "none"}
       <//>`}
       <${Tile} name="snapshot" isBad=${Boolean(failure)} title=${taken === null ? undefined : exact(taken)}
-        note=${failure ? `failed: ${plain(failure.error, 80)}` : snapshot ? [isNumber(snapshot.bytes) ? bytes(snapshot.bytes) : null, isNumber(snapshot.keys) ? counted(snapshot.keys, "key") : null].filter(Boolean).join(", ") || "size not told" : "none taken yet"}>
-        ${snapshot ? html`${count(snapshot.id)} <small>${old === null ? "of an unknown time" : `${age(old)} ago`}</small>` : "none"}
+        note=${failure ? `failed: ${plain(failure.error, 80)}` : snapshot ? [isNumber(snapshot.bytes) ? bytes(snapshot.bytes) : null, isNumber(snapshot.keys) ? counted(snapshot.keys, "key") : null].filter(Boolean).join(", ") || "size unknown" : "none taken yet"}>
+        ${snapshot ? html`${count(snapshot.id)} <small>${old === null ? "time unknown" : `${age(old)} ago`}</small>` : "none"}
       <//>
-      <${Tile} name="late" title="Records behind the time of the stream: older than its last epoch (watermark)" note=${model.late ? "came too late" : "no late records"}>${count(model.late)}<//>
-      <${Tile} name="letters" title="Dead letters: records that failed and are kept, to be processed again" isBad=${model.letters > 0} note=${model.failed ? `${counted(model.failed, "record")} failed` : "no record failed"}>${count(model.letters)}<//>
+      <${Tile} name="late" title="Late records: older than the last epoch (watermark) of the stream" note=${model.late ? "came too late" : "no late records"}>${count(model.late)}<//>
+      <${Tile} name="letters" title="Dead letters: failed records, kept so that they can be processed again" isBad=${model.letters > 0} note=${model.failed ? `${counted(model.failed, "record")} failed` : "no record failed"}>${count(model.letters)}<//>
     </dl>
   `;
 }
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** Return how the run is: a shape, a headline, a text in full, the operator to look at, and whether it is trouble. */
+/** Return the status of the run: a shape, a headline, a full text, the operator to look at, and whether it is trouble. */
 function sayingOf(state, model) {
   const { phase, progress, why, seen, events } = state;
   const end = events.findLast((it) => it.event === "run_finished");
   if (progress.status === "failed") {
     const error = end?.error;
-    const text = [error?.message ?? "The cause is not known.", error?.location].filter(Boolean).join("\n");
+    const text = [error?.message ?? "The cause is unknown.", error?.location].filter(Boolean).join("\n");
     return { shape: "cross", isBad: true, head: `The run failed${error?.operator ? ` at “${plain(error.operator, 40)}”` : ""}`, text, at: error?.operator };
   }
   if (progress.status === "ended") {
     return { shape: "check", head: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
   }
   if (phase === "lost") {
-    return { shape: "warning", isBad: true, head: `Lost contact with the run, last seen ${clock(seen)}`, text: "Its process has ended, or is out of reach; this page keeps trying." };
+    return { shape: "warning", isBad: true, head: `Lost contact with the run, last seen ${clock(seen)}`, text: "Its process has ended or can't be reached. This page keeps trying." };
   }
   if (progress.status === "restarting") {
     const last = events.findLast((it) => it.event === "restarted");
@@ -146,14 +146,14 @@ function sayingOf(state, model) {
   if (progress.status === "starting") return { shape: "ring", head: "The run is starting." };
   if (progress.status === "stopping") return { shape: "turn", head: "The run stops after this tick." };
   if (why && why.cause === "waits") return { shape: "bars", head: "No result is due yet.", text: sentence(why.text) };
-  return why ? { shape: "check", head: "Records reach the sinks." } : { shape: "ring", head: "Asking the run how its records flow…" };
+  return why ? { shape: "check", head: "Records reach the sinks." } : { shape: "ring", head: "Checking how records flow through the run…" };
 }
 
 function Alert({ state, model, onChoose }) {
   const [isOpen, setOpen] = useState(false);
   const { shape, head, since, text, isBad, at } = sayingOf(state, model);
   return html`
-    <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="How the run is">
+    <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="Run status">
       <${Shape} name=${shape} />
       <p class="head" role="status" aria-live="polite">${head}${since && html`<span aria-hidden="true">${since}</span>`}</p>
       ${text && (isBad || isOpen) && html`<p class="detail">${lines(text)}</p>`}
@@ -165,7 +165,7 @@ function Alert({ state, model, onChoose }) {
   `;
 }
 
-/** A question before the run is changed. */
+/** A dialog that asks before the run is changed. */
 function Question({ word, progress, onClose, onDo }) {
   const box = useRef(null);
   const [workers, setWorkers] = useState(progress.parallelism);
@@ -180,8 +180,8 @@ function Question({ word, progress, onClose, onDo }) {
       <form onSubmit=${submit}>
         <h2 id="question">${word === "stop" ? "Stop this run?" : "Rescale this run?"}</h2>
         ${word === "stop"
-          ? html`<p>It ends after the current tick, with a last snapshot if it has a persistence.</p>`
-          : html`<p>The states move to the new workers between two ticks.</p>
+          ? html`<p>It ends after the current tick, with a last snapshot if the run keeps snapshots.</p>`
+          : html`<p>The state moves to the new workers between two ticks.</p>
               <label class="field"><span>Workers</span><input type="number" min="1" max="10000" required value=${workers} onInput=${(event) => setWorkers(event.target.value)} /></label>`}
         <div class="actions">
           <button type="button" onClick=${() => box.current.close()}>Cancel</button>
@@ -192,13 +192,13 @@ function Question({ word, progress, onClose, onDo }) {
   `;
 }
 
-/** Return an answer of the run to a request as a text. */
+/** Return the run's answer to a request, as a text. */
 function doneText(word, answer) {
   if (answer?.kind === "letters_done") {
-    const rest = [answer.late && `${count(answer.late)} too late`, answer.texts && `${count(answer.texts)} kept, as only their texts are stored`].filter(Boolean);
+    const rest = [answer.late && `${count(answer.late)} too late`, answer.texts && `${count(answer.texts)} kept, since only their texts are stored`].filter(Boolean);
     return [`${counted(answer.done, "letter")} of ${plain(answer.operator, 40)} replayed`, ...rest].join(", ");
   }
-  if (answer?.kind === "accepted") return word === "stop" ? "The run stops after this tick" : `${word}: asked for, not done yet`;
+  if (answer?.kind === "accepted") return word === "stop" ? "The run stops after this tick" : `${word}: requested, not done yet`;
   if (isNumber(answer?.snapshot)) return `Snapshot ${answer.snapshot} taken`;
   if (isNumber(answer?.parallelism)) return `Now with ${counted(answer.parallelism, "worker")}`;
   return `${word}: done`;
@@ -214,7 +214,7 @@ function Page({ live, state }) {
   const model = modelOf(state);
   const until = Math.floor(live.now());
   const life = until - (moment(state.progress.started) ?? until);
-  // Unless somebody has chosen one, the shortest that holds the whole run.
+  // Unless somebody has chosen a range, the shortest one that holds the whole run.
   const range = wanted ?? (RANGES.find(([seconds]) => life < seconds) ?? RANGES.at(-1))[0];
   const operator = model.byName.get(chosen.name);
   const choose = (name, group = null) => setChosen({ name, group });
@@ -232,7 +232,7 @@ function Page({ live, state }) {
   };
   const ask = (word) => (word === "snapshot" ? act(word, {}) : setQuestion(word));
   const replay = (name, ids) => act("replay", ids ? { operator: name, ids } : { operator: name });
-  // Standstills begin before they are found.
+  // Standstills begin before they are found, so the events are sorted.
   const events = useMemo(() => [...state.events, ...state.stalls].sort((one, other) => moment(one.at) - moment(other.at)), [state.events, state.stalls]);
   const shownFigure = figure ?? (model.has.busy ? "busy" : "rate");
   const seen = state.seen ?? 0;
@@ -270,7 +270,7 @@ function Page({ live, state }) {
 }
 
 const WAITING = {
-  loading: "Asking the run how it is…",
+  loading: "Asking the run for its status…",
   waiting: "No run has begun yet. This page waits for it.",
 };
 

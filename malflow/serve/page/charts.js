@@ -1,4 +1,4 @@
-// Charts over one range of time, which all of them share, drawn by uPlot.
+// Charts, drawn by uPlot. They all share one range of time.
 
 import { clock, isNumber, UNKNOWN } from "./format.js";
 import { html, useEffect, useRef, useState, useWidth } from "./view.js";
@@ -38,7 +38,7 @@ function options(width, series, unit, onCursor) {
   };
 }
 
-/** A chart of one or two series. `data` has the times, then the values of each; null where there is none. `now` has the present ones. */
+/** A chart of one or two series. `data` has the times, then the values of each series, null where there are none. `now` has the current values. */
 export function Chart({ title, series, data, now, unit, says = unit, range, until }) {
   const [box, width] = useWidth();
   const chart = useRef(null);

@@ -1,4 +1,4 @@
-// The figures of operators: made once for each update, and used by graph, table and panel.
+// The figures of operators. They are computed once for each update, and used by graph, table and panel.
 
 import { count, counted, isNumber, percent, rate, short } from "./format.js";
 
@@ -55,11 +55,11 @@ export function modelOf(state) {
 
 const allOf = (values) => (values.length && values.every(isNumber) ? sum(values) : null);
 
-/** Return the records a second that sinks get; null if there are none, or it is not known. */
+/** Return the records per second that sinks get; null if there are no sinks, or the rate is unknown. */
 export const writtenOf = (progress) =>
   isOver(progress) ? 0 : allOf((progress?.operators ?? []).filter((it) => it.is === "sink").map((it) => it.taken_per_second));
 
-/** Return the operators that give nothing since the cause is before them. */
+/** Return the operators that give nothing because the cause is upstream of them. */
 function waitingFor({ byName, cause }, graph) {
   if (cause === null || !graph) return new Set();
   const after = new Set([cause]);
@@ -88,12 +88,12 @@ const total = (members, key) => {
 
 const flow = (members) => (members[0] ? rate(members[0].in) : "not counted");
 
-/** The figures by which boxes can be filled, each with its texts in a box, at the left and at the right. */
+/** The figures by which boxes can be filled, each with the texts at the left and right of a box. */
 export const FIGURES = [
   {
     key: "busy",
     name: "busy",
-    missing: "this run does not measure the time in operators",
+    missing: "this run does not measure the time spent in operators",
     texts: (members) => {
       const busy = total(members, "busy");
       return [flow(members), isNumber(busy) ? percent(busy) : ""];
@@ -103,7 +103,7 @@ export const FIGURES = [
   {
     key: "lag",
     name: "lag",
-    missing: "no source of this run tells how much input waits",
+    missing: "no source of this run reports its lag",
     texts: (members) => {
       const lag = total(members, "lag");
       return [isNumber(lag) ? `${short(lag)} waiting` : flow(members), ""];
@@ -119,7 +119,7 @@ export const FIGURES = [
   },
 ];
 
-/** Return how full a box is, from 0 to 1; null where the figure is not known. */
+/** Return how full a box is, from 0 to 1; null if the figure is unknown. */
 export function shareOf(figure, members, model) {
   const value = total(members, figure === "rate" ? "in" : figure);
   if (!isNumber(value)) return null;

@@ -1,15 +1,15 @@
-// Numbers, ages and names as people read them. What is not known is a word, never NaN.
+// Numbers, ages and names as people read them. An unknown value is shown as a word, never as NaN.
 
 export const UNKNOWN = "not known";
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const UNITS = ["", "k", "M", "G", "T", "P"];
 const SPACE = "\u00a0";
-// Controls, marks of direction, and characters without a width: they could hide or reorder what is read.
+// Control characters, direction marks, and zero-width characters: they could hide or reorder text.
 // eslint-disable-next-line no-control-regex
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-// The last second that a date has.
+// The last second that a Date can hold.
 const LAST = 8.64e12;
 
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -32,12 +32,12 @@ export function short(value) {
   return `${value < 0 ? "-" : ""}${text}${power ? SPACE + UNITS[power] : ""}`;
 }
 
-/** Return records a second: 183 k/s. */
+/** Return records per second: 183 k/s. */
 export const rate = (value) => (isNumber(value) ? `${short(value)}/s` : UNKNOWN);
 
 export const percent = (share) => (isNumber(share) ? `${Math.round(share * 100)}${SPACE}%` : UNKNOWN);
 
-/** Return a share with a digit behind the point where it is small, for an axis. */
+/** Return a share for an axis, with one decimal if it is small. */
 export const finePercent = (share) =>
   isNumber(share) && share > 0 && share < 0.0995 ? `${(share * 100).toFixed(1)}${SPACE}%` : percent(share);
 
@@ -65,7 +65,7 @@ export function span(seconds) {
 /** Return an age in whole units: 4 s, 9 min. */
 export const age = (seconds) => (isNumber(seconds) ? span(Math.max(0, Math.floor(seconds))).replace(/^0\.0.ms$/, `0${SPACE}s`).replace(".0", "") : UNKNOWN);
 
-/** Return a time that runs: 3 d 04:12:10. */
+/** Return a running time: 3 d 04:12:10. */
 export function running(seconds) {
   if (!isNumber(seconds)) return UNKNOWN;
   const whole = Math.max(0, Math.floor(seconds));
@@ -80,7 +80,7 @@ export function moment(text) {
   return isNumber(at) ? at : null;
 }
 
-/** Return the time of day of seconds since 1970, where the reader is: 12:03:10. */
+/** Return the reader's local time of day for seconds since 1970: 12:03:10. */
 export const clock = (seconds) => (isDate(seconds) ? new Date(seconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN);
 
 /** Return an exact time with its date and zone, for a title. */

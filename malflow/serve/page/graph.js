@@ -4,7 +4,7 @@ import { isNumber, plain, rate } from "./format.js";
 import { Choice, html, useEffect, useMemo, useRef, useState, useWidth } from "./view.js";
 import { FIGURES, shareOf } from "./figures.js";
 
-// Its smallest text has 12 units, and at least 11 pixels unless somebody makes it smaller.
+// The smallest text is 12 units high, and at least 11 pixels unless somebody zooms out.
 const LEAST_SCALE = 11 / 12;
 const LEAST_SHARE = 0.02; // a smaller bar would be a speck
 const STEPS = [0.5, 0.72, 0.85, 1, 1.25, 1.5];
@@ -88,7 +88,7 @@ function neighbour(nodes, from, key) {
   return best?.node ?? null;
 }
 
-/** Return the figures of a node: of its operator, or of all in the chain that it stands for. */
+/** Return the figures of a node: for its operator, or for all operators in the chain that it stands for. */
 function membersOf(node, drawn, model) {
   const ids = node.members ?? [node.id];
   return ids.map((id) => model.byName.get(drawn.nodes[id].name)).filter(Boolean);
@@ -102,7 +102,7 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
   const drawn = graph.collapsed && !isWhole ? graph.collapsed : graph;
   const fit = room ? Math.min(1, Math.max(LEAST_SCALE, room / drawn.width)) : 1;
   const scale = zoom ?? fit;
-  // Where there is room at both sides, the first and the last stage have it.
+  // Extra room at both sides belongs to the first and the last stage.
   const across = Math.max(drawn.width, room / scale);
   const side = (across - drawn.width) / 2;
   const wanted = filter.trim().toLowerCase();
@@ -116,7 +116,7 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
     frame.current?.querySelector(`[data-node="${id}"]`)?.focus();
   };
   useEffect(() => {
-    // The cause is in sight, also where the drawing is wider than its frame.
+    // Keep the cause in sight if the drawing is wider than its frame.
     const at = drawn.nodes.find((it) => (it.members ?? [it.id]).some((id) => graph.nodes[id].name === cause));
     const box = frame.current;
     if (at && box && drawn.width * scale > box.clientWidth) box.scrollLeft = at.x * scale - box.clientWidth / 2 + (at.width * scale) / 2;
@@ -151,7 +151,7 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
             <g key=${`s${it.number}`} class=${`stage${at % 2 ? " odd" : ""}`}>
               <rect x=${it.x - (at ? 0 : side)} y="0" width=${it.width + (at ? 0 : side) + (at === drawn.stages.length - 1 ? side : 0)} height=${drawn.height} />
               <text x=${it.x + 16} y="16">stage ${it.number}</text>
-              <title>A stage: within it, records stay on their worker; between stages, they move to the worker that has their key</title>
+              <title>A stage: within it, records stay on their worker; between stages, they move to the worker of their key</title>
             </g>
           `)}
           ${drawn.edges.map((edge, at) => {

@@ -6,7 +6,7 @@ import { html, Shape, Time, useState } from "./view.js";
 
 const SHOWN = 100;
 
-/** Return the lines for events: snapshots in a row are one. */
+/** Return the lines for events; consecutive snapshots share one line. */
 function rowsOf(events) {
   const rows = [];
   for (const event of events) {
@@ -33,11 +33,11 @@ function Events({ rows }) {
   `;
 }
 
-/** Letters, with buttons to process them again where that is allowed. */
+/** Dead letters, with buttons to process them again if that is allowed. */
 export function Letters({ letters, operator, isAllowed, onReplay }) {
   const held = operator ? letters.filter((it) => it.operator === operator) : letters;
   if (!held.length) {
-    return html`<p class="empty">No letters. Records that fail under a policy of <code>on_error="dead_letter"</code> are kept here.</p>`;
+    return html`<p class="empty">No letters. Records that fail with <code>on_error="dead_letter"</code> are kept here.</p>`;
   }
   const names = [...new Set(held.map((it) => it.operator))];
   return html`
@@ -69,7 +69,7 @@ export function Letters({ letters, operator, isAllowed, onReplay }) {
   `;
 }
 
-/** Two lists, of which one is shown. */
+/** Two lists; one of them is shown. */
 export function Lists({ events, letters, held, isAllowed, onReplay }) {
   const [tab, setTab] = useState("events");
   const rows = rowsOf(events);

@@ -1,4 +1,4 @@
-// The run as this page knows it: asked for once a second, kept for ten minutes, told to whoever listens.
+// The run as this page knows it. It is read once a second, kept for ten minutes, and passed to the listener.
 
 import { writtenOf } from "./figures.js";
 import { isNumber, moment } from "./format.js";
@@ -11,10 +11,10 @@ const PATIENCE = 12 * SECOND;
 const MOST_SAMPLES = 600;
 const MOST_EVENTS = 500;
 const WHY_EVERY = 4 * SECOND;
-const RATE_SECONDS = 5; // as the server takes them
+const RATE_SECONDS = 5; // as on the server
 const MOST_STALLS = 50;
 
-/** An answer that is an error, with its kind and message. */
+/** An error document in answer to a request, with its kind and message. */
 export class Refused extends Error {
   constructor(status, error) {
     super(error?.message ?? `the server answered ${status}`);
@@ -52,7 +52,7 @@ export const post = (path, given = {}) =>
     patience: 60 * SECOND,
   });
 
-/** Whether an error means that nobody answered, and not that the answer was a refusal. */
+/** Whether an error means that nobody answered, rather than that the answer was a refusal. */
 const isSilence = (error) => !(error instanceof Refused) || error.status >= 502;
 
 /** The run: `state` changes as a whole; after each change the listener is called. */
@@ -159,7 +159,7 @@ export class Live {
     Object.assign(this, { after: null, lastEvent: 0, whyAt: 0, held: null });
   }
 
-  /** Take what does not change, and the last minutes; return the progress. */
+  /** Read the documents that do not change, and the last minutes; return the progress. */
   async begin() {
     const words = ["page", "graph", "history", "progress"];
     const [page, graph, history, progress] = await Promise.all([...words.map((it) => get(it)), this.takeEvents()]);
@@ -226,7 +226,7 @@ export class Live {
     const held = this.lettersHeld();
     if (held === this.held) return;
     this.held = held;
-    // They are read between two ticks, as the reason is: the page waits for neither.
+    // Letters, like the reason, are read between two ticks; the page waits for neither.
     if (!/[1-9]\d*\//.test(held)) changes.letters = [];
     else get("letters", { timeout: 20 }, 30 * SECOND).then(({ letters }) => this.set({ letters }), () => (this.held = null));
   }
@@ -242,7 +242,7 @@ export class Live {
     get("why", { timeout: 10 }, 20 * SECOND).then((why) => this.set({ why, stalls: this.stallsWith(why) }), () => {});
   }
 
-  /** Return the standstills, after another answer: it begins, continues or ends one. */
+  /** Return the standstills after another answer, which may begin, continue or end one. */
   stallsWith(why) {
     const { stalls, progress } = this.state;
     const last = stalls.at(-1);
@@ -263,7 +263,7 @@ export class Live {
   }
 }
 
-/** Return the growth a second of columns together, of each sample but the first, over the seconds before it; null where unknown. */
+/** Return the growth per second of the sum of columns, for each sample but the first, over the seconds before it; null where unknown. */
 export function rates(samples, column, columns) {
   const total = (it) => columns.reduce((sum, at) => sum + it[column][at], 0);
   let first = 0;

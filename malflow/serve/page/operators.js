@@ -1,4 +1,4 @@
-// The operators as a table, and one of them with all that is known of it.
+// The table of all operators, and the panel with all facts about one.
 
 import { Chart } from "./charts.js";
 import { atOnce, busyText, keysText, otherCounts } from "./figures.js";
@@ -8,7 +8,7 @@ import { get, rates } from "./live.js";
 import { Sample } from "./sample.js";
 import { Fact, html, Shape, useMemo, useState, Word } from "./view.js";
 
-// The kinds of state of which a run can be asked for a key.
+// The kinds of state in which a run can look up a key.
 const KEYED = new Set(["stateful_map", "stateful_op", "ttl_map", "aggregate", "table", "distinct", "changes", "throttle", "batch"]);
 
 const out = (operator) => (operator.out.length ? operator.out.reduce((total, it) => total + it, 0) : null);
@@ -16,7 +16,7 @@ const out = (operator) => (operator.out.length ? operator.out.reduce((total, it)
 const Cell = ({ value, text, name, isBad }) =>
   html`<td class=${`number${isBad ? " bad" : ""}`} data-name=${name}>${value === null || value === undefined ? html`<${Word}>–<//>` : text(value)}</td>`;
 
-/** All operators, one a row; a click shows one. */
+/** All operators, one per row; a click shows one. */
 export function Table({ model, filter, onChoose }) {
   const wanted = filter.trim().toLowerCase();
   const shown = model.operators.filter((it) => it.name.toLowerCase().includes(wanted));
@@ -135,7 +135,7 @@ function cutTo(samples, range, until) {
   return (...columns) => [times, ...columns].map((it) => it.slice(from));
 }
 
-/** What all sources have read, and all sinks have got. */
+/** The records that all sources have read and all sinks have received. */
 export function Flow({ model, samples, range, until }) {
   const columnsOf = (kind) => model.operators.filter((it) => it.is === kind).map((it) => it.at);
   const data = useMemo(
@@ -174,7 +174,7 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         <h2 title=${plain(operator.name, 2000)}>${plain(operator.name, 60)}</h2>
         <button type="button" onClick=${() => onChoose(null)}>All operators</button>
       </div>
-      <p class="is" title=${isNumber(node?.version) ? `v${node.version}: the version of the form of its state` : undefined}>
+      <p class="is" title=${isNumber(node?.version) ? `v${node.version}: the version of its state format` : undefined}>
         ${plain([node?.kind, node?.implementation, isNumber(node?.version) ? `v${node.version}` : null].filter(Boolean).join(" ") || operator.is, 80)}
         ${node?.location && html`<code title=${plain(node.location, 400)}>${place(node.location)}</code>`}
         ${operator.name === model.cause && html`<strong class="bad"><${Shape} name="warning" />records stop here</strong>`}
@@ -192,10 +192,10 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         `)}
         <${Fact} name="busy">${busyText(operator.busy)}<//>
         ${node?.state && html`<${Fact} name="keys">${keysText(operator) ?? "none stored yet"}<small>${largest}</small><//>`}
-        ${isSource && html`<${Fact} name="lag" title="Input that waits to be read">${isNumber(operator.lag) ? `${short(operator.lag)} waiting` : "not told by the source"}<//>`}
-        ${isNumber(operator.late) && html`<${Fact} name="late" title="Records behind the time of the stream: older than its last epoch (watermark)">${counted(operator.late, "record")}${operator.lateness ? html` <small>at most by ${plain(operator.lateness, 40)}</small>` : null}<//>`}
+        ${isSource && html`<${Fact} name="lag" title="Input waiting to be read">${isNumber(operator.lag) ? `${short(operator.lag)} waiting` : "not told by the source"}<//>`}
+        ${isNumber(operator.late) && html`<${Fact} name="late" title="Late records: older than the last epoch (watermark) of the stream">${counted(operator.late, "record")}${operator.lateness ? html` <small>at most by ${plain(operator.lateness, 40)}</small>` : null}<//>`}
         ${operator.failed > 0 && html`<${Fact} name="failed"><span class="bad">${counted(operator.failed, "record")}</span><//>`}
-        ${isNumber(operator.largest) && operator.largest > 0 && html`<${Fact} name="largest batch" title="The most records that it has got at once">${counted(operator.largest, "record")}<//>`}
+        ${isNumber(operator.largest) && operator.largest > 0 && html`<${Fact} name="largest batch" title="The most records that it has received at once">${counted(operator.largest, "record")}<//>`}
         ${otherCounts(operator).map(([name, value]) => html`<${Fact} key=${name} name=${plain(name, 24)}>${value}<//>`)}
       </dl>
       <div class="charts">

@@ -1,4 +1,4 @@
-// The token of the printed address: it is posted once, and taken out of the address bar.
+// The token from the printed address. It is posted once, and removed from the address bar.
 
 import { plain } from "./format.js";
 import { html, useState } from "./view.js";
@@ -13,7 +13,7 @@ async function posted(token) {
   return answer.ok;
 }
 
-/** Post the token behind the #, if there is one. */
+/** Post the token after the #, if there is one. */
 export async function opened() {
   const token = decodeURIComponent(location.hash.slice(1));
   if (!token) return;
@@ -21,7 +21,7 @@ export async function opened() {
   await posted(token).catch(() => false);
 }
 
-/** What is shown to those without a token. */
+/** The form for people without a token. */
 export function Locked({ onOpen }) {
   const [token, setToken] = useState("");
   const [says, setSays] = useState("");

@@ -2,7 +2,7 @@
 
 import { bytes, clock, count, counted, isNumber, percent, plain, span } from "./format.js";
 
-const failure = (error) => (error ? plain(error.message, 600) : "of an unknown cause");
+const failure = (error) => (error ? plain(error.message, 600) : "cause unknown");
 
 const STORIES = {
   run_started: (it) => ({
@@ -34,9 +34,9 @@ const STORIES = {
   rescale_refused: (it) => ({
     shape: "cross",
     isBad: true,
-    text: `Stays as it is instead of ${counted(it.parallelism, "worker")}: ${failure(it.error)}`,
+    text: `Not rescaled to ${counted(it.parallelism, "worker")}: ${failure(it.error)}`,
   }),
-  restarted: (it) => ({ shape: "turn", isBad: true, text: `Failed, and starts again (${count(it.restarts)}): ${failure(it.error)}` }),
+  restarted: (it) => ({ shape: "turn", isBad: true, text: `Failed, and restarts (${count(it.restarts)}): ${failure(it.error)}` }),
   input_ended: (it) => ({
     shape: "square",
     text: it.at_end === "keep" ? "Input has ended; open results are kept for the next run" : "Input has ended; open results are emitted",
@@ -54,19 +54,19 @@ const STORIES = {
       : { shape: "check", text: `Ended after tick ${count(it.tick)}${it.snapshot === null ? "" : `, with snapshot ${it.snapshot}`}` },
 };
 
-/** Return an event as a text, with the shape that stands before it, and whether it is trouble. */
+/** Return an event as a text, with the shape shown before it, and whether it is trouble. */
 export function storyOf(event) {
   const story = STORIES[event.event];
-  // Later versions add kinds of events.
+  // Later versions may add kinds of events.
   return story ? story(event) : { shape: "ring", text: plain(event.event.replaceAll("_", " ")) };
 }
 
 const named = (name) => `“${plain(name, 40)}”`;
 
-/** Return the name of a part without the quotes of a text. */
+/** Return the name of a part, without quotes if it is a text. */
 export const partName = (part) => plain(String(part).replace(/^(['"])(.*)\1$/, "$2"), 40);
 
-// By cause: in a few words, of the facts and the operator at which records stop.
+// By cause: a few words, made from the facts and the operator at which records stop.
 const HEADLINES = {
   silent_part: (it) => (it.dropped_by ? `${named(it.dropped_by)} drops the records of part ${partName(it.part)}` : `part ${partName(it.part)} of ${named(it.source)} is silent`),
   silent_source: (it) => `source ${named(it.source)} is silent`,
@@ -88,14 +88,14 @@ const HEADLINES = {
   breaker: (it) => `${named(it.operator)} waits, since its breaker is open`,
 };
 
-/** Return whether nothing or only something comes out, in two words. */
+/** Return in two words whether there is no output or only some. */
 export const lackOf = (written) => (written === 0 ? "no output" : "output missing");
 
-/** Return why nothing comes out, in a few words, and for how long a source has been silent; empty if it does not matter. */
+/** Return in a few words why nothing comes out, and for how long a source has been silent; empty if that does not matter. */
 export function headlineOf(why, written) {
   const { cause, facts, stops_at: at } = why;
   const lack = lackOf(written);
-  const reason = HEADLINES[cause]?.(facts, named(at)) ?? (at ? `records stop at ${named(at)}` : "the cause is not known");
+  const reason = HEADLINES[cause]?.(facts, named(at)) ?? (at ? `records stop at ${named(at)}` : "the cause is unknown");
   const isSilent = "silent_for" in facts && reason.endsWith("is silent");
   const since = isSilent ? (facts.silent_for ? ` for ${plain(facts.silent_for, 20)}` : " since the start") : "";
   return { text: `${lack[0].toUpperCase()}${lack.slice(1)}: ${reason}`, since };

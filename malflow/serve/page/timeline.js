@@ -1,4 +1,4 @@
-// What happened to the run, along the range of time that the charts have.
+// The events of the run, over the same range of time as the charts.
 
 import { clock, exact, moment, plain } from "./format.js";
 import { storyOf } from "./stories.js";

@@ -1,4 +1,4 @@
-// What all parts of the page are made with.
+// The building blocks of all parts of the page.
 
 import { h } from "./vendor/preact.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
@@ -10,7 +10,7 @@ export { useEffect, useMemo, useRef, useState } from "./vendor/hooks.js";
 
 export const html = htm.bind(h);
 
-/** A word in place of a value that is not there. */
+/** A word in place of a missing value. */
 export const Word = ({ children }) => html`<span class="word">${children}</span>`;
 
 /** A time as an age, or as a time of day, with the exact time as its title. */
@@ -29,7 +29,7 @@ const SHAPES = {
   diamond: "M8 2l6 6-6 6-6-6z",
 };
 
-/** A small shape that stands beside a word. */
+/** A small shape beside a word. */
 export const Shape = ({ name }) => html`
   <svg class="shape" width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">
     <path d=${SHAPES[name]} fill-rule="evenodd" />
@@ -48,7 +48,7 @@ export function useWidth() {
   return [ref, width];
 }
 
-/** A row of choices, of which one holds. */
+/** A row of choices, one of which is selected. */
 export const Choice = ({ label, name, options, value, onChange }) => html`
   <fieldset class="choice">
     <legend>${label}</legend>

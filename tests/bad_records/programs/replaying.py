@@ -1,7 +1,7 @@
-"""A program whose functions fail at many numbers, and which replays its dead letters all the time.
+"""A program whose functions fail for many numbers. It replays its dead letters all the time.
 
 ``python -m tests.bad_records.programs.replaying FOLDER [OPTIONS]`` with the options of `Options`, as JSON. Each number
-fails in one of the operators or in none; when the file ``mended`` is in the folder, even ones no longer fail. It prints
+fails in at most one operator. Once the file ``mended`` is in the folder, even numbers no longer fail. It prints
 ``ended N`` with the number of restarts.
 """
 
@@ -47,7 +47,7 @@ PARTS = 3
 PER_TICK = 10
 KEYS = 4
 ORDERS = 16
-"""The keys of the operator ``order``, which parks them: some have numbers that fail, until all are mended."""
+"""The keys of the operator ``order``, which parks them: some have failing numbers until all are mended."""
 
 NEVER_ENDS = [PAUSE] * 100_000
 
@@ -74,7 +74,7 @@ class Options:
 
 
 def fails(folder: Path, operator: str, number: int) -> None:
-    """Fail at each number whose operator this is, with the address of an object in the text.
+    """Fail for each number of this operator, with the address of an object in the text.
 
     Raises:
         ValueError: if it fails.
@@ -111,7 +111,7 @@ def added(folder: Path, _key: int, number: int, seen: list[int]) -> tuple[int, l
 
 
 def ordered(folder: Path, _key: int, number: int, seen: list[int]) -> tuple[int, list[int]]:
-    """Fail at some of the numbers, until the functions are mended: later ones of their key wait."""
+    """Fail for some numbers until the functions are mended; later numbers with the same key wait."""
     seen.append(number)
     if number % 32 in (4, 9) and not (folder / "mended").exists():
         raise ValueError(f"{number} at {object()}")
@@ -161,7 +161,7 @@ def runtime_of(folder: Path, options: Options) -> Any:
 
 
 def replay_all(handle: RunHandle) -> None:
-    """Replay the letters of all operators, if the run has not ended or is restarted."""
+    """Replay the letters of all operators, unless the run has ended or is restarting."""
     for operator in (*OPERATORS, "order"):
         with suppress(MalflowError):
             handle.replay(operator).result(60)
@@ -188,7 +188,7 @@ def finish(folder: Path, size: int) -> Mapping[str, Replayed]:
 
 
 def check(folder: Path, size: int, *, whole: bool = False) -> None:
-    """Check that each number of the newest snapshot is in one place: in a state, or among the letters of its operator.
+    """Check that each number in the newest snapshot is in one place: in a state or among its operator's letters.
 
     Args:
         folder: the folder.
@@ -222,7 +222,7 @@ def check(folder: Path, size: int, *, whole: bool = False) -> None:
 
 
 def check_order(folder: Path, size: int, *, whole: bool) -> None:
-    """Check that the numbers of each key are in their order, over its state and the letters that wait."""
+    """Check that each key's numbers are in order across its state and its waiting letters."""
     backend = backend_of(folder)
     states = kept_states(backend, "order")
     waiting: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""``python -m tests.bad_records.programs.taken FOLDER SINK ADDRESS NAME``: dead letters into another system, once.
+"""``python -m tests.bad_records.programs.taken FOLDER SINK ADDRESS NAME``: write dead letters to another system, once.
 
 SINK is ``kafka``, a topic, or ``postgres``, a table.
 """

@@ -1,4 +1,4 @@
-"""One browser for all tests of a process, and the folder in which the runs have their files."""
+"""One browser for all tests of a process, and the folder for the files of runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def view(browser: Browser) -> Iterator[Callable[..., Viewer]]:
-    """Return a function that opens a page; at the end nothing must have gone wrong in any."""
+    """Return a function that opens a page; at the end, no page may have had a fault."""
     viewers: list[Viewer] = []
 
     def opened(url: str, **options: Any) -> Viewer:

@@ -1,4 +1,4 @@
-"""Jobs that a page shows: one with everything, one with a stalled part, hostile names, and a large one."""
+"""Jobs for a page to show: one with everything, one with a stalled part, one with hostile names, and a large one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HOSTILE = (
     "name \u202egnp.exe\u202c \u200b\x1b[31m",
     "x" * 10_000,
 )
-"""Texts with markup, quotes, marks of direction, an escape code, and much of it."""
+"""Texts with markup, quotes, direction marks and an escape code, and a very long one."""
 
 NAMES = tuple(it.replace("/", "|") for it in HOSTILE if it.isprintable())
-"""Those of them that an operator may have as a name."""
+"""The ones that an operator may have as its name."""
 
 
 class Forget(StatelessSinkImpl[Any, Any, Any]):
@@ -35,7 +35,7 @@ class Forget(StatelessSinkImpl[Any, Any, Any]):
 
 
 class Prices:
-    """Prices that are missing until they are added: the cause of letters, which can be mended."""
+    """Prices that are missing until they are added: a cause of letters that can be mended."""
 
     def __init__(self) -> None:
         self.missing = {13, 113}
@@ -48,7 +48,7 @@ class Prices:
 
 
 def orders(prices: Prices) -> Callable[[Any], None]:
-    """Return a dataflow with lag, late records, letters, keys and windows, in which all is well."""
+    """Return a healthy dataflow with lag, late records, letters, keys and windows."""
 
     def build(provider: Any) -> None:
         parts = {name: Stamps((1, 2, 30, 1, 31), 1) for name in ("a.csv", "b.csv", "c.csv")}
@@ -63,7 +63,7 @@ def orders(prices: Prices) -> Callable[[Any], None]:
 
 
 def stalled(provider: Any) -> None:
-    """Build a dataflow in which a silent part of a source holds back the time of all windows."""
+    """Build a dataflow in which a silent part of a source holds back all windows."""
     parts = {"a.csv": Stamps((1,), 1), "b.csv": Stamps((1,), 1), "c.csv": Stamps((1, 2, 3))}
     lines = provider.new_stream().source("lines", StatefulSource(Drip(parts)))
     timed = lines.map("split", int).generate_epochs("epochs", limit_out_of_orderness(5))[0]
@@ -72,7 +72,7 @@ def stalled(provider: Any) -> None:
 
 
 def hostile(provider: Any) -> None:
-    """Build a dataflow whose names, keys, values and errors have markup and worse."""
+    """Build a dataflow whose names, keys, values and errors contain markup and worse."""
 
     def fail(text: str) -> str:
         raise ValueError(text)

@@ -35,7 +35,7 @@ def shown(
     runtime: Callable[..., Any] = SingleThreadRuntime,
     **named: Any,
 ) -> Iterator[Shown]:
-    """Within the context, a dataflow runs, and a page shows it.
+    """Run a dataflow and show it on a page within the context.
 
     Args:
         build: builds the dataflow.

@@ -1,4 +1,4 @@
-"""Acts by click: a run is stopped, rescaled and saved, and letters are replayed, where that is allowed."""
+"""Actions by click: stop, rescale and save a run, and replay letters, if the page may."""
 
 from __future__ import annotations
 
@@ -112,4 +112,4 @@ def test_without_control_a_page_steers_nothing(view: View) -> None:
             assert seen.posted(f"api/{path}", content) == 403
         assert run.handle.progress.status == "running"
         assert len(seen.faults) == 4
-        seen.faults.clear()  # the browser's own words for the four refusals
+        seen.faults.clear()  # the browser's own messages about the four refusals

@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: what it shows, to whom, and that nothing in it goes wrong."""
+"""The page of a run in a real browser: what it shows and to whom, without any fault in the console."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ View = Callable[..., Viewer]
 SECOND = timedelta(seconds=1)
 
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
-"""Returns the contrast of each text that is seen, with its beginning."""
+"""Returns the contrast of each visible text, with its beginning."""
 
 
 def test_a_run_is_shown_and_nothing_goes_wrong(view: View, store: FsspecBackend) -> None:

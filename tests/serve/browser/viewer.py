@@ -1,4 +1,4 @@
-"""A browser that looks at the page of a run, and notes whatever goes wrong in it."""
+"""A browser that shows the page of a run, and notes all that goes wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.chromium import OPTIONS
 __all__ = ["PATIENCE", "Viewer", "close_all", "launched"]
 
 PATIENCE = 20_000
-"""How long to wait for something to appear, in milliseconds; the machine may be busy."""
+"""The longest wait for something to appear, in milliseconds; the machine may be busy."""
 
 _WATCH = """
 const report = (it) => console.error(`CSP: ${it.violatedDirective} ${it.blockedURI}`);
@@ -28,7 +28,7 @@ new PerformanceObserver((list) => list.getEntries().forEach(note)).observe({ typ
 
 @contextmanager
 def launched(path: str) -> Iterator[Browser]:
-    """Within the context, a browser runs."""
+    """Run a browser within the context."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=[*OPTIONS])
         yield browser
@@ -47,7 +47,7 @@ class Viewer:
 
     Attributes:
         tab: the tab.
-        faults: what went wrong: errors, warnings and reports of the console, and requests to other places.
+        faults: console errors, warnings and reports, and requests to other hosts.
         headers: the headers of requests.
     """
 
@@ -74,7 +74,7 @@ class Viewer:
         self.tab.goto(url)
 
     def _note(self, message: ConsoleMessage) -> None:
-        is_end = "status of 409" in message.text  # a question that the run was asked when it ended
+        is_end = "status of 409" in message.text  # the run ended before it could answer a question
         if message.type in ("error", "warning") and not is_end:
             self.faults.append(f"{message.type}: {message.text}")
 
@@ -89,7 +89,7 @@ class Viewer:
         return self
 
     def updated(self, times: int = 1) -> None:
-        """Wait until the page has been drawn so many times more."""
+        """Wait until the page has been drawn that many more times."""
         least = self.updates + times
         while self.updates < least:
             self.tab.wait_for_timeout(50)
@@ -101,24 +101,24 @@ class Viewer:
 
     @property
     def text(self) -> str:
-        """All text of the page that is seen."""
+        """All visible text of the page."""
         return self.tab.inner_text("body")
 
     def show(self, operator: str) -> None:
-        """Show an operator, by a click at its box."""
+        """Show an operator by a click on its box."""
         self.box(operator).click()
 
     def box(self, operator: str) -> Locator:
-        """Return the box of an operator, whose name may have two lines."""
+        """Return the box of an operator; its name may have two lines."""
         name = self.tab.locator("text.name", has_text=re.compile(f"^{re.escape(operator)}$"))
         return self.tab.locator("g.node", has=name)
 
     def click(self, name: str) -> None:
-        """Click at a button."""
+        """Click a button."""
         self.tab.get_by_role("button", name=name, exact=True).click()
 
     def sees(self, text: str) -> None:
-        """Wait until a text is seen."""
+        """Wait until a text is visible."""
         self.tab.get_by_text(text).locator("visible=true").first.wait_for()
 
     def run(self, script: str, argument: Any = None) -> Any:
@@ -146,6 +146,6 @@ _OPEN: list[Viewer] = []
 
 
 def close_all() -> None:
-    """Close all tabs, before the pages that they show: what they ask for then is no fault."""
+    """Close all tabs before their pages are closed, so that late requests count as no fault."""
     for viewer in [*_OPEN]:
         viewer.close()

@@ -101,7 +101,7 @@ class Program:
         return self.progress()
 
     def start_replaying(self, folder: str, **options: Any) -> dict[str, Any]:
-        """Start a run whose functions fail at many numbers; for its options see `tests.bad_records`."""
+        """Start a run whose functions fail for many numbers; see `tests.bad_records` for its options."""
         self.warnings.texts.clear()
         self.handle = SparkRuntime(
             partial(replaying.build, Path(folder), replaying.Options(**options)),

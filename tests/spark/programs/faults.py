@@ -49,7 +49,7 @@ class Options:
         kills: who is killed while a file of a snapshot is written, and where.
         anchorless: whether PySpark lacks a door that anchors need.
         asks: whether a thread asks for the sums until the run ends.
-        fails: whether another function fails at some numbers, and the run goes on.
+        fails: whether another function fails for some numbers, while the run continues.
     """
 
     folder: str
@@ -134,7 +134,7 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
 
 
 def one_of_five(value: int) -> int:
-    """Fail at one of five numbers."""
+    """Fail for one number in five."""
     if value % 5 == 0:
         raise ValueError(f"{value} is one of five")
     return value

@@ -92,7 +92,7 @@ def _outlive_executor(options: Options) -> None:
 
 
 def executor() -> int:
-    """Return the executor that this process works for: it has started the one that has started this one."""
+    """Return the executor of this process: its parent's parent."""
     status = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
     return int(re.findall(r"^PPid:\s*(\d+)$", status, re.MULTILINE)[0])
 
