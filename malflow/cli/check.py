@@ -13,7 +13,7 @@ from malflow.cli.exits import Exit
 from malflow.cli.findings import Finding, findings_of
 from malflow.cli.inspection import inspect_flow
 from malflow.cli.logs import write_log
-from malflow.cli.options import FLOW, NUMBER, output_options
+from malflow.cli.options import FLOW, NUMBER, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import counted
@@ -27,9 +27,9 @@ from malflow.runtime.face import Runtime
 __all__ = ["check"]
 
 
-@click.command(short_help="Build a flow without running it, and list its mistakes.")
+@click.command(cls=FlowCommand, short_help="Build a flow without running it, and list its mistakes.")
 @click.argument("flow", type=FLOW)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@script_arguments
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Check it for this kind of runtime.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @config_options

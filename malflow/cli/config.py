@@ -11,7 +11,7 @@ from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.exits import Exit, Leave
 from malflow.cli.inspection import inspect_script
 from malflow.cli.logs import write_log
-from malflow.cli.options import FLOW, output_options
+from malflow.cli.options import FLOW, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import counted
@@ -33,7 +33,6 @@ from malflow.streams.stream import StreamProvider
 __all__ = ["config"]
 
 _FLOW = click.argument("flow", type=FLOW, required=False)
-_ARGUMENTS = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 _CALL = click.option("--call", type=click.IntRange(1), default=1, metavar="N", help="The script's N-th run.")
 
 
@@ -46,9 +45,9 @@ def config() -> None:
     """
 
 
-@config.command(short_help="Show the settings, and where each was written.")
+@config.command(cls=FlowCommand, short_help="Show the settings, and where each was written.")
 @_FLOW
-@_ARGUMENTS
+@script_arguments
 @click.option("--toml", is_flag=True, help="Write them as a configuration file, without secrets.")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too.")
 @_CALL
@@ -86,9 +85,9 @@ def show(
         inspect_script(target, arguments, lambda runtime: shown(settings.over(runtime)), output, call)
 
 
-@config.command(short_help="Find all mistakes in the settings.")
+@config.command(cls=FlowCommand, short_help="Find all mistakes in the settings.")
 @_FLOW
-@_ARGUMENTS
+@script_arguments
 @_CALL
 @config_options
 @output_options

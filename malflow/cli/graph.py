@@ -14,7 +14,7 @@ from malflow.cli.exits import CommandError, Exit
 from malflow.cli.inspection import inspect_flow
 from malflow.cli.live import answer_of
 from malflow.cli.logs import write_log
-from malflow.cli.options import FLOW, NUMBER, output_options
+from malflow.cli.options import FLOW, NUMBER, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.target import parsed
 from malflow.engine.plan import Program
@@ -28,9 +28,9 @@ _WIDEST = 1000
 """The most columns that a run draws."""
 
 
-@click.command(short_help="Draw a flow without running it.")
+@click.command(cls=FlowCommand, short_help="Draw a flow without running it.")
 @click.argument("flow", type=FLOW, metavar="FLOW|JOB")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@script_arguments
 @click.option(
     "--format",
     "form",

@@ -12,7 +12,17 @@ from click.shell_completion import CompletionItem
 
 from malflow.cli.output import Output
 
-__all__ = ["FLOW", "NUMBER", "RENAME", "RESTORE", "SNAPSHOT", "SPAN", "output_options"]
+__all__ = [
+    "FLOW",
+    "NUMBER",
+    "RENAME",
+    "RESTORE",
+    "SNAPSHOT",
+    "SPAN",
+    "FlowCommand",
+    "output_options",
+    "script_arguments",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -107,6 +117,21 @@ RENAME = _Rename()
 """An old and a new name."""
 FLOW = _Flow()
 """A script or module, perhaps with a name in it."""
+script_arguments = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+"""A decorator that adds the arguments of a script, for a `FlowCommand`."""
+
+
+class FlowCommand(click.Command):
+    """A command on a flow, whose script may have arguments of its own after ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. One without ``--`` is refused: it may be a mistyped value of an option."""
+        own = len(args) - args.index("--") - 1 if "--" in args else 0
+        rest = super().parse_args(ctx, args)
+        given: tuple[str, ...] = ctx.params.get("arguments") or ()
+        if len(given) > own and not ctx.resilient_parsing:
+            raise click.UsageError(f"unexpected argument {given[0]!r}; arguments of the script follow '--'", ctx)
+        return rest
 
 
 def output_options(command: _F) -> _F:

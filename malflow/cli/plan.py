@@ -15,7 +15,7 @@ from malflow.cli.exits import Exit
 from malflow.cli.findings import refusal_elsewhere
 from malflow.cli.inspection import inspect_flow
 from malflow.cli.logs import write_log
-from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, output_options
+from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.plan_rows import Row, as_json, rows_of
 from malflow.cli.target import Target, parsed
@@ -34,9 +34,9 @@ from malflow.snapshot.history import snapshot_of
 __all__ = ["plan"]
 
 
-@click.command(short_help="Show the effect of a start on a job's state, without starting.")
+@click.command(cls=FlowCommand, short_help="Show the effect of a start on a job's state, without starting.")
 @click.argument("flow", type=FLOW)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@script_arguments
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Plan it for this kind of runtime.")
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="The folder or store with the state, such as s3://bucket/state.")

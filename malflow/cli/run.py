@@ -21,7 +21,7 @@ from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
 from malflow.cli.logs import log_as_configured, log_error
 from malflow.cli.narrator import Limits, LiveRuns, Narrator
-from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options
+from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, SPAN, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.progress_signal import signal_shows_progress
 from malflow.cli.reload import Reloader, given_to
@@ -64,7 +64,7 @@ class _Run(ServingCommand):
 
 @click.command(cls=_Run, short_help="Run a flow.", context_settings={"ignore_unknown_options": False})
 @click.argument("flow", type=FLOW)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@script_arguments
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from malflow.cli.exits import CommandError, Exit
+from malflow.cli.options import FlowCommand
 from malflow.cli.output import Output
 from malflow.config import Settings
 from malflow.errors import GraphError
@@ -44,7 +45,7 @@ CONFIGURED: Final = ""
 _CODE_SECONDS = 60.0
 
 
-class ServingCommand(click.Command):
+class ServingCommand(FlowCommand):
     """A command whose ``--serve`` may be followed by an address, or by the next argument."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

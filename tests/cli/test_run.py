@@ -445,3 +445,16 @@ def test_safe_path(script: Script, malflow: Malflow, monkeypatch: pytest.MonkeyP
     assert (
         malflow("run", script("import sys; print(sys.path[0])\n" + KINDS["without a guard"])).out.split()[0] == before
     )
+
+
+@pytest.mark.parametrize("command", ["run", "check", "plan", "graph"])
+def test_arguments_of_the_script_follow_two_hyphens(malflow: Malflow, script: Script, command: str) -> None:
+    script(
+        f"{HEAD}import sys\nprint(sys.argv)\n"
+        "def build(p):\n    p.new_stream().source('in', SingleIteratorSource([])).sink('out', StdOutSink())\n"
+        "SingleThreadRuntime(build).execute()\n"
+    )
+    done = malflow(command, "flow.py", "nonsense:port")
+    assert (done.code, done.out) == (2, "")
+    assert "unexpected argument 'nonsense:port'; arguments of the script follow '--'" in done.err
+    assert "'nonsense:port'" in malflow(command, "flow.py", "--", "nonsense:port").out

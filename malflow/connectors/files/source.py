@@ -359,7 +359,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             self._told = self._skipped
             first, path = self._first_bad, shown_path(self._path)
             records = "bad record" if self._skipped == 1 else "bad records"
-            _LOG.warning("%s: %d %s skipped, the first in line %d", path, self._skipped, records, first)
+            fate = "kept as dead letters" if self._options.on_error == "dead_letter" else "skipped"
+            _LOG.warning("%s: %d %s %s, the first in line %d", path, self._skipped, records, fate, first)
 
 
 class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition], ABC):

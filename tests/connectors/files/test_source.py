@@ -493,3 +493,14 @@ def test_no_password_of_a_url_in_what_is_shown(caplog: pytest.LogCaptureFixture)
     errors = [failed.value, failed.value.__cause__, unfit.value, missing.value, refused.value]
     assert "1 bad record skipped" in caplog.text
     assert "hush" not in f"{errors!r} {errors} {source!r} {sink!r} {caplog.text}"
+
+
+def test_records_that_are_kept_are_not_told_as_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("1\n{\n")
+    SingleThreadRuntime(
+        lambda provider: (
+            provider.new_stream().source("lines", JsonLinesSource(file, on_error="dead_letter")).sink("out", VecSink())
+        )
+    ).execute()
+    assert "1 bad record kept as dead letters, the first in line 2" in caplog.text
