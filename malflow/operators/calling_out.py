@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.operators.call_options import CallOptions
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.guarding import Guarded
+from malflow.operators.guarded_operator import Guarded
 
 if TYPE_CHECKING:
     from malflow.operators.asynchronous import Outside

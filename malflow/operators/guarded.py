@@ -18,8 +18,9 @@ from malflow.operators.contract import Logic, Operator, OperatorContext, refuse_
 from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.operators.field_columns import column_of
+from malflow.operators.guarded_operator import Guarded, without
 from malflow.operators.guarded_states import GUARDED_STATES
-from malflow.operators.guarding import Guard, Guarded, without
+from malflow.operators.guarding import Guard
 from malflow.operators.key_fields import KeyByField
 from malflow.operators.letters import Letters
 from malflow.operators.routing import KeyBy, Split

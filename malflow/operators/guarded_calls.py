@@ -8,7 +8,7 @@ from malflow.failures import Fate
 from malflow.limits import BreakerOpen
 from malflow.operators.asynchronous import UNASKED, MapAsync
 from malflow.operators.attempts import GivenUp
-from malflow.operators.guarding import Guarded, record_of, without
+from malflow.operators.guarded_operator import Guarded, record_of, without
 from malflow.records.batch import Batch
 
 __all__ = ["GuardedMapAsync"]

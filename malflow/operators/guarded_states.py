@@ -15,7 +15,8 @@ from malflow.diagnostics import shape_error, short_repr
 from malflow.errors import error_text
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.guarding import Guarded, Record, without
+from malflow.operators.guarded_operator import Guarded, without
+from malflow.operators.guarding import Record
 from malflow.operators.logic_timers import LogicTimers
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.timed_op import NO_KEY, TimedOp, TimedOutput

@@ -48,7 +48,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a StopIteration of the function ends the batch",
         "it is the end of an iterator",
-        "operators/guarding.py",
+        "operators/guarded_operator.py",
         "                if len(found) + len(guard.passed) == len(batch):\n",
         "                if len(found) + len(guard.passed) <= len(batch):\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
