@@ -7,7 +7,7 @@ import logging
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO, assert_never
 
@@ -18,6 +18,7 @@ __all__ = [
     "deliver_side",
     "finish_lines",
     "forward_all",
+    "install_filters",
     "levels_of_loggers",
     "logging_disabled",
     "pickled_filters",
@@ -33,7 +34,7 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
     """Forward everything that user code logs, prints or warns of in this process.
 
     Args:
-        setup: the levels of the loggers, and the filters of warnings, in the process that started the run.
+        setup: the levels of the loggers in the process that started the run.
         send: sends a message to it.
         workers: returns the numbers of the workers in this process, as text.
     """
@@ -45,8 +46,6 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
     logging.disable(setup.disabled)
     sys.stdout = _Printer("stdout", send, workers)
     sys.stderr = _Printer("stderr", send, workers)
-    if setup.filters is not None:
-        warnings.filters[:] = pickle.loads(setup.filters)  # type: ignore[index] # noqa: S301 - of this run
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
         if not (_is_picklable(message) and _is_picklable(category)):
@@ -54,6 +53,15 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
         send(Warned(message, category, filename, lineno))
 
     warnings.showwarning = show  # type: ignore[assignment] # it takes all that Python passes
+
+
+def install_filters(pickled: Iterable[bytes]) -> None:
+    """Install the filters of warnings; one whose category is not found here has nothing to filter."""
+    filters = []
+    for data in pickled:
+        with suppress(Exception):  # looking a category up may import a module of the user's
+            filters.append(pickle.loads(data))  # noqa: S301 - of this run
+    warnings.filters[:] = filters  # type: ignore[index] # typeshed has a sequence
 
 
 class _Forwarder(logging.Handler):
@@ -162,23 +170,25 @@ def finish_lines() -> None:
 
 def levels_of_loggers() -> dict[str, tuple[int, bool]]:
     """Return the levels of all loggers by name, the root's under ``""``, and whether they propagate."""
-    found = {"": (logging.root.level, True)}
+    found = {"": (int(logging.root.level), True)}  # a level may be of an enumeration of the script
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and (logger.level or not logger.propagate):
-            found[name] = (logger.level, True)
+            found[name] = (int(logger.level), True)
     return found
 
 
 def logging_disabled() -> int:
     """Return the level up to which logging is disabled."""
-    return logging.root.manager.disable
+    return int(logging.root.manager.disable)
 
 
-def pickled_filters() -> bytes | None:
-    """Pickle the filters of warnings; return None if they can't be, as with a category of a local class."""
-    with suppress(Exception):
-        return pickle.dumps(list(warnings.filters), 5)
-    return None
+def pickled_filters() -> list[bytes]:
+    """Pickle the filters of warnings, each by itself; those with a category of a local class are left out."""
+    pickled = []
+    for it in warnings.filters:
+        with suppress(Exception):
+            pickled.append(pickle.dumps(it, 5))
+    return pickled
 
 
 def deliver_side(message: Logged | Printed | Warned) -> None:

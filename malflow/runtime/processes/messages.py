@@ -58,6 +58,8 @@ __all__ = [
 class Setup:
     """The facts that hold for the whole life of a process.
 
+    Objects of the user's are pickled in it: they are unpickled after the classes of the script.
+
     Attributes:
         program: the pickled program and classes of the script: see `malflow.runtime.processes.host`.
         process: the number of the process.
@@ -65,7 +67,7 @@ class Setup:
         debug: whether to make checks that are too expensive for production.
         levels: the levels of loggers by name, the root's under ``""``, and whether they propagate.
         disabled: the level up to which logging is disabled.
-        filters: the filters of warnings, pickled; None if they can't be.
+        filters: the filters of warnings, each pickled.
     """
 
     program: bytes = field(repr=False)
@@ -74,7 +76,7 @@ class Setup:
     debug: bool
     levels: Mapping[str, tuple[int, bool]]
     disabled: int
-    filters: bytes | None = field(repr=False)
+    filters: Sequence[bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from malflow.engine.workers import Workers
 from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAborted
-from malflow.runtime.processes.forwarding import finish_lines, forward_all
+from malflow.runtime.processes.forwarding import finish_lines, forward_all, install_filters
 from malflow.runtime.processes.links import Link, wait_for
 from malflow.runtime.processes.messages import (
     AddParts,
@@ -142,6 +142,7 @@ class WorkerProcess:
         self._files = files
         self._workers: Workers | None = None
         self._program: Program | None = None
+        self._is_ready = False
         self._exchange: PeerExchange | None = None
         self._snapshots: WorkerSnapshots | None = None
         self._confirmations = Confirmations(lambda: self._hosted.sources)
@@ -194,6 +195,7 @@ class WorkerProcess:
         """Execute a command and reply; return whether it was the last one."""
         command: Command | None = None
         try:
+            self._get_ready()
             command = load_states(bytes(frame), _states_in)
             reply = dumps(Done(self._actions[type(command)](command)))
         except TickAborted:
@@ -209,6 +211,20 @@ class WorkerProcess:
         self._control.send(reply)
         return isinstance(command, Close)
 
+    def _get_ready(self) -> None:
+        """Load the script's classes and the program before the first command: its states may be of these classes.
+
+        Raises:
+            GraphError: if they can't be loaded.
+        """
+        if self._is_ready:
+            return
+        self._is_ready = True  # if it fails, the only command that follows is to close
+        setup = self._setup
+        self._program = _loaded_program(setup.program)
+        install_filters(setup.filters)
+        _leave_imports_out()
+
     @property
     def _hosted(self) -> Workers:
         if self._workers is None:
@@ -219,13 +235,12 @@ class WorkerProcess:
 
     def _begin(self, command: Begin) -> frozenset[Place]:
         """Make workers with their states, open them, and return the live places."""
-        setup = self._setup
-        if self._program is None:
-            self._program = _loaded_program(setup.program)
-            _leave_imports_out()
+        setup, program = self._setup, self._program
+        if program is None:
+            raise RunFailed("the worker process has no program")
         self._mine = [worker for worker, process in enumerate(command.owners) if process == setup.process]
         self._workers = workers = Workers(
-            self._program,
+            program,
             parallelism=len(command.owners),
             tracked=setup.tracked,
             debug=setup.debug,
@@ -238,9 +253,7 @@ class WorkerProcess:
             dict(zip(peers, self._links, strict=True)), self._control, command.owners, setup.process, debug=setup.debug
         )
         if self._snapshots is None:
-            self._snapshots = WorkerSnapshots(
-                self._files, kept_versions(self._program), debug=setup.debug and setup.tracked
-            )
+            self._snapshots = WorkerSnapshots(self._files, kept_versions(program), debug=setup.debug and setup.tracked)
         self._snapshots.begin(workers)
         workers.open()
         self._confirmations.note(command.tick)

@@ -47,8 +47,8 @@ class StageAttempt:
         self._stage = stage
         self._worker = worker
         self._command = command
-        self._tick = command.as_tick()
         self._loaded = load(spec, command)
+        self._tick = command.as_tick()  # its epochs may be of a class of the script
         self._program, self._changelog = self._loaded.program, self._loaded.changelog
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()

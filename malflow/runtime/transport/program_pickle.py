@@ -8,6 +8,7 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError, MissingDependency, short_repr
 from malflow.nodes import Node, SinkNode
 from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.script_classes import class_in_the_way
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks.contract import StatelessSink
 
@@ -88,6 +89,8 @@ def _refused(program: Program, place: str, error: Exception) -> GraphError:
 
 
 def _hint(program: Program, node: Node) -> str:
+    if (name := class_in_the_way(node)) is not None:
+        return f"; class '{name}' of the script can't be pickled: move it into a module"
     if node.name in program.sources:
         return "; a generator or a connection is not: write a StatefulSource, whose readers are built there"
     if isinstance(node, SinkNode) and isinstance(node.sink, StatelessSink) and isinstance(node.sink.impl, PieceEncoder):
