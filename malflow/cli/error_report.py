@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from malflow.cli.exits import CommandError
+import click
+
+from malflow.cli.exits import CommandError, Exit
 from malflow.cli.output import Output, as_text
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError, error_text, short_repr
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
 
-__all__ = ["end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
+__all__ = ["code_of_exit", "end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
 
 _MOST_FRAMES = 12
 _ELSEWHERE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)\n +(.*)$', re.MULTILINE)
@@ -124,6 +126,16 @@ def _shown(file: str) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):  # elsewhere, or this folder has been removed
         return str(path) if path.is_absolute() else file
+
+
+def code_of_exit(leaving: SystemExit) -> int:
+    """Return the exit code that Python gives to a SystemExit, whose text it writes."""
+    if leaving.code is None:
+        return Exit.DONE
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    click.echo(leaving.code, err=True)
+    return Exit.UNFORESEEN
 
 
 def has_lost_reader(error: BaseException) -> bool:

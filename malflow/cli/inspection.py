@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+import click
+
 from malflow.cli.adapt import adapted
-from malflow.cli.error_report import report
+from malflow.cli.error_report import code_of_exit, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.output import Output
 from malflow.cli.script import Calls, run_flow, several_calls
@@ -68,21 +70,15 @@ def inspect_script(target: Target, arguments: Sequence[str], look: Look, output:
         CommandError: if there is no such flow, or no such call.
     """
     inspection = _Inspection(target, look, output, call)
-    calls = Calls(inspection.on_call, call, output.say, waits=False)
+    command = click.get_current_context().command_path
+    calls = inspection.calls = Calls(inspection.on_call, call, output.say, command=command, looks=True)
     try:
-        run_flow(target, arguments, calls)
-    except _Inspected:
-        pass
-    except SystemExit as leaving:
-        if inspection.code is None:
-            output.say(f'{target.title} ended before execute(); its own arguments follow "--"')
-            raise Leave(leaving.code if isinstance(leaving.code, int) else Exit.UNFORESEEN) from None
-    except (CommandError, Leave):
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever a script raises is told
-        if inspection.code is None:
-            report(error, output)
-            inspection.code = exit_code(error) if isinstance(error, MalflowError | KeyboardInterrupt) else Exit.FLOW
+        inspection.run(target, arguments)
+    finally:
+        if calls.descendants.is_here:
+            inspection.tell_of_processes()
+    if not calls.descendants.is_here:  # the child of a fork has come to the end of the script
+        raise Leave(inspection.code or Exit.DONE)
     if inspection.code is None:
         raise CommandError(f"{target.title} called execute() or start() {calls.made} times; there is no call {call}")
     if _is_waited_for():
@@ -95,7 +91,10 @@ class _Inspection:
 
     Attributes:
         code: the exit code; None until the dataflow has been looked at.
+        calls: the calls of the script.
     """
+
+    calls: Calls
 
     def __init__(self, target: Target, look: Look, output: Output, call: int) -> None:
         self._target = target
@@ -104,13 +103,46 @@ class _Inspection:
         self._call = call
         self.code: int | None = None
 
+    def run(self, target: Target, arguments: Sequence[str]) -> None:
+        """Run the script, and note the exit code of an error that it raises."""
+        try:
+            run_flow(target, arguments, self.calls)
+        except _Inspected:
+            pass
+        except SystemExit as leaving:
+            self._left(leaving)
+        except (CommandError, Leave):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a script raises is told
+            if self.code is None:
+                report(error, self._output)
+                self.code = exit_code(error) if isinstance(error, MalflowError | KeyboardInterrupt) else Exit.FLOW
+
+    def _left(self, leaving: SystemExit) -> None:
+        if not self.calls.descendants.is_here:
+            raise Leave(code_of_exit(leaving)) from None
+        if self.code is None:
+            self._output.say(f'{self._target.title} ended before execute(); its own arguments follow "--"')
+            raise Leave(leaving.code if isinstance(leaving.code, int) else Exit.UNFORESEEN) from None
+
     def on_call(self, runtime: Runtime, _call: Call) -> Runtime:
         """Look at the first runtime, and unwind the script."""
         if self.code is None:
             self.code = self._looked_at(runtime)
         if threading.current_thread() is not threading.main_thread():
+            self.tell_of_processes()
             end_process(self.code)
         raise _Inspected
+
+    def tell_of_processes(self) -> None:
+        """Say which processes of the script would have run something."""
+        descendants = self.calls.descendants
+        descendants.close()
+        for process, call in dict.fromkeys(descendants.calls):
+            self._output.say(
+                f"{self._target.title} started process {process}, and {call}() there was left out: "
+                f"{descendants.command} starts nothing"
+            )
 
     def _looked_at(self, runtime: Runtime) -> int:
         if self._call == 1 and several_calls(self._target):

@@ -16,7 +16,7 @@ from malflow.cli.adapt import adapted, folder_of, listened
 from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
 from malflow.cli.default_state import default_of, without_needless_default
-from malflow.cli.error_report import has_lost_reader, report
+from malflow.cli.error_report import code_of_exit, has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
 from malflow.cli.logs import log_as_configured, log_error
@@ -114,7 +114,7 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     if options["serve"] is not None or options["opens"]:
         session.page = opened_page(settings, options["page_token"])
         show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
-    calls = Calls(session.on_call, options["call"], output.say)
+    calls = Calls(session.on_call, options["call"], output.say, command="malflow run")
     shows_progress = signal_shows_progress(session.monitors, output)
     around = session.parent.followed(), session.additions.drawing(), _errors_of_threads(session)
     with ExitStack() as stack:
@@ -206,9 +206,9 @@ class _Session:
         try:
             run_flow(target, arguments, calls)
         except SystemExit as leaving:
-            if not calls.made:
+            if not calls.made and not calls.descendants.calls and calls.descendants.is_here:
                 self._output.say(f'{target.title} ended before execute(); its own arguments follow "--"')
-            raise Leave(_code_of(leaving)) from None
+            raise Leave(code_of_exit(leaving)) from None
         except (CommandError, Leave):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a script raises is told
@@ -218,7 +218,12 @@ class _Session:
         self._check_end(target, calls)
 
     def _check_end(self, target: Target, calls: Calls) -> None:
-        if calls.made < self._call:
+        if not calls.made and calls.descendants.calls:
+            self._output.say(
+                f"{target.title} ran in a process of its own ({calls.descendants.calls[0].process}), without the "
+                "options and the configuration of this command"
+            )
+        elif calls.made < self._call:
             raise CommandError(
                 f"{target.title} called execute() or start() {calls.made} times; there is no call {self._call}"
             )
@@ -238,16 +243,6 @@ class _Session:
             return
         hints = [it.hint for it in self._narrators if it.hint is not None]
         report(error, self._output, hints[-1] if hints and isinstance(error, MalflowError) else None)
-
-
-def _code_of(leaving: SystemExit) -> int:
-    """Return the exit code that Python gives to a SystemExit, whose text it writes."""
-    if leaving.code is None:
-        return Exit.DONE
-    if isinstance(leaving.code, int):
-        return leaving.code & 0xFF
-    click.echo(leaving.code, err=True)
-    return Exit.UNFORESEEN
 
 
 class _errors_of_threads:  # noqa: N801 - used as a function

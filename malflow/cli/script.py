@@ -16,12 +16,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from multiprocessing import active_children
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from malflow.cli.exits import CommandError, nearest
+from malflow.cli.exits import CommandError, Exit, Leave, nearest
 from malflow.cli.target import Target, near_script
+from malflow.runtime.descendants import ChildCall, Descendants
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call, Hook, hooked
 from malflow.runtime.single_thread import SingleThreadRuntime
@@ -40,26 +42,32 @@ class Calls:
         on_call: the hook of the command.
         wanted: the number of the first call that counts, from 1; the earlier ones return without a run.
         say: writes a line about a call that is left out.
-        waits: whether the threads of the script belong to the command; otherwise they may wait for a run forever.
+        command: the command, such as ``malflow plan``.
+        looks: whether it only looks: nothing runs in processes that the script starts, and its threads do not belong to
+            the command, since they may wait for a run forever.
 
     Attributes:
+        looks: whether the command only looks.
+        descendants: the calls in processes that the script starts.
         made: the number of calls so far.
         imports: whether the flow is only being imported, so that no call counts.
     """
 
-    def __init__(self, on_call: Hook, wanted: int, say: Callable[[str], object], *, waits: bool = True) -> None:
+    def __init__(
+        self, on_call: Hook, wanted: int, say: Callable[[str], object], *, command: str, looks: bool = False
+    ) -> None:
         self._on_call = on_call
         self._wanted = wanted
         self._say = say
-        self._process = os.getpid()
         self._lock = threading.Lock()
-        self.waits = waits
+        self.looks = looks
+        self.descendants = Descendants(command, looks=looks)
         self.made = 0
         self.imports = False
 
     def __call__(self, runtime: Any, call: Call) -> Any:
         """Return the runtime that is to run in place of the one that was called; None to run nothing."""
-        if os.getpid() != self._process:
+        if not self.descendants.is_here:
             return runtime  # in a process that the script has forked
         if self.imports:
             self._say(f"{call}() is left out: the flow is only imported; write it below `if __name__ == '__main__':`")
@@ -84,18 +92,22 @@ def run_flow(target: Target, arguments: Sequence[str], calls: Calls) -> None:
 
     Raises:
         CommandError: if there is no such flow, or it runs nothing and has not one function that builds a dataflow.
+        Leave: in a process that the script has forked and that has come to the script's end.
         BaseException: any error of the script.
     """
-    with hooked(calls):
+    with hooked(calls), calls.descendants.told():
         if target.name is not None:
             runtime = _named(target, arguments, calls)
         else:
             names = _run_script(target.file, arguments) if target.file else _run_module(target.module or "", arguments)
-            if calls.waits or not calls.made:
+            if not calls.looks or not calls.made:
                 _join_threads()
-            if calls.made:
+                _join_processes()
+            if not calls.descendants.is_here:
+                raise Leave(Exit.DONE)
+            if calls.made or (calls.descendants.calls and not calls.looks):
                 return
-            runtime = SingleThreadRuntime(_only_build(names, target.title))
+            runtime = SingleThreadRuntime(_only_build(names, target.title, calls.descendants.calls))
         runtime.execute()
 
 
@@ -221,8 +233,15 @@ def _required(function: Any) -> int:
     return sum(it.default is it.empty and it.kind in positional for it in parameters)
 
 
-def _only_build(names: Mapping[str, Any], title: str) -> Callable[[StreamProvider], object]:
+def _only_build(
+    names: Mapping[str, Any], title: str, elsewhere: Sequence[ChildCall]
+) -> Callable[[StreamProvider], object]:
     """Return the function of a script that builds a dataflow.
+
+    Args:
+        names: the names of the script.
+        title: the name of the script for people.
+        elsewhere: its calls in processes of its own, left out.
 
     Raises:
         CommandError: if the script has no such function, or several.
@@ -233,6 +252,12 @@ def _only_build(names: Mapping[str, Any], title: str) -> Callable[[StreamProvide
     if len(builds) == 1:
         build: Callable[[StreamProvider], object] = own[builds[0]]
         return build
+    if not builds and elsewhere:
+        some = ", ".join(f"{title}:{name}" for name, it in own.items() if _required(it) == 1)
+        raise CommandError(
+            f"{title} runs its dataflow in a process of its own (process {elsewhere[0].process}), where nothing can be "
+            f"looked at; name the function that builds the dataflow{f': {some}' if some else ', or the script of it'}"
+        )
     if not builds:
         raise CommandError(
             f"{title} calls neither execute() nor start(), and has no function that builds a dataflow; write "
@@ -250,6 +275,13 @@ def _takes_provider(function: Any) -> bool:
         return False
     first = next(iter(inspect.signature(function).parameters.values()))
     return first.annotation is StreamProvider or str(first.annotation).rpartition(".")[2] == "StreamProvider"
+
+
+def _join_processes() -> None:
+    """Wait for the processes of `multiprocessing` for which a Python process waits at its end."""
+    for process in active_children():
+        if not process.daemon:
+            process.join()
 
 
 def _join_threads() -> None:

@@ -21,7 +21,9 @@ PREFIX: Final = "MALFLOW_"
 PROFILE: Final = "MALFLOW_PROFILE"
 """The variable with the name of the profile."""
 
-_NO_SETTINGS: Final = frozenset({PROFILE, KEY_VARIABLE, "MALFLOW_CONTROL", "MALFLOW_TRACEBACK", "MALFLOW_FAILPOINT"})
+_NO_SETTINGS: Final = frozenset(
+    {PROFILE, KEY_VARIABLE, "MALFLOW_CONTROL", "MALFLOW_TRACEBACK", "MALFLOW_FAILPOINT", "MALFLOW_COMMAND"}
+)
 """Variables of malflow that are not settings."""
 
 _OF_ONE_START: Final = frozenset({("run", "renamed"), ("run", "allow_dropped_state")})

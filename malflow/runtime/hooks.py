@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.errors import GraphError
 from malflow.events import Listener
+from malflow.runtime.descendants import may_run
 
 __all__ = ["Addition", "Call", "Hook", "add_to_all_runs", "chosen_by_hook", "hooked", "of_all_runs"]
 
@@ -29,8 +30,13 @@ _installed: list[Hook] = []  # of the module, not of a context: scripts call exe
 
 
 def chosen_by_hook(runtime: Any, call: Call) -> Any:
-    """Return the runtime that runs if `call` of one was called; None if nothing is to run."""
-    return _installed[0](runtime, call) if _installed else runtime
+    """Return the runtime that runs if `call` of one was called; None if nothing is to run.
+
+    Raises:
+        GraphError: if a command that only looked has started this process, and has ended.
+    """
+    chosen = _installed[0](runtime, call) if _installed else runtime
+    return chosen if chosen is not None and may_run(call) else None
 
 
 @contextmanager
