@@ -1,6 +1,6 @@
-"""Test helpers for dataflows: scripted sources, a file system that injects faults, and an exactly-once check.
+"""Test helpers for dataflows: scripted sources, a file system that injects faults, and suites of laws.
 
-Each helper is imported on first use: the file system needs fsspec, the check needs hypothesis (``pip install
+Each helper is imported on first use: the file system needs fsspec, the checks need hypothesis (``pip install
 'malflow[testing]'``).
 
 >>> from malflow import SingleThreadRuntime
@@ -18,6 +18,8 @@ part NoKey crashed at item 2 after [1, 2]
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from malflow.errors import MissingDependency
+
 if TYPE_CHECKING:
     from malflow.testing.crash import Crash
     from malflow.testing.exactly_once import assert_exactly_once
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from malflow.testing.sink_laws import assert_sink
     from malflow.testing.source_laws import assert_source
     from malflow.testing.store_laws import assert_store
+    from malflow.testing.value_laws import SinkValues, SourceValues
+    from malflow.testing.value_strategies import python_values, same_value
 
 __all__ = [
     "CRASH",
@@ -36,11 +40,15 @@ __all__ = [
     "Fault",
     "FaultyFileSystem",
     "ScriptedSource",
+    "SinkValues",
+    "SourceValues",
     "Timed",
     "assert_exactly_once",
     "assert_sink",
     "assert_source",
     "assert_store",
+    "python_values",
+    "same_value",
 ]
 
 _ROOMS = {
@@ -50,6 +58,8 @@ _ROOMS = {
     "sink_laws": ("assert_sink",),
     "source_laws": ("assert_source",),
     "store_laws": ("assert_store",),
+    "value_laws": ("SinkValues", "SourceValues"),
+    "value_strategies": ("python_values", "same_value"),
     "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
 }
 _LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for name in names}
@@ -58,4 +68,9 @@ _LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for n
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    try:
+        return getattr(import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name != "hypothesis":
+            raise
+        raise MissingDependency(f"{name} needs hypothesis; pip install 'malflow[testing]'") from missing

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -26,6 +26,9 @@ from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.likeness import likeness
 from malflow.testing.scripted import PAUSE, ScriptedSource
 from malflow.testing.share_laws import SHARE_LAWS, check_shares
+
+if TYPE_CHECKING:
+    from malflow.testing.value_laws import SinkValues
 
 __all__ = ["SINK_LAWS", "assert_sink"]
 
@@ -48,6 +51,7 @@ SINK_LAWS: Final = (
     "frozen",
     "crashes",
     "secrets",
+    "values",
     *SHARE_LAWS,
 )
 
@@ -76,6 +80,7 @@ def assert_sink(
     timeout: float = 30.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
+    values: Iterable[SinkValues] = (),
 ) -> None:
     """Check that a transactional sink keeps the laws of the contract, so that its output is exactly-once.
 
@@ -103,6 +108,8 @@ def assert_sink(
     - ``crashes``: a job that crashes before and after each call writes each value once; no transaction is ever visible
       in part.
     - ``secrets``: none of `secrets` is in a handle or in the ``repr`` of a sink.
+    - ``values``: checked if `values` is passed. Each generated value of each kind of cell is equal when another program
+      reads it, or refused before the snapshot by an error that names it, or changed as a line of the docs says.
 
     For a `malflow.sinks.DistributedSinkImpl` also:
 
@@ -128,6 +135,7 @@ def assert_sink(
         timeout: the maximum seconds until a frozen system is given up.
         without: the laws not to check.
         secrets: texts that may not be shown, such as passwords.
+        values: the kinds of cells that the sink writes, each with its values and an independent reader.
 
     Raises:
         AssertionError: if a law is broken; the message names the first.
@@ -142,6 +150,9 @@ def assert_sink(
             suite.check_frozen(freeze, timeout)
     finally:
         suite.close()
+    if laws.has("values"):
+        for kind in values:
+            kind.check()
 
 
 class _SinkSuite:

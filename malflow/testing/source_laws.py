@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -23,6 +23,9 @@ from malflow.streams.stream import StreamProvider
 from malflow.testing.driven_run import DrivenRun
 from malflow.testing.laws import Laws
 from malflow.testing.likeness import likeness
+
+if TYPE_CHECKING:
+    from malflow.testing.value_laws import SourceValues
 
 __all__ = ["SOURCE_LAWS", "assert_source"]
 
@@ -42,6 +45,7 @@ SOURCE_LAWS: Final = (
     "pickle",
     "runs",
     "secrets",
+    "values",
 )
 
 _REST = 0.005
@@ -66,6 +70,7 @@ def assert_source(
     timeout: float = 30.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
+    values: Iterable[SourceValues] = (),
 ) -> None:
     """Check that a source keeps the laws of the contract, so that a job that reads it is exactly-once.
 
@@ -93,6 +98,8 @@ def assert_source(
     - ``runs``: a run that is stopped, killed and rescaled again and again gets each record once, in the order of its
       part.
     - ``secrets``: none of `secrets` is in a position or in the ``repr`` of a source or reader.
+    - ``values``: checked if `values` is passed. Each generated value of each kind of cell is read as another program
+      wrote it, or refused by an error that names it, or changed as a line of the docs says.
 
     Args:
         make_source: returns a new source of the same records: an implementation, a `StatefulSource`, or a result of
@@ -105,6 +112,7 @@ def assert_source(
         timeout: the maximum seconds to wait for records, and until a frozen system is given up.
         without: the laws not to check.
         secrets: texts that may not be shown, such as passwords.
+        values: the kinds of cells that the source reads, each with its values and an independent writer.
 
     Raises:
         AssertionError: if a law is broken; the message names the first.
@@ -122,6 +130,9 @@ def assert_source(
             suite.check_restored(add_records, copy_input, added, is_amid=is_amid)
     if add_records is not None and freeze is not None and laws.has("frozen"):
         suite.check_frozen(add_records, freeze)
+    if laws.has("values"):
+        for kind in values:
+            kind.check()
 
 
 class _SourceSuite:
