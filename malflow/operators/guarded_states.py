@@ -22,6 +22,7 @@ from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.timed_op import NO_KEY, TimedOp, TimedOutput
 from malflow.operators.ttl import ExpireMap, TtlMap
 from malflow.records.batch import Batch
+from malflow.states.apart import apart
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, copied
 
 __all__ = ["GUARDED_STATES"]
@@ -77,8 +78,8 @@ class GuardedStatefulMap(GuardedStates, StatefulMap):
             try:
                 held = states[key]
                 emitted, state = mapper(key, value, held if type(held) in ATOMIC_TYPES else spare(key, held))
-                if emitted is state and type(emitted) not in ATOMIC_TYPES:
-                    emitted = copied(emitted)
+                if type(emitted) not in ATOMIC_TYPES:
+                    emitted = apart(emitted, state)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
                 if self.guard.repeats(error):
                     continue
@@ -173,8 +174,7 @@ class GuardedTtlMap(GuardedStates, TtlMap):
             try:
                 held = self.read(key)
                 emitted, entries = mapper(key, value, timestamp, self.spare(key, held))
-                if emitted is entries:
-                    emitted = copied(emitted)
+                emitted = self.set_apart(emitted, entries)
                 if entries is not None:
                     self.note_read(entries)
             except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it

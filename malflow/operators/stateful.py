@@ -16,7 +16,8 @@ from malflow.operators.stateless import refuse_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.returns import may_end_without_return
-from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView, copied
+from malflow.states.apart import UNCHANGING, apart
+from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
 from malflow.windows import Timing
 
 __all__ = ["StateOutput", "StatefulMap", "StatefulOp"]
@@ -38,9 +39,12 @@ class StatefulMap(Operator):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column; the second and third `for` bind the mapper's result and store the state."""
         mapper, states, settle, rest = self._mapper, self.state, self._settle, iter(batch.values)
+        unchanging, atomic = UNCHANGING, ATOMIC_TYPES
         try:
             values = [
-                emitted if emitted is not state and state is not None else settle(key, emitted, state)
+                emitted
+                if type(state) in unchanging or (type(emitted) in atomic and state is not None)
+                else settle(key, emitted, state)
                 for key, value in zip(batch.key_column(), rest, strict=True)
                 for emitted, state in (mapper(key, value, states[key]),)
                 for states[key] in (state,)
@@ -57,11 +61,11 @@ class StatefulMap(Operator):
         return shape_error(error, "(value, state)")
 
     def _settle(self, key: Any, emitted: Any, state: Any) -> Any:
-        """Handle the rare cases: the state is dropped, or the state itself is emitted, which may change later."""
+        """Handle the other cases: the state is dropped, or the emitted value may hold it, and would change with it."""
         if state is None:
             del self.state[key]
             return emitted
-        return emitted if type(emitted) in ATOMIC_TYPES else copied(emitted)
+        return apart(emitted, state)
 
 
 class StatefulOp(Operator):
@@ -147,7 +151,7 @@ class StatefulOp(Operator):
 
 
 class StateOutput(Output[Any, Any, Any]):
-    """An output that copies a state if the state itself is sent: emitted values must not change afterwards."""
+    """An output that copies a state that is sent, or in what is sent: emitted values must not change afterwards."""
 
     __slots__ = ("_states", "held")
 
@@ -160,14 +164,17 @@ class StateOutput(Output[Any, Any, Any]):
         """Emit a message."""
         super().send(message)
         value = message.value
-        if type(value) not in ATOMIC_TYPES and (value is self.held or self._is_state(message.key, value)):
-            self._values[-1] = copied(value)
+        if type(value) in ATOMIC_TYPES:
+            return
+        held, stored = self.held, self._stored(message.key)
+        sent = apart(value, held)
+        self._values[-1] = sent if sent is not value or stored is held else apart(value, stored)
 
-    def _is_state(self, key: Any, value: Any) -> bool:
+    def _stored(self, key: Any) -> Any:
         try:
-            return value is self._states.get(key)
+            return self._states.get(key)
         except TypeError:  # an unhashable key has no state; code that needs its hash rejects it
-            return False
+            return None
 
     def detach(self, state: Any, start: int) -> None:
         """Copy a state that was sent, in messages from index `start`, before it became a state."""
@@ -175,8 +182,7 @@ class StateOutput(Output[Any, Any, Any]):
             return
         values = self._values
         for index in range(start, len(values)):
-            if values[index] is state:
-                values[index] = copied(state)
+            values[index] = apart(values[index], state)
 
 
 def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple[Any, Any]:

@@ -14,7 +14,8 @@ from malflow.event_time.timers import Timers
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.records.batch import Batch
-from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState, copied
+from malflow.states.apart import apart
+from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState
 
 __all__ = ["ExpireMap", "TtlMap", "checked_map"]
 
@@ -41,18 +42,21 @@ class ExpireMap(Generic[UK, S, T]):
     ([('a', 2)], True)
     """
 
-    __slots__ = ("_count", "_entries", "_order", "_seen")
+    __slots__ = ("_count", "_entries", "_lent", "_order", "_seen")
 
     def __init__(self) -> None:
         self._entries: dict[UK, tuple[S, T]] = {}
         self._order: list[tuple[T, int, UK, tuple[S, T]]] = []  # a replaced entry stays for a while
         self._count = 0
         self._seen = -1
+        self._lent: list[Any] | None = None  # where a ttl_map wants to see the values that may change in place
 
     def insert(self, key: UK, value: S, expiry: T) -> S | None:
         """Set a value and its expiry; return the previous value, or None."""
         before = self._entries.pop(key, None)  # the entries are in insertion order
         self._entries[key] = entry = (value, expiry)
+        if self._lent is not None and type(value) not in ATOMIC_TYPES:
+            self._lent.append(value)
         self._count += 1
         heappush(self._order, (expiry, self._count, key, entry))
         self._prune()
@@ -65,7 +69,12 @@ class ExpireMap(Generic[UK, S, T]):
     def get(self, key: UK, default: Any = None) -> Any:
         """Return the value of a key, or `default` if it has none."""
         entry = self._entries.get(key)
-        return default if entry is None else entry[0]
+        if entry is None:
+            return default
+        value = entry[0]
+        if self._lent is not None and type(value) not in ATOMIC_TYPES:
+            self._lent.append(value)
+        return value
 
     def remove(self, key: UK) -> S | None:
         """Drop an entry before its expiry; return its value, or None."""
@@ -109,10 +118,12 @@ class ExpireMap(Generic[UK, S, T]):
         (None, [1, 2], [1])
         """
         if not ATOMIC_TYPES.issuperset(type(value) for value, _ in self._entries.values()):
-            return copy.deepcopy(self)
-        other: ExpireMap[UK, S, T] = ExpireMap()
+            other = copy.deepcopy(self)
+            other._lent = self._lent
+            return other
+        other = ExpireMap()
         other._entries, other._order = self._entries.copy(), self._order.copy()
-        other._count, other._seen = self._count, self._seen
+        other._count, other._seen, other._lent = self._count, self._seen, self._lent
         return other
 
     def __len__(self) -> int:
@@ -140,6 +151,7 @@ class ExpireMap(Generic[UK, S, T]):
         """Load the entries and order them."""
         self._entries = dict(entries)
         self._seen = -1
+        self._lent = None
         self._reorder()
 
     def _prune(self) -> None:
@@ -181,6 +193,7 @@ class TtlMap(Operator):
         self._timers = Timers()
         self._now: Any = MIN
         self._run = 0
+        self._lent: list[Any] = []
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then expire due entries."""
@@ -207,12 +220,16 @@ class TtlMap(Operator):
     def _map(self, records: Iterator[tuple[Any, Any, Any]], values: list[Any]) -> None:
         """Append the values of some records between two epochs."""
         mapper, states, now, run = self.callback, self.state, self._now, self._run
+        lent, atomic = self._lent, ATOMIC_TYPES
         for key, value, timestamp in records:
             entries = states[key]
             if entries._seen != run and (order := entries._order) and order[0][0] <= now:
                 entries.expire(now)
+            entries._lent = lent
             emitted, entries = mapper(key, value, timestamp, entries)
-            values.append(emitted if emitted is not entries else copied(emitted))
+            values.append(emitted if type(emitted) in atomic else apart(emitted, entries, lent))
+            if lent:
+                lent.clear()
             if entries is None:
                 self.drop(key)
                 continue
@@ -224,7 +241,13 @@ class TtlMap(Operator):
         entries: ExpireMap[Any, Any, Any] = self.state[key]
         if entries._seen != self._run:
             entries.expire(self._now)
+        self._lent.clear()
+        entries._lent = self._lent
         return entries
+
+    def set_apart(self, emitted: Any, entries: ExpireMap[Any, Any, Any] | None) -> Any:
+        """Return an emitted value that no later change of the map that was read last changes."""
+        return apart(emitted, entries, self._lent)
 
     def note_read(self, entries: ExpireMap[Any, Any, Any]) -> None:
         """Note that a map was read since the last epoch, which therefore does not expire it again."""

@@ -106,8 +106,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
     ) -> Any:
         """Replace each value with the result of a mapper that also reads and updates the state of its key.
 
-        A mapper may emit the state object itself: a copy is emitted. A state *inside* an emitted value is not copied,
-        so later records may mutate it before it is read; run with ``debug=True`` to detect this.
+        A mapper may emit the state object itself, or in a dict, list, tuple or dataclass: a copy is emitted. A state
+        deeper inside the value is not copied, so later records may mutate it before it is read; run with
+        ``debug=True`` to detect this.
 
         Args:
             name: the operator's name; snapshots store the state under it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,10 +16,10 @@ from malflow.nodes import StatefulNode
 from malflow.runtime.replay_service import checked_replay
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
-from malflow.testing.inputs import feed_of, tick_times
+from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.shared_count import Count, SharedCount
-from malflow.testing.trial import Outcome, RuntimeName, built, try_out
+from malflow.testing.trial import Build, Outcome, RuntimeName, built, look_closely, try_out
 
 __all__ = ["assert_exactly_once"]
 
@@ -65,7 +66,8 @@ def assert_exactly_once(
     A schedule that fails is shrunk, and reported with the first difference.
 
     Each tick processes one record, and several sources and parts take turns, so the order is always the same. States
-    and values are compared by their contents, so they need no ``__eq__``.
+    and values are compared by their contents, so they need no ``__eq__``. A last run, with ``debug=True`` and several
+    records in a tick, looks for values that change after they were emitted.
 
     The tick clock is scripted too, and nothing sleeps: each record's tick begins at the same time in all runs, even
     after a restart, as if there had been no downtime. So timers in tick time and `idle_after` can be tested.
@@ -145,6 +147,8 @@ def assert_exactly_once(
 
     with closing(SharedCount() if runtime == "processes" else Count()) as feed.count:
         found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale)
+        if found is None:
+            _look_closely(build_dataflow, feed, times, numbers[0], finishes=at_end == "finish")
     if found is None:
         return
     verdict, story = verdicts[found], _numbered(description(found, feed))
@@ -152,6 +156,21 @@ def assert_exactly_once(
         verdict.add_note(f"under this schedule:\n{story}")
         raise verdict
     raise AssertionError(_report(found, numbers[0] if rescale else found.workers, story, verdict))
+
+
+def _look_closely(
+    build_dataflow: Build, feed: Feed, times: Sequence[datetime], workers: int, *, finishes: bool
+) -> None:
+    """Run the dataflow with ``debug=True``: ticks of one record hide values that change after they were emitted.
+
+    Raises:
+        MalflowError: any error that the run raises.
+    """
+    try:
+        look_closely(build_dataflow, feed, times, workers, finishes=finishes)
+    except MalflowError as error:
+        error.add_note("in a run with debug=True, whose ticks process several records")
+        raise
 
 
 def _find(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import count
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -32,9 +32,12 @@ from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
 from malflow.testing.schedules import Event, Schedule
 
-__all__ = ["Build", "Outcome", "RuntimeName", "State", "Written", "built", "try_out"]
+__all__ = ["Build", "Outcome", "RuntimeName", "State", "Written", "built", "look_closely", "try_out"]
 
 Build = Callable[[StreamProvider], object]
+
+_TOGETHER = 16
+"""The most records in a tick of a run with ``debug=True``: values may change between two of them."""
 
 RuntimeName = Literal["single_thread", "processes"]
 """Where a dataflow is tried out."""
@@ -196,6 +199,32 @@ def try_out(
     return Outcome(states, {name: it.kept for name, it in recorders}, {name: it.written for name, it in recorders})
 
 
+def look_closely(
+    build_dataflow: Build, feed: Feed, times: Sequence[datetime], workers: int, *, finishes: bool = True
+) -> None:
+    """Run a dataflow in this process with ``debug=True`` and several records in a tick, without a snapshot.
+
+    Args:
+        build_dataflow: the user's function.
+        feed: the records.
+        times: as for `try_out`.
+        workers: the number of workers.
+        finishes: whether the end of the input emits open results.
+
+    Raises:
+        MalflowError: any error that a run of the dataflow raises.
+    """
+    job = _Job(build_dataflow, feed, times, "single_thread", {}, debug=True)
+    try:
+        job.start(workers)
+        while feed.allowed < len(feed):
+            job.process(1, together=_TOGETHER)
+        if finishes:
+            job.end()
+    finally:
+        job.close()
+
+
 class _ScriptedClock(RunClock):
     """A clock that stands still until it is set."""
 
@@ -218,8 +247,11 @@ class _Job:
         times: Sequence[datetime],
         runtime: RuntimeName,
         replays: Mapping[int, Sequence[str]],
+        *,
+        debug: bool = False,
     ) -> None:
         self._runtime = runtime
+        self._debug = debug
         self._replays = replays
         self.ends = _Ends(feed)
         self._times = times
@@ -244,15 +276,16 @@ class _Job:
 
     def _made_run(self, workers: int) -> DrivenRun | DrivenProcesses:
         if self._runtime == "single_thread":
-            return DrivenRun(self._program, parallelism=workers, persistence=self._backend)
+            return DrivenRun(self._program, parallelism=workers, debug=self._debug, persistence=self._backend)
         return DrivenProcesses(self._program, parallelism=workers, persistence=self._backend)
 
-    def process(self, records: int) -> None:
-        """Process up to `records` more records, one per tick."""
-        for _ in range(min(records, len(self._feed) - self._feed.allowed)):
+    def process(self, ticks: int, *, together: int = 1) -> None:
+        """Process up to `ticks` ticks of at most `together` records; a pause is a tick of its own."""
+        for _ in range(min(ticks, len(self._feed) - self._feed.allowed)):
             self.run.ticks.clock.now = self._times[self._feed.allowed]
             replays = [Replay(name) for name in self._replays.get(self._feed.allowed, ())]
-            self._feed.allowed += 1
+            following = self._feed.records[self._feed.allowed : self._feed.allowed + together]
+            self._feed.allowed += max(1, sum(1 for _ in takewhile(lambda it: not it.is_pause, following)))
             self.run.tick(replays)
 
     def continue_ticks(self) -> None:

@@ -43,10 +43,10 @@ def test_a_reader_that_changes_shared_values_is_found(items: list[list[int]], em
 
 
 @given(items=st.lists(st.integers(0, 3), min_size=2, max_size=6), parallelism=st.integers(1, 3))
-def test_a_state_inside_an_emitted_value_is_found(items: list[int], parallelism: int) -> None:
+def test_a_state_deep_inside_an_emitted_value_is_found(items: list[int], parallelism: int) -> None:
     def build(stream: Stream[Any, Any, int]) -> None:
         keyed = stream.key_distribute("keyed", lambda _: "all")
-        grown = keyed.stateful_map("grown", lambda _, value, state: ((state.append(value), state), state), list)
+        grown = keyed.stateful_map("grown", lambda _, value, state: ((state.append(value), {0: state}), state), list)
         grown.sink("sink", StatelessSink(VecSink()))
 
     with pytest.raises(OperatorError) as failure:

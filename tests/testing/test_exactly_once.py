@@ -26,7 +26,7 @@ from malflow import (
 from malflow.operators.contract import Output
 from malflow.sinks import StatefulSink, StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
-from malflow.testing import CRASH, Timed, assert_exactly_once
+from malflow.testing import CRASH, PAUSE, Timed, assert_exactly_once
 
 pytestmark = pytest.mark.slow
 
@@ -538,3 +538,22 @@ def test_the_end_of_the_input_is_compared_unless_it_is_kept() -> None:
         assert_exactly_once(at_the_end, [1, 2], max_examples=3)
     with pytest.raises(GraphError, match="at_end must be 'finish' or 'keep'; got None"):
         assert_exactly_once(at_the_end, [1, 2], at_end=None)  # type: ignore[arg-type]
+
+
+def test_a_value_that_changes_after_it_was_emitted_is_found() -> None:
+    def build(provider: StreamProvider) -> None:
+        keyed = numbers(provider).key_distribute("all", lambda _: 0)
+        keyed.stateful_map("grow", lambda _, v, s: (s.append(v) or {"a": {"b": s}}, s), list).sink("sink", sink())
+
+    with pytest.raises(OperatorError, match="was changed before") as failure:
+        assert_exactly_once(build, range(4), max_examples=2)
+    assert failure.value.operator == "grow"
+    assert "debug=True" in failure.value.__notes__[-1]
+
+
+def test_a_pause_is_a_tick_of_the_run_with_checks_too() -> None:
+    def build(provider: StreamProvider) -> None:
+        keyed = numbers(provider).key_distribute("all", lambda _: 0)
+        keyed.stateful_map("grow", lambda _, v, s: (s.append(v) or {"a": {"b": s}}, s), list).sink("sink", sink())
+
+    assert_exactly_once(build, [1, PAUSE, 2, PAUSE, PAUSE(3), 4], max_examples=2)  # no two records share a tick
