@@ -20,7 +20,7 @@ from malflow.connectors.sql.errors import SqlError
 from malflow.errors import GraphError, MissingDependency
 from malflow.store.redaction import is_secret_name, secrets_in
 
-__all__ = ["Database", "largest_packet"]
+__all__ = ["Database", "largest_packet", "without_references"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,8 @@ _CONTENTION = re.compile(
 )
 _INTERRUPTED = 1317  # by KILL QUERY
 _PACKET = "malflow_packet"
-_STRICT = "set session sql_mode = concat_ws(',', nullif(@@session.sql_mode, ''), 'STRICT_ALL_TABLES')"
+_ADDED_MODES = ("STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO")
+_DROPPED_MODES = frozenset({"EMPTY_STRING_IS_NULL", "NO_BACKSLASH_ESCAPES"})
 _PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECASE)
 
 
@@ -233,14 +234,17 @@ def _pool_of(url: sa.URL) -> dict[str, Any]:
 
 
 def _prepare_session(connection: Any, record: Any) -> None:
-    """Make the mode of a session strict, so that a value that does not fit its column is rejected, not truncated.
+    """Make a session keep every value, or refuse it, and note the largest statement that the server accepts.
 
-    Also note the largest statement that the server accepts.
+    A strict mode refuses a value that does not fit instead of truncating it. The other modes would number a row whose
+    number is 0 anew, take an empty text for NULL, or read a backslash otherwise than the driver writes it.
     """
     with closing(connection.cursor()) as cursor:
-        cursor.execute(_STRICT)
-        cursor.execute("select @@max_allowed_packet")
-        record.info[_PACKET] = int(cursor.fetchone()[0])
+        cursor.execute("select @@max_allowed_packet, @@session.sql_mode")
+        packet, modes = cursor.fetchone()
+        kept = [it for it in modes.split(",") if it and it not in _DROPPED_MODES]
+        cursor.execute(f"set session sql_mode = '{','.join([*kept, *_ADDED_MODES])}'")
+        record.info[_PACKET] = int(packet)
 
 
 def _split_statements(connection: sa.Connection, cursor: Any, *_: object) -> None:
@@ -256,6 +260,27 @@ def largest_packet(connection: sa.Connection) -> int | None:
     if connection.dialect.name not in ("mysql", "mariadb"):
         return None
     return int(connection.exec_driver_sql("select @@max_allowed_packet").scalar_one())
+
+
+@contextmanager
+def without_references(connection: sa.Connection) -> Iterator[None]:
+    """Leave foreign keys unchecked in the block, within a transaction that is rolled back.
+
+    Another sink may have yet to write the row that a row refers to.
+    """
+    match connection.dialect.name:
+        case "mysql" | "mariadb":
+            connection.exec_driver_sql("set @malflow_references = @@foreign_key_checks, foreign_key_checks = 0")
+            try:
+                yield
+            finally:
+                if not connection.invalidated:
+                    connection.exec_driver_sql("set foreign_key_checks = @malflow_references")
+        case "sqlite":
+            connection.exec_driver_sql("pragma defer_foreign_keys = on")  # until the end of the transaction
+            yield
+        case _:
+            yield
 
 
 def _code(error: exc.DBAPIError) -> object:

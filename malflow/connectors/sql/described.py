@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from malflow.connectors.sql.catalog import character_sets, check_engine, has_conditions, has_fixed_zone
 from malflow.connectors.sql.errors import SqlError
 
 __all__ = ["SqlTable", "described"]
-
-_WITHOUT_TRANSACTIONS = frozenset({"myisam", "mrg_myisam", "aria", "memory", "csv", "archive", "blackhole"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,10 @@ class SqlTable:
         table: the table, for statements.
         columns: the columns that can be written.
         counted: the columns that the database numbers if they are NULL.
-        has_conditions: whether it has checks, or unique indexes of parts of rows.
+        has_conditions: whether it may refuse a row whose values fit: by checks, triggers or unique indexes of parts of
+            rows.
+        character_sets: the character sets of columns of text that are not the database's own.
+        has_fixed_zone: whether the session's time zone has one offset.
     """
 
     shown: str
@@ -36,6 +39,8 @@ class SqlTable:
     primary_key: tuple[str, ...]
     uniques: tuple[frozenset[str], ...]
     has_conditions: bool = False
+    character_sets: Mapping[str, str] = field(default_factory=dict)
+    has_fixed_zone: bool = True
 
     def exact_types(self, column: str) -> frozenset[type]:
         """Return the Python types whose values are equal if, and only if, the database's are, in this column.
@@ -58,6 +63,12 @@ def described(connection: sa.Connection, name: str, asked_by: str, where: object
     Raises:
         SqlError: if the table does not exist, or its engine has no transactions.
     """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Did not recognize type", exc.SAWarning)  # the database judges its values
+        return _described(connection, name, asked_by, where, needs_undo=needs_undo)
+
+
+def _described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
     inspector = sa.inspect(connection)
     schema, _, plain = name.rpartition(".")
     try:
@@ -66,23 +77,24 @@ def described(connection: sa.Connection, name: str, asked_by: str, where: object
         found = []
     if not found:
         raise SqlError(f"{asked_by}: table {name!r} does not exist in {where!r}; create it first")
-    if needs_undo:
-        _check_engine(inspector, plain, schema or None, name)
     table = sa.Table(plain, sa.MetaData(), *(_column(it) for it in found), schema=schema or None)
+    if needs_undo:
+        check_engine(connection, table, name)
     primary = tuple(inspector.get_pk_constraint(plain, schema or None)["constrained_columns"])
-    uniques = {frozenset(primary), *_uniques(inspector, plain, schema or None)} - {frozenset()}
+    whole = set(_uniques(inspector, plain, schema or None))
+    uniques = {frozenset(primary), *whole} - {frozenset()}
     names = tuple(it["name"] for it in found if not _is_generated(it))
     counted = frozenset(it["name"] for it in found if _is_counted(it, primary, connection.dialect.name))
-    return SqlTable(name, table, names, counted, primary, tuple(uniques), _has_conditions(inspector, table))
+    conditions = _has_partial_index(inspector, table, whole) or has_conditions(connection, inspector, table, found)
+    charsets, fixed = character_sets(connection, table), has_fixed_zone(connection)
+    return SqlTable(name, table, names, counted, primary, tuple(uniques), conditions, charsets, fixed)
 
 
-def _has_conditions(inspector: sa.Inspector, table: sa.Table) -> bool:
-    with suppress(NotImplementedError):
-        if inspector.get_check_constraints(table.name, table.schema):
-            return True
+def _has_partial_index(inspector: sa.Inspector, table: sa.Table, whole: set[frozenset[str]]) -> bool:
+    """Whether there is a unique index of parts of rows, or of some rows."""
     with suppress(NotImplementedError):
         indexes = [it for it in inspector.get_indexes(table.name, table.schema) if it["unique"]]
-        return len(indexes) > len(set(_uniques(inspector, table.name, table.schema)))
+        return len(indexes) > len(whole)
     return False
 
 
@@ -115,15 +127,3 @@ def _uniques(inspector: sa.Inspector, table: str, schema: str | None) -> Iterato
             columns = index["column_names"]
             if index["unique"] and not partial and None not in columns and "expressions" not in index:
                 yield frozenset(name for name in columns if name is not None)
-
-
-def _check_engine(inspector: sa.Inspector, table: str, schema: str | None, shown: str) -> None:
-    options: Mapping[str, Any] = {}
-    with suppress(NotImplementedError):
-        options = inspector.get_table_options(table, schema)
-    engines = [str(value) for name, value in options.items() if name.endswith("_engine")]
-    if engines and engines[0].lower() in _WITHOUT_TRANSACTIONS:
-        raise SqlError(
-            f"table {shown} has engine {engines[0]}, which has no transactions; alter it to InnoDB, or pass "
-            "delivery='at-least-once'"
-        )

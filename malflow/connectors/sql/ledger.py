@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from malflow.connectors.lost_output import Confirmed
+from malflow.connectors.sql.catalog import check_engine
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.tables.ledger_sink import ledger_id
 from malflow.errors import FencedError
@@ -54,6 +55,14 @@ class Ledger:
     def make(self, connection: sa.Connection) -> None:
         """Create the table if it does not exist."""
         self._table.create(connection, checkfirst=True)
+
+    def check_engine(self, connection: sa.Connection) -> None:
+        """Check that the table supports transactions; another program may have made it.
+
+        Raises:
+            SqlError: if it does not.
+        """
+        check_engine(connection, self._table, f"{self._table.fullname} of the ledger")
 
     def take_over(self, connection: sa.Connection) -> int:
         """Make this run the owner; return the last committed transaction, 0 if there is none.

@@ -13,8 +13,9 @@ from sqlalchemy import exc
 
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import require_flag
-from malflow.connectors.sql.database import Database, largest_packet
+from malflow.connectors.sql.database import Database, largest_packet, without_references
 from malflow.connectors.sql.described import described
+from malflow.connectors.sql.doubts import Doubts
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.ledger import Ledger
 from malflow.connectors.sql.plain import plain_batch
@@ -29,6 +30,7 @@ from malflow.sinks.transactional import Delivery, SinkOwner
 
 __all__ = ["SqlSink"]
 
+_BOUND = re.compile("binding parameter", re.IGNORECASE)
 _FOREIGN = re.compile("foreign key", re.IGNORECASE)
 
 
@@ -43,7 +45,7 @@ class SqlSink(LedgerSink):
     Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
     `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
     On Spark, a worker stores the rows beside the snapshots, which have only the name of the object. Types, NULL and
-    lengths are checked before the snapshot; the database checks the rest when the rows are written.
+    lengths are checked before the snapshot. Where types don't tell, the rows are written and rolled back before it.
 
     Args:
         url: an SQLAlchemy URL, such as ``mysql+pymysql://user:password@host/database`` or ``sqlite:///file.db``.
@@ -99,6 +101,8 @@ class SqlSink(LedgerSink):
         self._writer: TableWriter | None = None
         self._checks: ValueChecks | None = None
         self._needs_trial = False
+        self._doubts: Doubts | None = None
+        self._tried: set[tuple[str, tuple[str, ...]]] = set()
 
     def close(self) -> None:
         """Close the connection."""
@@ -111,6 +115,7 @@ class SqlSink(LedgerSink):
         try:
             with transaction() as connection:
                 ledger.make(connection)
+                ledger.check_engine(connection)
         except exc.DBAPIError:
             with transaction() as connection:
                 if not ledger.exists(connection):
@@ -128,25 +133,52 @@ class SqlSink(LedgerSink):
         return transaction
 
     def check_sealed(self, handles: Sequence[Any]) -> None:
-        """Check that the database accepts the last transaction, if the table has conditions."""
-        if self._needs_trial:
-            pending = [(number, *self._unsealed(sealed)) for number, sealed in handles]
-            self._try_out(pending[-1], pending)
+        """Check that the database accepts the last transaction, unless the types of its columns tell."""
+        if not (self._needs_trial or self._doubts) and self._tried:
+            return
+        number, sealed = handles[-1]
+        last: Handle = (number, *self._unsealed(sealed))
+        if self._is_doubtful(last):
+            self._try_all([*((at, *self._unsealed(it)) for at, it in handles[:-1]), last])
+        else:
+            self._try_shapes(last)
 
     def _try_out(self, handle: Handle, pending: Sequence[Handle]) -> None:
-        if self._needs_trial:
-            self._try_to_write(partial(self._write_and_undo, pending), handle[2])
+        if self._is_doubtful(handle):
+            self._try_all(pending)
+        else:
+            self._try_shapes(handle)
 
-    def _write_and_undo(self, handles: Sequence[Handle]) -> None:
+    def _is_doubtful(self, handle: Handle) -> bool:
+        """Whether only the database can tell if it accepts the rows of a transaction."""
+        return self._needs_trial or (self._doubts is not None and self._doubts.are_in(handle[2]))
+
+    def _try_all(self, pending: Sequence[Handle]) -> None:
+        """Write uncommitted transactions, and roll back."""
+        self._try_to_write(partial(self._write_and_undo, pending), pending[-1][2])
+
+    def _try_shapes(self, handle: Handle) -> None:
+        """Write, and roll back, the first row of each statement that this run has not tried.
+
+        The database may refuse a statement whatever its rows are: a privilege or a default is missing, or the server
+        takes no writes.
+        """
+        fresh = [RowBatch(*it) for it in handle[2] if tuple(it[:2]) not in self._tried]
+        if fresh:
+            first = tuple(batch._replace(rows=batch.rows[:1]) for batch in fresh)
+            self._try_to_write(partial(self._write_and_undo, [(0, False, first)], strict=False), first)
+            self._tried.update((batch.operation, batch.columns) for batch in fresh)
+
+    def _write_and_undo(self, handles: Sequence[Handle], *, strict: bool = True) -> None:
         """Write transactions, and roll back."""
         writer = self._made_writer()
         try:
-            with self._database.transaction(undo=True) as connection:
+            with self._database.transaction(undo=True) as connection, without_references(connection):
                 for _, cleared, plain in handles:
                     if cleared:
                         writer.clear(connection)
                     for batch in plain:
-                        writer.write(connection, RowBatch(*batch), strict=True)
+                        writer.write(connection, RowBatch(*batch), strict=strict)
         except exc.IntegrityError as error:
             if not _FOREIGN.search(str(error.orig)):  # another sink may have yet to write the referenced row
                 raise
@@ -195,12 +227,13 @@ class SqlSink(LedgerSink):
 
     def _refused(self, batches: Sequence[PlainBatch], error: Exception) -> SqlError:
         """Return an error that names the first row that the table rejects on its own, if there is one."""
-        if isinstance(error, exc.ProgrammingError) or (isinstance(error, exc.DBAPIError) and error.statement is None):
+        is_of_row = not isinstance(error, exc.ProgrammingError) or _BOUND.search(str(error.orig))
+        if not is_of_row or (isinstance(error, exc.DBAPIError) and error.statement is None):
             return self._database.failure(self._writing, error)
         writer = self._made_writer()
         row: Any = None
         try:
-            with self._database.transaction(undo=True) as connection:
+            with self._database.transaction(undo=True) as connection, without_references(connection):
                 for batch in (RowBatch(*it) for it in batches):
                     for row in batch.rows:
                         writer.write(connection, batch._replace(rows=[row]), strict=False)
@@ -225,6 +258,8 @@ class SqlSink(LedgerSink):
             shape = chosen_shape(table, self._key, self._columns, SqlError)
             self._writer = TableWriter(table, shape.key, connection.dialect.name)
             self._checks = ValueChecks(table, connection.dialect, shape.key, largest_packet(connection))
+            self._doubts = Doubts(table, connection.dialect.name)
+        self._tried.clear()
         self._needs_trial = table.has_conditions or bool(set(table.uniques) - {frozenset(shape.key)})
         return TransactionRows(shape, [table.exact_types(name) for name in shape.key])
 
@@ -237,4 +272,4 @@ class SqlSink(LedgerSink):
         return Ledger(self._ledger_name, self._owned_by())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_writer": None}
+        return {**super().__getstate__(), "_writer": None, "_doubts": None, "_tried": set()}

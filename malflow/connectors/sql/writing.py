@@ -30,6 +30,7 @@ class TableWriter:
     def __init__(self, table: SqlTable, key: tuple[str, ...], dialect: str, *, portable: bool = False) -> None:
         self._facts, self._table, self._key = table, table.table, key
         self._dialect = "" if portable else dialect
+        self._one_by_one = any("%" in name for name in table.columns)
 
     def clear(self, connection: sa.Connection) -> None:
         """Delete all rows."""
@@ -50,9 +51,9 @@ class TableWriter:
             return
         match batch.operation:
             case "insert":
-                connection.execute(self._insert(batch.columns), _parameters(batch.rows))
+                self._execute(connection, self._insert(batch.columns), batch.rows)
             case "delete":
-                connection.execute(self._table.delete().where(self._matches()), _parameters(self._sorted(batch)))
+                self._execute(connection, self._table.delete().where(self._matches()), self._sorted(batch))
             case "merge":
                 self._merge(connection, batch)
             case "upsert":
@@ -65,6 +66,12 @@ class TableWriter:
                         "values are not known; copy the table again"
                     )
 
+    def _execute(self, connection: sa.Connection, statement: sa.Executable, rows: Sequence[Row]) -> None:
+        """Execute a statement for each row; drivers that combine statements may mistake a % in a name for a value."""
+        parameters = _parameters(rows)
+        for some in [[it] for it in parameters] if self._one_by_one else [parameters]:
+            connection.execute(statement, some)
+
     def _merge(self, connection: sa.Connection, batch: RowBatch) -> None:
         """Write rows one after the other, so that of keys that are equal for the database the last one counts."""
         places = [batch.columns.index(name) + 1 for name in self._key]
@@ -72,19 +79,19 @@ class TableWriter:
         for is_deleted, run in groupby(batch.rows, itemgetter(0)):
             if is_deleted:
                 keys = [tuple(row[place] for place in places) for row in run]
-                connection.execute(self._table.delete().where(self._matches()), _parameters(keys))
+                self._execute(connection, self._table.delete().where(self._matches()), keys)
             elif native is None:
                 self._upsert(connection, RowBatch("upsert", batch.columns, [row[1:] for row in run]), in_order=True)
             elif self._dialect == "postgresql":  # rejects equal keys in one statement, and drivers combine statements
                 for row in run:
                     connection.execute(native, _parameters([row[1:]]))
             else:
-                connection.execute(native, _parameters([row[1:] for row in run]))
+                self._execute(connection, native, [row[1:] for row in run])
 
     def _upsert(self, connection: sa.Connection, batch: RowBatch, *, in_order: bool = False) -> None:
         native = None if in_order else self._native(batch.columns)
         if native is not None:
-            connection.execute(native, _parameters(self._sorted(batch)))
+            self._execute(connection, native, self._sorted(batch))
             return
         rest = tuple(name for name in batch.columns if name not in self._key)
         places = [batch.columns.index(name) for name in (*self._key, *rest)]
@@ -118,7 +125,7 @@ class TableWriter:
             if set(self._facts.uniques) != {frozenset(self._key)}:
                 return None  # it would also update a row that is equal in another unique index
             insert = mysql.insert(self._table).values(names)
-            return insert.on_duplicate_key_update({name: insert.inserted[name] for name in rest or self._key})
+            return insert.on_duplicate_key_update({name: _inserted(insert, name) for name in rest or self._key})
         if self._dialect not in ("sqlite", "postgresql"):
             return None
         make = sqlite.insert if self._dialect == "sqlite" else postgresql.insert
@@ -144,6 +151,14 @@ class TableWriter:
             return sorted(batch.rows, key=lambda row: [row[place] for place in places])
         except TypeError:
             return batch.rows
+
+
+def _inserted(insert: mysql.Insert, name: str) -> Any:
+    """Return the value of a column in the row that was to be inserted."""
+    if "%" not in name:
+        return insert.inserted[name]
+    quoted = name.replace("`", "``")
+    return sa.literal_column(f"VALUES(`{quoted}`)")  # SQLAlchemy would double the per cent sign twice
 
 
 def _parameters(rows: Sequence[Row]) -> list[dict[str, Any]]:
