@@ -55,6 +55,7 @@ REFUSED: list[tuple[str, Any, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_values_that_only_mariadb_can_refuse(mariadb: Database) -> None:
     assert [kind for kind, *values in REFUSED if not _is_known_in_time(mariadb, kind, *values)] == []
 
