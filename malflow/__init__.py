@@ -50,6 +50,7 @@ from malflow.errors import (
 from malflow.failures import Budget, DeadLetter, Failure, OnError, Replayed, Retry
 from malflow.limits import Breaker, BreakerOpen, Rate
 from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.operators.connected import ConnectLogic
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
@@ -82,6 +83,7 @@ __all__ = [
     "Budget",
     "CommitUnknown",
     "ConfigError",
+    "ConnectLogic",
     "DataMessage",
     "DeadLetter",
     "ExpireMap",

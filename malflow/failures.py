@@ -84,6 +84,7 @@ class DeadLetter:
         at: the time of the tick, in UTC.
         is_text: whether key, value and timestamp could not be serialised, and are texts.
         is_parked: whether its key is parked by the policy ``"park"``, so that later records of the key follow it.
+        input: the input of the operator that it came from: 1 for the other stream of a `connect`, else 0.
     """
 
     id: str
@@ -101,6 +102,7 @@ class DeadLetter:
     at: datetime
     is_text: bool = False
     is_parked: bool = False
+    input: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ class StatefulNode(NodeFacts):
         local: makes the aggregation of records on their way to it, which must have the same result; None without one.
         times: how many of its first inputs its output has the records and epochs of; None for all of them.
         on_error: the policy for records at which the user's function fails; None if its operator can't have one.
+        method: the method of streams that adds it, for drawings; None if that has the name of the kind.
     """
 
     name: str
@@ -173,6 +174,7 @@ class StatefulNode(NodeFacts):
     local: Callable[[], LocalAggregate] | None = None
     times: int | None = None
     on_error: OnError | None = None
+    method: str | None = None
 
     @property
     def placed_by(self) -> Partitioner | None:

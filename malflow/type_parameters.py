@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     S = TypeVar("S", default=Any)
     H = TypeVar("H", default=Any)
     VO = TypeVar("VO", default=Any)
+    V2 = TypeVar("V2", default=Any)
     V_co = TypeVar("V_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
-    K, V, T, P, S, H, VO = map(TypeVar, ("K", "V", "T", "P", "S", "H", "VO"))
+    K, V, V2, T, P, S, H, VO = map(TypeVar, ("K", "V", "V2", "T", "P", "S", "H", "VO"))
     V_co = TypeVar("V_co", covariant=True)
 
-__all__ = ["VO", "H", "K", "P", "S", "T", "V", "V_co"]
+__all__ = ["V2", "VO", "H", "K", "P", "S", "T", "V", "V_co"]

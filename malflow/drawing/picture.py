@@ -232,8 +232,8 @@ def _kind(node: Node) -> str:
             return "sink"
         case StatelessNode(logic=logic) | SplitNode(logic=logic):
             return _words(logic)
-        case StatefulNode(kind=kind):
-            return kind.word
+        case StatefulNode(kind=kind, method=method):
+            return method or kind.word
         case KeyNode():
             return "key_local"
         case ExchangeNode():

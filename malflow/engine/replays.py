@@ -72,18 +72,24 @@ def reached_by(program: Program, operators: Mapping[int, Operator], vertex: int)
     """
     if not program.vertices[vertex].inputs:
         return None
+    if (edges := operators[vertex].edges_reached()) is not None:
+        return _least(edges)
     (port, *_) = program.vertices[vertex].inputs
     while port.output != LETTERS_OUTPUT and port.vertex in operators:
         operator, upstream = operators[port.vertex], program.vertices[port.vertex]
         if isinstance(operator, GenerateEpochs):
             return operator.epoch
-        edges = operator.edges_reached()
-        if edges is not None:
-            return None if not edges or None in edges.values() else min(edges.values())
+        if (edges := operator.edges_reached()) is not None:
+            return _least(edges)
         if isinstance(upstream.node, TimestampsNode) or not upstream.inputs:
             return None
         port = upstream.inputs[0]
     return None
+
+
+def _least(edges: Mapping[int, Any]) -> Any:
+    """Return the least epoch of the edges of an operator, or None if one has none."""
+    return None if not edges or None in edges.values() else min(edges.values())
 
 
 def total(found: Sequence[Replayed]) -> Replayed:
@@ -100,6 +106,7 @@ def _settled(
     keys = [letter.key for letter in chosen] if is_keyed else None
     batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
     guard = guard_of(operator)
+    operator.turn_to(chosen[0].input)
     if guard is None:
         for entry, _ in group:
             letters.drop(entry)

@@ -31,6 +31,7 @@ __all__ = [
     "OperatorContext",
     "Output",
     "StateKeeper",
+    "StatefulHooks",
     "StatefulLogic",
     "StatelessLogic",
     "overridden",
@@ -191,12 +192,8 @@ class StatelessLogic(Generic[K, V, T, VO]):
         """
 
 
-class StatefulLogic(Generic[K, V, T, VO, S]):
-    """The logic of a `stateful_op`. Subclassing is optional; a function ``(msg, state, output) -> state`` works."""
-
-    @abstractmethod
-    def on_data(self, msg: DataMessage[K, V, T], state: S, output: Output[K, VO, T]) -> S | None:
-        """Process one message with the state of its key, send any number, and return the new state; None drops it."""
+class StatefulHooks(Generic[K, T, VO, S]):
+    """The methods that a logic with a state may have besides those for messages."""
 
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Process an epoch with all states of this worker, in first-seen order; messages sent here precede it.
@@ -219,6 +216,14 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Process the start of a tick, with or without input."""
+
+
+class StatefulLogic(StatefulHooks[K, T, VO, S], Generic[K, V, T, VO, S]):
+    """The logic of a `stateful_op`. Subclassing is optional; a function ``(msg, state, output) -> state`` works."""
+
+    @abstractmethod
+    def on_data(self, msg: DataMessage[K, V, T], state: S, output: Output[K, VO, T]) -> S | None:
+        """Process one message with the state of its key, send any number, and return the new state; None drops it."""
 
 
 class StateKeeper(Protocol):
@@ -275,6 +280,9 @@ class Operator:
 
     replays_together = False
     """Whether the records of dead letters are processed as one batch rather than one by one."""
+
+    def turn_to(self, edge: int) -> None:
+        """Take the records of the next batch as those of an input edge, for `process` and `process_again`."""
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
         """Process the records of dead letters again; return a batch for each output."""

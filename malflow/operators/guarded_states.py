@@ -14,6 +14,7 @@ from typing import Any
 from malflow.diagnostics import shape_error, short_repr
 from malflow.errors import error_text
 from malflow.message import DataMessage
+from malflow.operators.connected import ConnectOp, TimedConnectOp, TwoEdges
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.guarded_operator import Guarded, without
 from malflow.operators.guarding import Record
@@ -152,6 +153,23 @@ class GuardedTimedOp(GuardedStates, TimedOp):
         super()._keep(key, start, state)
 
 
+class GuardedTwoEdges(Guarded, TwoEdges):
+    """Two edges, of which the guard knows the one that the records come from."""
+
+    def turn_to(self, edge: int) -> None:
+        """Call the function of an edge from now on."""
+        super().turn_to(edge)
+        self.guard.input = edge
+
+
+class GuardedConnectOp(GuardedTwoEdges, GuardedStatefulOp, ConnectOp):
+    """A `ConnectOp` that continues after a message at which its logic fails."""
+
+
+class GuardedTimedConnectOp(GuardedTwoEdges, GuardedTimedOp, TimedConnectOp):
+    """A `TimedConnectOp` that continues after a message at which its logic fails."""
+
+
 class GuardedTtlMap(GuardedStates, TtlMap):
     """A `TtlMap` that continues after a record at which its mapper fails."""
 
@@ -198,6 +216,8 @@ GUARDED_STATES: Mapping[type[Operator], type[Guarded]] = {
     StatefulMap: GuardedStatefulMap,
     StatefulOp: GuardedStatefulOp,
     TimedOp: GuardedTimedOp,
+    ConnectOp: GuardedConnectOp,
+    TimedConnectOp: GuardedTimedConnectOp,
     TtlMap: GuardedTtlMap,
 }
 """The guarded operator for each one with a keyed state that has a guarded form."""

@@ -56,6 +56,7 @@ class Guard:
         letters: its dead letters.
 
     Attributes:
+        input: the input edge of the operator whose records it takes.
         taken: the dead letters of this run of the operator, to pass to other operators; None if they are kept.
         takes_turns: whether calls may be retried or records left out.
         passed: the positions of the records that `turns` has left out.
@@ -66,6 +67,7 @@ class Guard:
         self._policy = policy
         self._letters = letters
         self.taken: list[DeadLetter] | None = None
+        self.input = 0
         self._before: Sequence[int] = ()  # how often the record of each letter that is replayed was tried before
         self._replayed: tuple[str, Any] | None = None  # the key of the entry that is replayed, if its key is parked
         self._is_replay = False
@@ -264,13 +266,13 @@ class Guard:
         letters, policy, operator = self._letters, self._policy, self._operator
         self._counts[LETTERS] += 1
         if self.taken is not None:
-            self.taken.append(letters.make(record, tried))
+            self.taken.append(letters.make(record, tried, self.input))
             return
         replayed, self._replayed = self._replayed, None
         if replayed is not None and not parks:
             letters.drop(replayed)
         try:
-            letters.add(record, tried, parks=parks, at=replayed if parks else None)
+            letters.add(record, tried, self.input, parks=parks, at=replayed if parks else None)
         except ValueError as unusable:
             raise operator.error(unusable, record) from error
         if len(letters) <= policy.keep and letters.size <= policy.keep_bytes:

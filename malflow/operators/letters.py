@@ -66,6 +66,7 @@ class _Fields(NamedTuple):
     is_text: bool
     size: int
     is_parked: bool = False
+    input: int = 0
 
 
 class FailedTry(NamedTuple):
@@ -138,23 +139,31 @@ class Letters:
             self._number = 0
         self._tick = tick
 
-    def make(self, record: Record, failure: FailedTry) -> DeadLetter:
+    def make(self, record: Record, failure: FailedTry, edge: int = 0) -> DeadLetter:
         """Return the letter of a failed record, without keeping it.
 
         Args:
             record: the key, the value and the timestamp.
             failure: its failure.
+            edge: the input of the operator that it came from.
         """
-        return letter_of(self._context.operator_name, *self._made(record, failure))
+        return letter_of(self._context.operator_name, *self._made(record, failure, edge))
 
     def add(
-        self, record: Record, failure: FailedTry, *, parks: bool = False, at: tuple[str, Any] | None = None
+        self,
+        record: Record,
+        failure: FailedTry,
+        edge: int = 0,
+        *,
+        parks: bool = False,
+        at: tuple[str, Any] | None = None,
     ) -> None:
         """Keep the letter of a failed record.
 
         Args:
             record: the key, the value and the timestamp.
             failure: its failure.
+            edge: the input of the operator that it came from.
             parks: whether later records of the key follow it.
             at: the key of the entry that was tried again; the new letter takes its place in the order.
 
@@ -162,7 +171,7 @@ class Letters:
             ValueError: if it parks a key that can't be serialised, and so would be lost in a restart.
         """
         self._used = True
-        entry, fields = self._made(record, failure)
+        entry, fields = self._made(record, failure, edge)
         if parks and entry[1] is None:
             raise ValueError(f"key {short_repr(record[0])} can't be serialised, so its records can't be parked")
         if at is not None:
@@ -174,7 +183,7 @@ class Letters:
         if parks:
             self.parked[entry[1]] += 1
 
-    def _made(self, record: Record, failure: FailedTry) -> tuple[tuple[str, Any], _Fields]:
+    def _made(self, record: Record, failure: FailedTry, edge: int) -> tuple[tuple[str, Any], _Fields]:
         self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
@@ -193,6 +202,7 @@ class Letters:
             tick.now,
             is_text,
             size + len(message) + len(trace),
+            input=edge,
         )
         owner = record[0] if self.is_placed and not (is_text and _serialisable((record[0], None, None))[2]) else None
         return (f"{tick.number}-{worker}-{self._number}", owner), fields
@@ -258,7 +268,7 @@ def letter_of(operator: str, entry: tuple[str, Any], fields: Entry) -> DeadLette
         fields: the entry.
     """
     it = _Fields(*fields)
-    return DeadLetter(entry[0], operator, *it[:-2], it.is_parked)
+    return DeadLetter(entry[0], operator, *it[:-3], it.is_parked, it.input)
 
 
 def as_text(fields: Entry) -> Entry:

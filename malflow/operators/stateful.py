@@ -79,17 +79,22 @@ class StatefulOp(Operator):
         self._states = StatesView(self.state)
         self._output = StateOutput(self.state)
         self._on_data = getattr(logic, "on_data", logic)
-        if context.debug and may_end_without_return(self._on_data):
-            _log.warning(
-                "operator '%s': %s has a path that ends without a 'return', which drops the state of the key; write "
-                "'return None' if that is intended",
-                context.operator_name,
-                describe(self._on_data),
-            )
+        self.warn_of_missing_returns(self._on_data)
         self._on_epoch = overridden(logic, "on_epoch", StatefulLogic)
         self._on_schedule = overridden(logic, "on_schedule", StatefulLogic)
         self._heeds_epochs = self._on_epoch is not None
         self.takes_pieces = self._on_schedule is None
+
+    def warn_of_missing_returns(self, *functions: Callable[..., Any]) -> None:
+        """Log a warning, in debug, for functions with a path that drops the state by a missing return."""
+        for function in functions if self.context.debug else ():
+            if may_end_without_return(function):
+                _log.warning(
+                    "operator '%s': %s has a path that ends without a 'return', which drops the state of the key; "
+                    "write 'return None' if that is intended",
+                    self.context.operator_name,
+                    describe(function),
+                )
 
     def held(self) -> Waiting | None:
         """Return the number of states that `on_epoch` would see at the end."""

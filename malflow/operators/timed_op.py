@@ -47,6 +47,7 @@ class TimedOp(StatefulOp):
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records can arrive."""
+        super().set_idle_inputs(edges)
         self.reached.idle = min(edges)
 
     def waiting(self) -> Waiting | None:

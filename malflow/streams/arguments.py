@@ -17,11 +17,13 @@ from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import Graph, check_name
+from malflow.operators.connected import TwoFunctions
 from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 
 __all__ = [
+    "CONNECT_HOOKS",
     "STATEFUL_HOOKS",
     "STATELESS_HOOKS",
     "checked_count",
@@ -35,6 +37,7 @@ __all__ = [
     "checked_sink",
     "checked_source",
     "checked_step",
+    "checked_two",
     "location",
     "malformed",
 ]
@@ -75,6 +78,11 @@ STATEFUL_HOOKS = {
     "on_epoch": "epoch, states, output",
     "on_schedule": "states, output",
     "on_timer": "key, at, state, output",
+}
+CONNECT_HOOKS = {
+    "on_left": "msg, state, output",
+    "on_right": "msg, state, output",
+    **{hook: arguments for hook, arguments in STATEFUL_HOOKS.items() if hook != "on_data"},
 }
 """The methods that a logic may have, with their arguments."""
 
@@ -301,6 +309,45 @@ def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: b
         raise malformed(name, f"needs a logic with a method on_data(), or a function; got {short_repr(logic)}")
     if not hasattr(logic, "on_data"):
         return checked_function(name, "logic", logic, hooks["on_data"], returns=returns)
+    _check_hooks(name, logic, hooks)
+    if returns:
+        _refuse_forgetful(name, "logic", logic.on_data)
+    return logic
+
+
+def checked_two(name: str, on_left: Any, on_right: Any) -> Any:
+    """Check the two functions of a `connect`, or its logic, and return a logic.
+
+    Args:
+        name: the operator's name.
+        on_left: the function for the messages of the stream itself, or a logic with all hooks.
+        on_right: the function for those of the other stream; None with a logic.
+    """
+    check_name(name, location())
+    if on_right is not None:
+        arguments = CONNECT_HOOKS["on_left"]
+        left, right = (
+            checked_function(name, role, function, arguments)
+            for role, function in (("on_left", on_left), ("on_right", on_right))
+        )
+        return TwoFunctions(left, right)
+    if isinstance(on_left, type):
+        raise malformed(name, f"needs a logic object; got the class {on_left.__name__}; write {on_left.__name__}()")
+    missing = [hook for hook in ("on_left", "on_right") if not offers(on_left, hook)]
+    if missing:
+        raise malformed(
+            name,
+            f"needs a function for each of its two streams, on_left and on_right, or a logic object with methods of "
+            f"these names; got {short_repr(on_left)} without {' and '.join(missing)}; write "
+            f".connect({name!r}, other, on_left, on_right)",
+        )
+    _check_hooks(name, on_left, CONNECT_HOOKS)
+    _refuse_forgetful(name, "logic", on_left.on_left)
+    _refuse_forgetful(name, "logic", on_left.on_right)
+    return on_left
+
+
+def _check_hooks(name: str, logic: Any, hooks: Mapping[str, str]) -> None:
     for hook, arguments in hooks.items():
         if hasattr(logic, hook):
             _check_hook(name, hook, getattr(logic, hook), arguments)
@@ -308,9 +355,6 @@ def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: b
     if found is not None:
         meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
         raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
-    if returns:
-        _refuse_forgetful(name, "logic", logic.on_data)
-    return logic
 
 
 def _check_hook(name: str, hook: str, method: Any, arguments: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.failures import ErrorPolicy
+from malflow.graph import Graph
 from malflow.message import DataMessage
 from malflow.nodes import Port, StatefulNode
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
@@ -31,7 +32,7 @@ from malflow.streams.handle import StreamHandle
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream
 
-__all__ = ["StatefulOperators"]
+__all__ = ["HIDDEN_OF_TIMED", "StatefulOperators", "check_wakes"]
 
 K = TypeVar("K")
 V_co = TypeVar("V_co", covariant=True)
@@ -40,11 +41,12 @@ VO = TypeVar("VO")
 S = TypeVar("S")
 
 
-_HIDDEN_OF_TIMED = (
+HIDDEN_OF_TIMED = (
     (TIMERS, StateKind.TIMERS),
     (CLOCK_TIMERS, StateKind.TIMERS),
     (REACHED, StateKind.EPOCHS),
 )
+"""The hidden states of a logic with timers."""
 
 
 _WAIT_FOR_EPOCHS = {
@@ -65,6 +67,12 @@ def _wakes(logic: Any) -> bool:
     return any(
         "wake" in code.co_names for code in (getattr(it, "__code__", None) for it in methods) if code is not None
     )
+
+
+def check_wakes(name: str, logic: Any, graph: Graph, ports: Iterable[Port]) -> None:
+    """Check that inputs have epochs (watermarks), if a logic sets event-time timers."""
+    if _wakes(logic) and not all(map(graph.has_epochs, ports)):
+        raise malformed(name, f"has timers that wait for epochs (watermarks){_NO_EPOCHS}")
 
 
 class StatefulOperators(StreamHandle[K, V_co, T]):
@@ -194,8 +202,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         logic = checked_logic(name, logic, STATEFUL_HOOKS, returns=True)
         default = checked_default(name, default)
         timed = overridden(logic, "on_timer", StatefulLogic) is not None
-        if timed and _wakes(logic) and not self._graph.has_epochs(self._input(name)):
-            raise malformed(name, f"has timers that wait for epochs (watermarks){_NO_EPOCHS}")
+        if timed:
+            check_wakes(name, logic, self._graph, [self._input(name)])
         return self._stateful(
             name,
             partial(TimedOp if timed else StatefulOp, logic=logic, default=default),
@@ -203,7 +211,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             version,
             migrate,
             keeps_keys=False,
-            hidden=_HIDDEN_OF_TIMED if timed else (),
+            hidden=HIDDEN_OF_TIMED if timed else (),
             on_error=checked_policy(name, on_error),
         )
 

@@ -26,6 +26,7 @@ from malflow.sources.single_iterator import SingleIteratorSource
 from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_function, checked_sink, checked_source, location, malformed
 from malflow.streams.calling_out import CallingOperators
+from malflow.streams.connecting import ConnectOperators
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
 from malflow.streams.letters import add_letters
@@ -200,6 +201,7 @@ class KeyedStream(
     AggregateOperators[K, V_co, T],
     RollupOperators[K, V_co, T],
     JoinOperators[K, V_co, T],
+    ConnectOperators[K, V_co, T],
     MatchOperators[K, V_co, T],
     SelectionOperators[K, V_co, T],
     TableOperators[K, V_co, T],

@@ -268,6 +268,13 @@ def _stateful_op(step: Step, inputs: list[Any], _: Run) -> Any:
     return inputs[0].stateful_op(step.name, logic.make(), logic.default)
 
 
+def _connect(step: Step, inputs: list[Any], _: Run) -> Any:
+    made = functions.CONNECTS[step.arg]
+    logic = made.make()
+    functions_of = (logic,) if hasattr(logic, "on_epoch") else (logic.on_left, logic.on_right)
+    return inputs[0].connect(step.name, inputs[1], *functions_of, default=made.default)
+
+
 def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
     bound = isinstance(step.arg, int)
     generator = limit_out_of_orderness(step.arg) if bound else functions.GENERATORS[step.arg]
@@ -419,6 +426,7 @@ _BUILDERS: dict[str, Builder] = {
     "key_distribute": _key_distribute,
     "stateful_map": _stateful_map,
     "stateful_op": _stateful_op,
+    "connect": _connect,
     "window": _window,
     "early_window": _early_window,
     "late_window": _late_window,

@@ -299,6 +299,24 @@ def _stateful_ops(traits: Traits) -> list[str]:
     return names
 
 
+def connect(draft: Draft, index: int) -> None:
+    """Bring two streams into one state, or a stream and itself; each has its own order in it."""
+    left = draft.traits[index]
+    others = [
+        other
+        for other, traits in enumerate(draft.traits)
+        if draft.may_read(other) and _connectable(traits) and traits.placed == left.placed
+    ]
+    if not others:
+        sample(draft, index)
+        return
+    other = draft.choose(others)
+    joined = _joined([left, draft.traits[other]])
+    name = draft.choose(["final", *["sides"] * (left.ordered and draft.traits[other].ordered)])
+    order = Order.BY_KEY if name == "final" else Order.NONE
+    draft.add("connect", (index, other), name, replace(joined, order=order, family=draft.family(), stamps=None))
+
+
 def ttl_map(draft: Draft, index: int) -> None:
     traits = replace(draft.traits[index], family=draft.family())
     name = draft.choose(list(functions.TTL_MAPS))
@@ -641,6 +659,10 @@ def _joinable(traits: Traits) -> bool:
     return _windowed(traits) and traits.placed in _BY_KEY
 
 
+def _connectable(traits: Traits) -> bool:
+    return traits.stateful and traits.placed in _BY_KEY
+
+
 def _selectable(traits: Traits) -> bool:
     return _windowed(traits) and traits.ordered
 
@@ -695,6 +717,7 @@ NOTABLE = (
     Move(assign_and_generate, lambda traits: traits.order is Order.TOTAL and traits.epochs == ONLY_MAX),
     *[Move(stateful_map, _stateful_and_ordered)] * 2,
     *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
+    Move(connect, _connectable),
     Move(window, _windowed),
     Move(window, lambda traits: _windowed(traits) and traits.epochs != ONLY_MAX),
     Move(late_window, lambda traits: _generable_on_one_worker(traits) and traits.epochs != ONLY_MAX),

@@ -621,6 +621,44 @@ STATEFUL_OPS: dict[str, Stateful] = {
 }
 
 
+class Sides:
+    """Add up each side of two streams, whose own order is specified; send the sum of the side."""
+
+    def on_left(self, msg: Any, state: Any, output: Any) -> Any:
+        return self._added(0, msg, state, output)
+
+    def on_right(self, msg: Any, state: Any, output: Any) -> Any:
+        return self._added(1, msg, state, output)
+
+    def _added(self, side: int, msg: Any, state: Any, output: Any) -> Any:
+        state[side] += weight(msg.value)
+        output.send(DataMessage(msg.key, (side, state[side]), msg.timestamp))
+        return state
+
+
+class FinalSides:
+    """Send the sums of both sides at the end."""
+
+    def on_left(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        return state[0] + weight(msg.value), state[1]
+
+    def on_right(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        return state[0], state[1] + weight(msg.value)
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        if epoch is MAX:
+            for key, state in states.items():
+                output.send(DataMessage(key, state, epoch))
+
+
+CONNECTS: dict[str, Stateful] = {
+    "sides": Stateful(Sides, lambda: [0, 0]),
+    "final": Stateful(FinalSides, lambda: (0, 0)),
+}
+
+
 def _seen(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
     return entries.insert(weight(value) % 3, weight(value), later(timestamp, weight(value) % 7 - 2)), entries
 

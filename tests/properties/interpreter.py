@@ -279,6 +279,22 @@ class StatefulOp(Stateful):
         self.keep(key, self._logic.on_timer(key, at, self._states[key], self))
 
 
+class Connect(Stateful):
+    def prepare(self) -> None:
+        super().prepare()
+        self._default = functions.CONNECTS[self.step.arg].default
+        self._logic = functions.CONNECTS[self.step.arg].make()
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        take = (self._logic.on_left, self._logic.on_right)[edge]
+        self.keep(record.key, take(record, self.take(record.key, self._default), self))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if hasattr(self._logic, "on_epoch"):
+            self._logic.on_epoch(epoch, self._states, self)
+        self.issue(epoch)
+
+
 class Entries:
     """The map of a `ttl_map`, without any order but the dict's."""
 
@@ -873,6 +889,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "key_distribute": Key,
     "stateful_map": StatefulMap,
     "stateful_op": StatefulOp,
+    "connect": Connect,
     "ttl_map": TtlMap,
     "window": Window,
     "early_window": EarlyWindow,

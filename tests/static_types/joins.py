@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
-from malflow import KeyedStream
+from malflow import ConnectLogic, DataMessage, KeyedStream, Output
 from malflow.windows import WindowResult, tumbling
 
 SECOND = timedelta(seconds=1)
@@ -20,6 +20,26 @@ def intervals(left: KeyedStream[str, int, datetime], right: KeyedStream[str, flo
     assert_type(with_right, KeyedStream[str, tuple[int | None, float], datetime])
     outer = left.interval_join("outer", right, before=SECOND, after=SECOND, how="outer")
     assert_type(outer, KeyedStream[str, tuple[int, float] | tuple[int, None] | tuple[None, float], datetime])
+
+
+class Pairs(ConnectLogic[str, int, float, datetime, bytes, list[int]]):
+    def on_left(
+        self, msg: DataMessage[str, int, datetime], state: list[int], output: Output[str, bytes, datetime]
+    ) -> list[int]:
+        return [*state, msg.value]
+
+    def on_right(
+        self, msg: DataMessage[str, float, datetime], state: list[int], output: Output[str, bytes, datetime]
+    ) -> list[int] | None:
+        output.send(DataMessage(msg.key, bytes(state), msg.timestamp))
+        return None
+
+
+def connected(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float, datetime]) -> None:
+    logic = Pairs()
+    assert_type(left.connect("logic", right, logic, default=list), KeyedStream[str, bytes, datetime])
+    functions = left.connect("functions", right, logic.on_left, logic.on_right, default=list)
+    assert_type(functions, KeyedStream[str, bytes, datetime])
 
 
 def tables(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float, datetime]) -> None:
