@@ -242,6 +242,36 @@ def test_keys_are_escaped_in_their_url(server: Server) -> None:
     table.close()
 
 
+@pytest.mark.parametrize("suffix", ["", "/{}"])
+def test_none_is_not_asked_for_and_equal_numbers_are_one(server: Server, suffix: str) -> None:
+    table = HttpLookup(f"{server.url}{suffix}")
+    assert table.get_many([None]) == {}
+    assert table.get_many([2.0, None]) == {2: 4}
+    assert server.requests == [("GET", f"/{SECRET}/users/2", b"") if suffix else ("POST", f"/{SECRET}/users", b"[2]")]
+    table.close()
+
+
+@pytest.mark.parametrize("key", ["", ".", "..", True, (1, 2), b"1", float("nan"), "\ud800"])
+def test_a_key_that_would_ask_for_something_else_is_refused(server: Server, key: object) -> None:
+    table = HttpLookup(f"{server.url}/{{}}", retries=0)
+    with pytest.raises(HttpLookupError, match=r"can't be asked: .*\(for key ") as caught:
+        table.get_many([key])
+    assert repr(key).strip("'") in str(caught.value)
+    assert server.requests == []
+    table.close()
+
+
+def test_a_part_of_a_segment_may_be_dots(server: Server) -> None:
+    server.answers = [(200, b"1"), (200, b"2")]
+    table = HttpLookup(f"{server.url}/u{{}}.json?k={{}}")
+    assert table.get_many(["..", ""]) == {"..": 1, "": 2}
+    assert sorted(path for _, path, _ in server.requests) == [
+        f"/{SECRET}/users/u...json?k=..",
+        f"/{SECRET}/users/u.json?k=",
+    ]
+    table.close()
+
+
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, time
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
+from malflow.connectors.key_texts import json_key, number_text
 from malflow.connectors.options import require_count, require_function, require_mapping, require_seconds
 from malflow.errors import GraphError, MalflowError, error_text, short_repr
 from malflow.lookups.contract import LookupTable
@@ -19,6 +22,9 @@ __all__ = ["HttpLookup", "HttpLookupError"]
 
 _GONE = frozenset({404, 410})
 _PLACE = "{}"
+_SPELLED = (date, time, UUID)
+_NO_SEGMENTS = ("", ".", "..")
+"""Segments of paths that mean another path."""
 _BODIES = ("json", "bytes", "text")
 
 
@@ -30,7 +36,9 @@ class HttpLookup(LookupTable[Any, Any]):
     """Look up keys on a web server.
 
     If the URL contains ``{}``, each key has a URL of its own, in which the key replaces it, percent-encoded. It is
-    requested by ``GET``; status 404 or 410 means that the key has no row. Several are requested at a time.
+    requested by ``GET``; status 404 or 410 means that the key has no row. Several are requested at a time. A key is
+    text, or a number, date, time or UUID; None has no row, and is not asked for. Keys that are equal, such as 1 and
+    1.0, have one URL.
 
     Otherwise, one request by ``POST`` has all distinct keys of a batch of records, at most `batch`, as a JSON array.
     The response must be a JSON array of as many rows in the same order, with null where a key has none, or an object
@@ -107,6 +115,9 @@ class HttpLookup(LookupTable[Any, Any]):
             HttpLookupError: if the server rejects a request, has not accepted it after all retries, or its response is
                 too large, does not fit the keys or can't be decoded.
         """
+        keys = [key for key in keys if key is not None]
+        if not keys:
+            return {}
         parts = [keys[start : start + self._batch] for start in range(0, len(keys), self._batch)]
         if len(parts) == 1:
             return self._asked(parts[0])
@@ -132,13 +143,25 @@ class HttpLookup(LookupTable[Any, Any]):
             self._clients.append(client)
 
     def _by_key(self, client: Client, key: Any) -> Mapping[Any, Any]:
+        url = self._url_of(key)
         try:
-            body = client.send(None, {}, self._url.replace(_PLACE, quote(str(key), safe="")))
+            body = client.send(None, {}, url)
         except HttpSinkError as error:
             if error.status in _GONE:
                 return {}
             raise self._failed(key, error.problem) from None
         return {key: self._decoded(key, body)}
+
+    def _url_of(self, key: Any) -> str:
+        """Return the URL of a key; a key that would change the path around it is refused."""
+        try:
+            text = _text_of(key)
+            url = self._url.replace(_PLACE, quote(text, safe=""))
+        except (TypeError, ValueError) as error:
+            raise self._failed(key, f"can't be asked: the key has no place in a URL: {error}") from error
+        if text in _NO_SEGMENTS and any(it == _PLACE for it in urlsplit(self._url).path.split("/")):
+            raise self._failed(key, f"can't be asked: the path would be another one with the key {text!r}")
+        return url
 
     def _together(self, client: Client, keys: list[Any]) -> Mapping[Any, Any]:
         try:
@@ -153,7 +176,7 @@ class HttpLookup(LookupTable[Any, Any]):
         if isinstance(answer, list) and len(answer) == len(keys):
             return dict(zip(keys, answer, strict=True))
         if isinstance(answer, dict):
-            by_text = {str(key): key for key in keys}
+            by_text = {_name_of(key): key for key in keys}
             if len(by_text) < len(keys):
                 raise self._failed(keys[0], "can't answer with an object: two keys have the same text")
             if answer.keys() <= by_text.keys():
@@ -177,7 +200,23 @@ class HttpLookup(LookupTable[Any, Any]):
 
 
 def _as_json(keys: list[Any]) -> bytes:
-    return json.dumps(keys).encode()
+    return json.dumps([json_key(key) for key in keys], allow_nan=False).encode()
+
+
+def _text_of(key: Any) -> str:
+    """Return the text of a key for a URL: the same for keys that are equal.
+
+    Raises:
+        TypeError: if the key is neither text nor a number, date, time or UUID.
+    """
+    if isinstance(key, str):
+        return str.__str__(key)
+    return str(key) if isinstance(key, _SPELLED) else number_text(key)
+
+
+def _name_of(key: Any) -> str:
+    """Return the name of a key in a JSON object."""
+    return number_text(key) if isinstance(key, (int, float)) and not isinstance(key, bool) else str(key)
 
 
 def _told(error: Exception) -> str:

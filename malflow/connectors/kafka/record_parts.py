@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 from malflow.aggregators.fields import read_of_message
 from malflow.callables import without_result
 from malflow.connectors.kafka.produce import Record
+from malflow.connectors.key_texts import PlainKeyEncoder
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage, NoKey
 
-__all__ = ["OfMessage", "milliseconds", "of_message", "own_headers", "own_milliseconds", "plain_key", "size_of"]
+__all__ = ["OfMessage", "RecordKeys", "milliseconds", "of_message", "own_headers", "own_milliseconds", "size_of"]
 
 OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
@@ -67,24 +68,40 @@ def _is_header(pair: tuple[Any, Any]) -> bool:
     return isinstance(name, str) and name.isprintable() and (raw is None or isinstance(raw, bytes))
 
 
-def plain_key(key: Any) -> bytes | None:
-    """Return the key of a record for the key of a message.
+class RecordKeys:
+    """The keys of records for the keys of messages: bytes and text as they are, numbers in decimal; None for none.
 
-    Raises:
-        TypeError: if it is neither bytes, text nor an integer.
+    Args:
+        one_kind: whether to refuse keys of several kinds, of which unequal ones may be written alike.
     """
-    if key is NoKey or key is None:
-        return None
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        return key.encode()
-    if isinstance(key, int) and not isinstance(key, bool):
-        return b"%d" % key
-    raise TypeError(
-        f"KafkaSink cannot write {short_repr(key)} as the key of a record; pass key=, a function of the message that "
-        "returns bytes, text or None"
-    )
+
+    def __init__(self, *, one_kind: bool) -> None:
+        self._encoder = PlainKeyEncoder("make them alike" if one_kind else None)
+
+    def column(self, keys: Sequence[Any]) -> Sequence[bytes | None]:
+        """Return the keys of several records.
+
+        Raises:
+            TypeError: if a key is neither bytes, text nor a number, or of another kind than those before it.
+        """
+        if None in keys or NoKey in keys:
+            return list(map(self.one, keys))
+        try:
+            return self._encoder.encode_column(keys)
+        except (TypeError, ValueError):
+            return list(map(self.one, keys))
+
+    def one(self, key: Any) -> bytes | None:
+        """Return the key of a record; see `column`."""
+        if key is NoKey or key is None:
+            return None
+        try:
+            return self._encoder.encode(key)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"KafkaSink cannot write {short_repr(key)} as the key of a record: {error}; pass key=, a function of "
+                "the message that returns bytes, text or None"
+            ) from error
 
 
 def milliseconds(timestamp: Any) -> int | None:

@@ -19,11 +19,11 @@ from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
 from malflow.connectors.kafka.record_parts import (
     OfMessage,
+    RecordKeys,
     milliseconds,
     of_message,
     own_headers,
     own_milliseconds,
-    plain_key,
     size_of,
 )
 from malflow.connectors.kafka.topics import describe_known
@@ -80,8 +80,9 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         formatter: returns the value of the record for a message; by default the message's value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function.
         key: a function of the message that returns the record's key, or the name of a field of the value: bytes, text
-            or None. By default the message's key, if it is bytes, text or an integer (in decimal); None if the message
-            has none.
+            or None. By default the message's key, if it is bytes, text or a number (in decimal); None if the message
+            has none. Keys that are equal, such as 1 and 1.0, are written alike; so the keys of a sink must be all text,
+            all bytes or all numbers.
         headers: a function of the message that returns pairs of name and bytes, which may be None.
         timestamp: a function of the message that returns the record's time, or the name of a field of the value:
             milliseconds since 1970 or an aware datetime. By default the message's timestamp if it is an aware datetime,
@@ -139,6 +140,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         self.delivery = delivery
         self.on_driver = delivery == "exactly-once"  # type: ignore[misc] # each process may write what can be repeated
         self._topic, self._key, self._headers, self._timestamp = topic, key, headers, timestamp
+        self._keys = RecordKeys(one_kind=key is None)
         self._formatter = checked_formatter(me, formatter)
         self._encoder = encoder_of(encode, me)
         self._marker_topic = marker_topic or (topic if isinstance(topic, str) else "")
@@ -337,7 +339,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
             topic = self._topic
             times = map(milliseconds, timestamps)
             records: list[Record] = [
-                (topic, key, raw, at, None) for key, raw, at in zip(map(plain_key, keys), raws, times, strict=True)
+                (topic, key, raw, at, None) for key, raw, at in zip(self._keys.column(keys), raws, times, strict=True)
             ]
         else:
             records = [self._record(msg, raw) for msg, raw in zip(views, raws, strict=True)]
@@ -373,7 +375,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
             raise UnwritableKafkaRecord(
                 "topics", msg.value, f"the function for the topic returned {short_repr(topic)}, not the name of a topic"
             )
-        key = plain_key(msg.key if self._key is None else self._key(msg))
+        key = self._keys.one(msg.key if self._key is None else self._key(msg))
         at = milliseconds(msg.timestamp) if self._timestamp is None else own_milliseconds(self._timestamp(msg))
         headers = None if self._headers is None else own_headers(self._headers(msg))
         return topic, key, raw, at, headers

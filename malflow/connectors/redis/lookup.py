@@ -9,11 +9,11 @@ from typing import Any
 
 import redis
 
-from malflow.connectors.codecs.named import Decode, Encode, decoder_of, encoder_of
+from malflow.connectors.codecs.named import Decode, Encode, decoder_of
+from malflow.connectors.key_texts import key_encoder_of
 from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import RedisFailed
-from malflow.connectors.redis.plain import PLAIN
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.lookups.contract import LookupTable
 
@@ -32,7 +32,7 @@ class RedisLookup(LookupTable[Any, Any]):
         prefix: instead of `table`: each key has a Redis key of its own, this prefix and the key.
         decode: the decoder of values: ``"bytes"``, ``"text"``, ``"json"``, a `Decoder`, or a function of the bytes.
         encode_key: the encoder of keys: a name as in `decode`, an `Encoder`, or a function; by default bytes and text
-            are sent as they are, and numbers in decimal.
+            are sent as they are, and numbers in decimal. None has no row.
         retry_for: how long to wait for an unreachable server.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
 
@@ -64,7 +64,7 @@ class RedisLookup(LookupTable[Any, Any]):
         self._table, self._prefix = table, (prefix or "").encode()
         self._name = table if table is not None else f"{prefix}*"
         self._decoder = decoder_of(decode, "RedisLookup")
-        self._encoder = PLAIN if encode_key is None else encoder_of(encode_key, "RedisLookup", "encode_key")
+        self._encoder = key_encoder_of(encode_key, "RedisLookup", writes=False)
         self._client: redis.Redis | None = None
 
     def get_many(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
@@ -75,6 +75,7 @@ class RedisLookup(LookupTable[Any, Any]):
                 than `retry_for`.
         """
         rows: dict[Any, Any] = {}
+        keys = [key for key in keys if key is not None]
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             fields = [self._encoded(key) for key in some]

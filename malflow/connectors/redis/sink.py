@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
+from malflow.connectors.key_texts import KeyKind, KindOfKeys, PlainKeyEncoder, key_encoder_of
 from malflow.connectors.options import (
     require_count,
     require_delivery,
@@ -38,6 +39,18 @@ _LOG = logging.getLogger("malflow")
 Rows: TypeAlias = dict[bytes, bytes | None]
 """Rows by their field or key; None for one that is removed."""
 
+_INSTEAD = "pass encode_key='json', or make them alike"
+
+
+class _Piece(dict[bytes, bytes | None]):
+    """The rows of a batch for the writer of a share.
+
+    Attributes:
+        seen: the kind of their keys, and a key of it; None if they are not plain.
+    """
+
+    seen: tuple[KeyKind, Any] | None = None
+
 
 class RedisSink(SegmentedSinkImpl[K, V, T]):
     """Keep the newest value of each key in Redis: in a hash, or each under a Redis key of its own.
@@ -58,7 +71,8 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         formatter: returns the value to encode for a message; by default its value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function; by default
             bytes and text are written as they are, and numbers in decimal.
-        encode_key: the same for keys.
+        encode_key: the same for keys. Keys that are equal, such as 1 and 1.0, are written alike; so plain keys must be
+            all text, all bytes or all numbers.
         delete: a predicate of the value to encode: whether it removes its key. By default None does.
         delivery: ``"exactly-once"`` or ``"at-least-once"``.
         on_data_loss: ``"fail"`` if the server has lost a transaction that it confirmed, or ``"continue"``.
@@ -109,7 +123,7 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         self._name = table if table is not None else f"{prefix}*"
         self._table = RedisTable(self._server, table, prefix or "", rows_per_call)
         self._encode = PLAIN if encode is None else encoder_of(encode, "RedisSink")
-        self._encode_key = PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink", "encode_key")
+        self._encode_key = key_encoder_of(encode_key, "RedisSink", writes=True)
         self._formatter = checked_formatter("RedisSink", formatter)
         self._delete = delete
         self._accept_loss = on_data_loss == "continue"
@@ -123,7 +137,7 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         Raises:
             UnwritableRow: if a key or value can't be encoded.
         """
-        self._rows.update(self.encode(keys, values, timestamps))
+        self._rows.update(self._encoded(keys, values, timestamps))
 
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> Rows:
         """Return rows; of several with the same key, the last.
@@ -131,6 +145,12 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         Raises:
             UnwritableRow: if a key or value can't be encoded.
         """
+        piece = _Piece(self._encoded(keys, values, timestamps))
+        if isinstance(self._encode_key, PlainKeyEncoder) and self._encode_key.kind is not None:
+            piece.seen = self._encode_key.kind.seen
+        return piece
+
+    def _encoded(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> Rows:
         delete, values = self._delete, formatted(self._formatter, keys, values, timestamps)
         gone = [value is None if delete is None else delete(value) for value in values]
         try:
@@ -167,6 +187,8 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         """
         super().fence(owner)
         self._rows = {}
+        if isinstance(self._encode_key, PlainKeyEncoder) and self._encode_key.kind is not None:
+            self._encode_key.kind.forget()
         self._last = self._table.fence(owner, accept_loss=self._accept_loss)
         if self._server.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
@@ -249,8 +271,15 @@ class _RowsWriter:
     def __init__(self, segment: SegmentWriter) -> None:
         self._segment = segment
         self._rows: Rows = {}
+        self._kind = KindOfKeys(_INSTEAD)
 
     def write(self, piece: Rows) -> None:
+        seen = getattr(piece, "seen", None)
+        if seen is not None:
+            try:
+                self._kind.see(*seen)  # keys of another kind may come from another worker
+            except TypeError as error:
+                raise UnwritableRow(seen[1], piece, f"the key can't be encoded: {error}") from error
         self._rows.update(piece)
 
     def seal(self) -> Any:

@@ -233,9 +233,12 @@ class _Town(IntEnum):
 
 def test_plain_keys_and_values(sink_of: Any, rows: Any) -> None:
     sink = fenced(sink_of())
-    committed(sink, 1, {1: 10**30, "ä": 1e300, b"\0": _Town.ULM, _Town.ULM: "", 2.5: float("inf")})
-    expected = {b"1": str(10**30).encode(), "ä".encode(): b"1e+300", b"\0": b"7", b"7": b"", b"2.5": b"inf"}
-    assert rows() == expected
+    committed(sink, 1, {1: 10**30, 1e300: 1e300, _Town.ULM: _Town.ULM, 2.5: float("inf"), -0.0: ""})
+    numbers = {b"1": str(10**30).encode(), b"7": b"7", b"2.5": b"inf", b"0": b"", b"%d" % int(1e300): b"1e+300"}
+    assert rows() == numbers
+    sink = fenced(sink_of(), claim=2)
+    committed(sink, 2, {"ä": b"\0", "": "ä"})
+    assert rows() == {**numbers, "ä".encode(): b"\0", b"": "ä".encode()}
 
 
 @pytest.mark.parametrize(
