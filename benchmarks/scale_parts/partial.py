@@ -15,7 +15,7 @@ from malflow.engine.plan import compile_graph
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.operators.windows.time_windows import WindowAggregate
-from malflow.runtime.spark.spark_session import make_session, stop_session
+from malflow.runtime.spark.spark_session import leave_session, make_session
 from malflow.runtime.transport.chunks import Chunk, ChunkBuffer
 from malflow.sinks import StatelessSink
 from malflow.sources import StatefulSource
@@ -47,7 +47,7 @@ def measure_rate(keys: int, workers: int, skewed: int, before: int) -> dict[str,
     found = measure_dataflow(
         _sums(keys, workers, skewed=skewed, before=before), session, keys, workers, _WARM_UP, _SECONDS
     )
-    stop_session(session)
+    leave_session()
     return {"rate": found.rate, "cpu": 1e9 * found.cpu / found.records}
 
 

@@ -15,8 +15,10 @@ from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java
 from malflow.runtime.spark.run_attempt import RunAttempt
+from malflow.runtime.spark.session_users import is_alive
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.spark_session import is_alive, java_loss_named, stop_session
+from malflow.runtime.spark.spark_session import java_loss_named, leave_session
+from malflow.runtime.spark.unix_sockets import folder_of_driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +113,7 @@ class SparkHandle(DrivenHandle):
             if self._settings.options.scratch is None:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
-                stop_session(self._session)
+                leave_session()
 
     def _run_until_done(self) -> None:
         """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
@@ -133,7 +135,8 @@ class SparkHandle(DrivenHandle):
 
     def _new_attempt(self, parallelism: int) -> RunAttempt:
         settings = self._settings
-        sweep = Sweep(settings.scratch, is_temporary=settings.options.scratch is None)
+        is_temporary, sockets = settings.options.scratch is None, folder_of_driver(self._session)
+        sweep = Sweep(settings.scratch, is_temporary=is_temporary, sockets=sockets)
         return RunAttempt(
             self._session,
             self._program,

@@ -9,6 +9,7 @@ The name of a folder encodes its owner: a process, and the machine or container 
   folder in a scratch folder is removed once its run has lost its job to this one and the folder has not changed for an
   hour of this run. If the run is alive after all, this does no harm: a failing run checks whether it has lost its job
   before it restarts, and ends with the `FencedError` that it would have raised anyway.
+- The Unix sockets between Java and Python have no owner in their names. One that nobody has bound any more is removed.
 - All other folders stay: those with other names, of other users, from before the machine's last boot, and of runs on
   other machines without a persistence or with another job.
 """
@@ -29,6 +30,7 @@ from typing import NamedTuple
 from malflow.filesystem import is_local, local_path
 from malflow.runtime.spark.changelog import RUNS, ScratchFolder
 from malflow.runtime.spark.folder_owner import owner_of_run, owner_of_temporary
+from malflow.runtime.spark.unix_sockets import sweep_sockets
 from malflow.store.contract import KeyMissing
 from malflow.store.opening import open_store
 
@@ -62,9 +64,11 @@ class Sweep:
     Args:
         place: the place of this run's changelog.
         is_temporary: whether the scratch folder belongs to this run alone.
+        sockets: the folder of the driver's Unix sockets; empty if there are none.
     """
 
-    def __init__(self, place: ScratchFolder, *, is_temporary: bool) -> None:
+    def __init__(self, place: ScratchFolder, *, is_temporary: bool, sockets: str = "") -> None:
+        self._sockets = sockets
         self._place = place
         self._is_temporary = is_temporary
         self._over = threading.Event()
@@ -88,6 +92,7 @@ class Sweep:
     def _run(self, claimed: Claimed | None) -> None:
         try:
             _sweep_temporary()
+            sweep_sockets(self._sockets)
             if not self._is_temporary:
                 self._sweep_scratch(_Runs(self._place), claimed)
         except Exception as error:  # noqa: BLE001 - only files that nobody reads are left

@@ -26,10 +26,10 @@ from malflow.runtime.spark.spark_session import (
     check_session,
     is_local,
     java_loss_named,
+    leave_session,
     make_session,
     require_spark,
     share_interpreter,
-    stop_session,
     task_attempts,
 )
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources
@@ -53,9 +53,10 @@ class SparkRuntime(Runtime):
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend` that all processes can reach.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, each a Spark partition; None for one per core.
-        spark: the session. None uses the active one, or creates one for this machine and stops it afterwards.
+        spark: the session. None uses that of this process, whichever thread made it. If there is none, it creates one
+            for this machine; runs that start meanwhile use it too, and the last of them stops it.
         conf: settings of the session that is created, such as ``{"spark.executor.memory": "4g"}``; an error if there is
-            a session already.
+            a session with others.
         trigger: the minimum time from one tick to the next, except for the first few ticks, which measure how many
             records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
             Spark's processes stay alive during any pause.
@@ -192,7 +193,7 @@ class SparkRuntime(Runtime):
             handle.begin(held)
         except BaseException:
             if ours:
-                stop_session(session)
+                leave_session()
             raise
         return handle
 

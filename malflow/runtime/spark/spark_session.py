@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
 from malflow.runtime.spark.lost_java import is_lost_connection
+from malflow.runtime.spark.session_users import SESSION_USERS, is_alive
 from malflow.runtime.spark.spark_errors import spark_message
+from malflow.runtime.spark.unix_sockets import SOCKETS, check_sockets, socket_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "check_session",
-    "is_alive",
     "is_local",
     "java_loss_named",
+    "leave_session",
     "make_session",
     "require_spark",
     "share_interpreter",
-    "stop_session",
     "task_attempts",
 ]
 
@@ -41,7 +42,7 @@ _CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
     # Over TCP, each small message between Java and a Python process may wait 40 ms for an acknowledgement.
-    "spark.python.unix.domain.socket.enabled": "true",
+    SOCKETS: "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
 }
@@ -83,18 +84,20 @@ def require_spark() -> None:
 
 
 def make_session(conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
-    """Return the active session or a new one for this machine, and whether it is new.
+    """Return the session of this process or a new one for this machine, and whether malflow made it.
+
+    If malflow made it, `leave_session` must follow.
 
     Args:
         conf: the user's settings for a new one.
 
     Raises:
-        GraphError: if there are such settings, and a session.
+        GraphError: if there are such settings, and a session with others.
         MissingDependency: if Java is missing or too old.
         RunFailed: if Spark failed, or the Java of this process is gone.
     """
     try:
-        return _active_or_new(conf or {})
+        return SESSION_USERS.take(conf or {}, _new_session)
     except MalflowError:
         raise
     except Exception as error:
@@ -104,31 +107,43 @@ def make_session(conf: Mapping[str, str] | None = None) -> tuple[SparkSession, b
         ) from error
 
 
-def _active_or_new(conf: Mapping[str, str]) -> tuple[SparkSession, bool]:
+def leave_session() -> None:
+    """End the use of the session that malflow made; stop it if no other run uses it."""
+    SESSION_USERS.leave()
+
+
+def _new_session(conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        if conf:
-            raise GraphError(
-                f"conf has {', '.join(sorted(conf))}, but a session exists already; set it where that session is made"
-            )
-        return active, False
+    session: SparkSession
+    builder = _configured(SparkSession.builder)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java and set the master
-        return _with_settings(_configured(SparkSession.builder), conf).getOrCreate(), True
+        session = _with_settings(builder, {**conf, **_sockets(conf)}).getOrCreate()
+        return session
     _require_java()
     settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.master"] = "local[*, 4]"  # 4: failed tasks are retried, as on a cluster
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
     settings |= conf
-    builder = _with_settings(_configured(SparkSession.builder), settings)
     with _filtered_errors():
         if "SPARK_REMOTE" not in os.environ:
             _launch_java({**_CONF, **settings})
-        session: SparkSession = builder.getOrCreate()
+            settings |= _sockets(settings)
+        session = _with_settings(builder, settings).getOrCreate()
     session.sparkContext.setLogLevel("FATAL")  # errors that concern the user are raised
-    return session, True
+    return session
+
+
+def _sockets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of Unix sockets, once Java runs."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - only the extra has it
+
+    context: Any = SparkContext
+    context._ensure_initialized()  # noqa: SLF001 - with spark-submit, Java runs before
+    told = {**dict(SparkConf().getAll()), **_CONF, **settings}
+    javas = getattr(context._jvm, "java.lang.System").getProperty("java.io.tmpdir")  # noqa: SLF001 - as above
+    return socket_settings(told, javas, is_local=_is_local(told.get("spark.master", "")))
 
 
 def _with_settings(builder: Any, settings: Mapping[str, str]) -> Any:
@@ -149,22 +164,6 @@ def _launch_java(settings: Mapping[str, str]) -> None:
     if context._gateway is None:  # noqa: SLF001 - otherwise Java runs already
         conf = SparkConf().setAll([*settings.items()])
         context._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": True}))  # noqa: SLF001
-
-
-def is_alive(session: SparkSession) -> bool:
-    """Whether a session's Java is running and the session was not stopped."""
-    context: Any = session.sparkContext
-    try:
-        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - there is no public way
-    except Exception:  # noqa: BLE001 - py4j raises various errors for a lost connection
-        return False
-
-
-def stop_session(session: SparkSession) -> None:
-    """Stop a session unless its Java is gone."""
-    if is_alive(session):
-        with suppress(Exception):  # Java may end meanwhile
-            session.stop()
 
 
 @contextmanager
@@ -219,6 +218,8 @@ def check_session(session: Any) -> None:
             "spark.python.worker.reuse=false ends each process after one task, so every tick would read all state "
             "again; turn it on"
         )
+    if not _is_local(session.sparkContext.master):
+        check_sockets(session)
 
 
 def share_interpreter(session: SparkSession) -> None:
@@ -240,12 +241,17 @@ def is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
 
 
+def _is_local(master: str) -> bool:
+    """Whether the executor of a master is the driver's Java itself."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def task_attempts(session: SparkSession) -> int:
     """Return the number of times that Spark tries a task before it gives up."""
     master = session.sparkContext.master
     if (given := re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", master)) is not None:
         return int(given[1])
-    if master.startswith("local") and not master.startswith("local-cluster"):
+    if _is_local(master):
         return 1
     return int(session.sparkContext.getConf().get("spark.task.maxFailures", "4"))
 

@@ -24,6 +24,7 @@ from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.unix_sockets import sweep_here
 from malflow.runtime.spark.worker_places import AGE, executor_of
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import missing_module
@@ -190,6 +191,7 @@ def load(spec: RunSpec, command: TickCommand) -> LoadedProgram:
             _release(run)
     key = (spec.scratch.run, spec.generation)
     if key not in _LOADED:
+        sweep_here()
         _release_before(*key)
         changelog = Changelog(spec.scratch, spec.generation)
         classes, payload = unpack_program(spec, changelog)
