@@ -11,6 +11,7 @@ from types import FrameType
 from malflow.cli.output import Output
 from malflow.cli.screens import screen_of
 from malflow.monitor.monitor import Monitor
+from malflow.runtime.signals import handling
 
 __all__ = ["signal_shows_progress"]
 
@@ -31,12 +32,8 @@ def signal_shows_progress(monitors: Sequence[Monitor], output: Output) -> Iterat
         # in a thread, since this one may be about to write
         threading.Thread(target=_show, args=(tuple(monitors), output), daemon=True).start()
 
-    signal.signal(signal.SIGUSR1, on_signal)
-    try:
+    with handling([signal.SIGUSR1], on_signal):
         yield
-    finally:
-        if signal.getsignal(signal.SIGUSR1) is on_signal:
-            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
 def _show(monitors: Sequence[Monitor], output: Output) -> None:

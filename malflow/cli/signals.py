@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from malflow.runtime.signals import handling
+
 __all__ = ["signals_stop_runs"]
 
 
@@ -30,12 +32,5 @@ def signals_stop_runs(stop: Callable[[], bool]) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     taken = [(signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)]
-    before = {number: usual for number, usual in taken if signal.getsignal(number) == usual}
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
+    with handling([number for number, usual in taken if signal.getsignal(number) == usual], on_signal):
         yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is on_signal:
-                signal.signal(number, handler)

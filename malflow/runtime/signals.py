@@ -1,19 +1,100 @@
-"""Signals that stop a run."""
+"""Handlers of signals that hold in one process: children that user code forks have the handlers of before.
+
+A child that inherited the handler of a run would take a signal for a stop of its copy of the run, and go on:
+`multiprocessing.Pool` ends its children by SIGTERM, and waits for them.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from malflow.stopping import stops_if
 
-__all__ = ["BROKEN_PIPE", "signals_stop"]
+__all__ = ["BROKEN_PIPE", "handling", "signals_stop", "take_signal"]
 
 BROKEN_PIPE = 128 + 13
 """The exit code of a program that SIGPIPE has ended."""
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object]
+
+
+class _Taken(NamedTuple):
+    """A signal that has a handler of malflow's.
+
+    Attributes:
+        number: the signal.
+        handler: the handler.
+        before: that of before, as `signal.signal` takes it.
+    """
+
+    number: int
+    handler: Handler
+    before: Any
+
+
+_TAKEN: Final[list[_Taken]] = []
+_MASKS: Final = threading.local()
+
+
+def take_signal(number: int, handler: Handler, before: Any = None) -> None:
+    """Handle a signal in this process from now on.
+
+    Args:
+        number: the signal.
+        handler: the handler.
+        before: the handler of children that are forked; None for the present one.
+    """
+    present = signal.signal(number, handler)
+    _TAKEN.append(_Taken(number, handler, present if before is None else before))
+
+
+@contextmanager
+def handling(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
+    """Handle signals in this process within the context, unless the script sets another handler meanwhile."""
+    first = len(_TAKEN)
+    for number in numbers:
+        take_signal(number, handler)
+    taken = _TAKEN[first:]
+    try:
+        yield
+    finally:
+        for it in reversed(taken):
+            _give_back(it)
+
+
+def _give_back(taken: _Taken) -> None:
+    if signal.getsignal(taken.number) is taken.handler:
+        signal.signal(taken.number, taken.before)
+    if taken in _TAKEN:
+        _TAKEN.remove(taken)
+
+
+def _before_fork() -> None:
+    """Hold the signals back: a child that gets one at once must not handle it as this process does."""
+    if _TAKEN:
+        _MASKS.before = signal.pthread_sigmask(signal.SIG_BLOCK, {it.number for it in _TAKEN})
+
+
+def _after_fork() -> None:
+    mask = _MASKS.__dict__.pop("before", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _after_fork_in_child() -> None:
+    for it in reversed([*_TAKEN]):
+        _give_back(it)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 @contextmanager
@@ -41,10 +122,5 @@ def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) ->
             raise SystemExit(128 + number)
         stop()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with stops_if(is_stopping):
-            yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling((signal.SIGINT, signal.SIGTERM), on_signal), stops_if(is_stopping):
+        yield

@@ -236,9 +236,10 @@ def _serve(requests: socket.socket, main: Any) -> None:
                     if request is None:
                         return
                     told, descriptors = request
-                    pid = os.fork()
-                    if pid == 0:
-                        _become(main, told, descriptors, [requests.fileno(), woken, waker])
+                    with stops_blocked():  # until the process handles them
+                        pid = os.fork()
+                        if pid == 0:
+                            _become(main, told, descriptors, [requests.fileno(), woken, waker])
                     for descriptor in descriptors:
                         os.close(descriptor)
                     _send(requests, {"launched": pid})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import pickle
 import sys
 import warnings
@@ -38,7 +39,8 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
         send: sends a message to it.
         workers: returns the numbers of the workers in this process, as text.
     """
-    logging.root.addHandler(_Forwarder(send, workers))
+    forwarder, shown = _Forwarder(send, workers), warnings.showwarning
+    logging.root.addHandler(forwarder)
     for name, (level, propagates) in setup.levels.items():
         logger = logging.getLogger(name)
         logger.setLevel(level)
@@ -53,6 +55,16 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
         send(Warned(message, category, filename, lineno))
 
     warnings.showwarning = show  # type: ignore[assignment] # it takes all that Python passes
+
+    def restore() -> None:
+        """Let a child that user code forks write by itself: the connection is its parent's."""
+        logging.root.removeHandler(forwarder)
+        warnings.showwarning = shown
+        for name, usual in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+            if isinstance(getattr(sys, name), _Printer):
+                setattr(sys, name, usual)
+
+    os.register_at_fork(after_in_child=restore)
 
 
 def install_filters(pickled: Iterable[bytes]) -> None:

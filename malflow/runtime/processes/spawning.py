@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from malflow.runtime.signals import take_signal
+
 __all__ = ["STOPS", "flags_of_interpreter", "handle_stops", "spawn", "stops_blocked"]
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -58,9 +60,9 @@ def stops_blocked() -> Iterator[None]:
 
 
 def handle_stops(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle the signals that `stops_blocked` has blocked, in the new process."""
-    for number in STOPS:
-        signal.signal(number, handler)
+    """Handle the signals that `stops_blocked` has blocked, in the new process; its children have the usual handlers."""
+    for number, usual in zip(STOPS, (signal.default_int_handler, signal.SIG_DFL), strict=True):
+        take_signal(number, handler, usual)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 

@@ -112,7 +112,7 @@ def _end_with(life: int) -> None:
 
 
 def _leave_to_coordinator(_number: int, _frame: object) -> None:
-    """Ignore a signal to the whole process group; programs that user code starts get Python's default handling."""
+    """Ignore a signal to the whole process group; what user code starts or forks has Python's default handling."""
 
 
 def _let_this_process_be_killed_first() -> None:
