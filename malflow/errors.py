@@ -14,6 +14,7 @@
         CommitUnknown                             the store did not confirm whether a snapshot was committed
         StoreError                                the store could not be read or written
       QueryError           (RuntimeError)         a question to a run could not be answered
+      RecordsRefused       (ValueError)           an external system refuses records of a sink for good
       RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
         SourceNotReplayable                       a source did not replay its records; no longer raised
       MissingDependency    (ImportError)          an extra is not installed
@@ -38,6 +39,7 @@ __all__ = [
     "MissingDependency",
     "OperatorError",
     "QueryError",
+    "RecordsRefused",
     "RunFailed",
     "SnapshotCorrupt",
     "SnapshotError",
@@ -72,7 +74,15 @@ _short.maxdict = 20
 
 
 class MalflowError(Exception):
-    """The base class of all errors that malflow raises."""
+    """The base class of all errors that malflow raises.
+
+    Attributes:
+        refuses_records: whether an external system, or a sink, refuses records for good, so that the sink's
+            ``on_error=`` decides about them. False for what may pass, or is about all records: lost connections,
+            rejected passwords, missing tables.
+    """
+
+    refuses_records: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the message and all attributes, whatever arguments a subclass takes."""
@@ -84,6 +94,12 @@ def _error_of(kind: type[MalflowError], args: tuple[Any, ...], attributes: dict[
     error.args = args
     vars(error).update(attributes)
     return error
+
+
+class RecordsRefused(MalflowError, ValueError):
+    """Records that an external system refuses for good; raised by sinks, also a user's, for ``on_error=`` to decide."""
+
+    refuses_records: bool = True
 
 
 class GraphError(MalflowError, ValueError):

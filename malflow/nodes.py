@@ -237,11 +237,16 @@ class UnionNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class SinkNode(NodeFacts):
-    """Writes records to a sink."""
+    """Writes records to a sink.
+
+    Attributes:
+        on_error: the policy for records that the sink, or its external system, refuses.
+    """
 
     outputs: ClassVar[int] = 0
     name: str
     sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
+    on_error: OnError | None = None
 
     @property
     def is_resumable(self) -> bool:

@@ -298,7 +298,7 @@ def _type(entry: StateEntry | None, spec: StateSpec | None, change: Change) -> s
 
 def _readable(name: str) -> str:
     operator, _, role = name.partition("/")
-    return f"dead letters of {operator}" if role == LETTERS else name
+    return f"dead letters of {operator}" if role.endswith(LETTERS) else name
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from malflow.errors import GraphError
-from malflow.nodes import LETTERS_OUTPUT, Node, SourceNode, StatelessNode, Vertex
+from malflow.nodes import LETTERS_OUTPUT, Node, SinkNode, SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]
@@ -64,6 +64,8 @@ def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
     name = vertex.node.name
     if isinstance(vertex.node, SourceNode):
         reason = "a source has no keys before its records are read; write on_error='dead_letter'"
+    elif isinstance(vertex.node, SinkNode):
+        reason = "a sink writes the later records of a key all the same; write on_error='dead_letter'"
     elif vertex.node.placed_by is None:
         reason = (
             "its input is not distributed by .key_distribute(), so the records of a key may be on "

@@ -11,7 +11,7 @@ from malflow.engine.letter_checks import calls_out, letter_readers, letters_of_l
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
-from malflow.nodes import SourceNode, StatelessNode, Vertex
+from malflow.nodes import SinkNode, SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
 
 __all__ = ["with_policies"]
@@ -47,7 +47,7 @@ def with_policies(
                 location=location,
             )
     for vertex in letter_readers(program.vertices):
-        policy = policies.get(vertex.node.name, default)
+        policy = policies.get(vertex.node.name, None if isinstance(vertex.node, SinkNode) else default)
         if vertex.node.on_error is not None and policy is not None and policy.may_keep:
             raise letters_of_letters(vertex)
     taken = letters_taken(program.vertices)
@@ -57,7 +57,12 @@ def with_policies(
             raise error
     chosen = dict(policies)
     if default is not None:
-        never = [vertex for vertex in program.vertices if (held := vertex.node.on_error) and held.fate == "fail"]
+        of_letters = {vertex.node.name for vertex in letter_readers(program.vertices)}
+        never = [
+            vertex
+            for vertex in program.vertices
+            if (held := vertex.node.on_error) and held.fate == "fail" and not _writes_letters(vertex, of_letters)
+        ]
         chosen = {vertex.node.name: _fitting(default, vertex, taken) for vertex in never} | chosen
     now = {**program.policies, **chosen}
     for name, held in guarded.items():
@@ -65,6 +70,11 @@ def with_policies(
             now[name] = _with_retry(name, now.get(name, held), retry)
     vertices = tuple(_set(vertex, now, retries) for vertex in program.vertices)
     return replace(program, policies=now, vertices=vertices)
+
+
+def _writes_letters(vertex: Vertex, of_letters: Collection[str]) -> bool:
+    """Whether a sink writes dead letters, for which a default policy does not count."""
+    return isinstance(vertex.node, SinkNode) and vertex.node.name in of_letters
 
 
 def _with_retry(name: str, policy: OnError, retry: Retry) -> OnError:

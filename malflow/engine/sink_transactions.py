@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
+from malflow.engine.sink_letters import SinkLetters
 from malflow.errors import FencedError, GraphError, SnapshotError, offers, short_repr
 from malflow.nodes import SinkNode
 from malflow.sinks.contract import StatelessSink
@@ -17,6 +18,9 @@ from malflow.store.failpoint import failpoint
 __all__ = ["Cut", "SinkTransactions", "StoredPieces", "check_deliveries", "check_owners"]
 
 _MOST_PENDING = 4
+
+_MOST_FRUITLESS = 3
+"""How often a refused transaction may be searched without a record that is refused."""
 
 
 class StoredPieces(Protocol):
@@ -37,6 +41,9 @@ class StoredPieces(Protocol):
 
     def drop(self, sink: str) -> None:
         """Drop the pieces of a sink."""
+
+    def add(self, sink: str, piece: Any) -> None:
+        """Add a piece that this process has encoded, to the pieces of the current transaction of a sink."""
 
 
 @dataclass(slots=True)
@@ -74,6 +81,7 @@ class SinkTransactions:
         name: the sink's name.
         impl: the sink.
         pieces: the stored pieces of the sink, if its records are not in this process.
+        letters: takes the records that the external system refuses; None if every failure ends the run.
 
     Attributes:
         name: the sink's name.
@@ -83,8 +91,11 @@ class SinkTransactions:
         most: the limit of uncommitted transactions.
     """
 
-    def __init__(self, name: str, impl: Any, pieces: StoredPieces | None = None) -> None:
+    def __init__(
+        self, name: str, impl: Any, pieces: StoredPieces | None = None, letters: SinkLetters | None = None
+    ) -> None:
         self.owner = name
+        self._letters = letters if letters is not None and letters.survives else None
         self.last = 0
         self.has_ended = False
         self.name = name
@@ -93,6 +104,7 @@ class SinkTransactions:
         self.most = getattr(impl, "max_pending", _MOST_PENDING)
         self._pieces = pieces
         self._lost = 0
+        self._fruitless = 0
 
     @property
     def is_full(self) -> bool:
@@ -179,7 +191,7 @@ class SinkTransactions:
         Raises:
             OperatorError: if the sink refuses it.
         """
-        if offers(self._impl, "check_sealed"):
+        if offers(self._impl, "check_sealed") and not (self._letters and self._divides):
             _, _, pending, _ = cut.before
             self._call("check_sealed", [*(handle for _, handle in pending), cut.handle])
 
@@ -192,20 +204,82 @@ class SinkTransactions:
         """Record that the snapshot that a transaction ended with has failed: its pieces belong to the next one."""
         self._lost += 1
 
-    def commit(self, position: tuple[Any, ...]) -> None:
+    def commit(self, position: tuple[Any, ...], *, divides: bool = True) -> bool:
         """Commit the transactions in a position of a durable snapshot.
+
+        Args:
+            position: the position.
+            divides: whether to divide a transaction that the external system refuses.
+
+        Returns:
+            Whether all are committed. If not, one was refused and, with `divides`, divided: call it again when a
+            snapshot with the current position and letters is durable.
 
         Raises:
             FencedError: if another run has taken over the output.
             OperatorError: if the sink fails.
         """
         _, last, *_ = position
-        due = [handle for number, handle in self._pending if number <= last]
-        if due:
-            failpoint("before-commit")
-            self._call("commit", due)
-            failpoint("committed")
-            self._pending = [(number, handle) for number, handle in self._pending if number > last]
+        due = [(number, handle) for number, handle in self._pending if number <= last]
+        for some in [due] if self._letters is None else [[it] for it in due]:
+            if some and not self._committed(some, divides=divides):
+                return False
+        return True
+
+    def _committed(self, due: Sequence[tuple[int, Any]], *, divides: bool) -> bool:
+        """Commit some transactions; return False if one was refused, and perhaps divided."""
+        failpoint("before-commit")
+        try:
+            self._impl.commit([handle for _, handle in due])
+        except FencedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again, unless records were refused and the policy allows it
+            self._refuse(error)
+            if divides:
+                self._divide(*due[0], error)
+            return False
+        failpoint("committed")
+        del self._pending[: len(due)]
+        if self._letters is not None:
+            for number, _ in due:
+                self._letters.forget(number)
+        return True
+
+    @property
+    def _divides(self) -> bool:
+        return offers(self._impl, "divide")
+
+    def _refuse(self, error: Exception) -> None:
+        """Raise the error of a commit, unless records were refused that the policy decides about.
+
+        Raises:
+            OperatorError: naming the way out, if records were refused.
+        """
+        is_refusal = getattr(error, "refuses_records", False) is True
+        if is_refusal and self._divides:
+            if self._letters is not None:
+                return
+            error.add_note(
+                "its snapshot has the record, so each start fails until it is accepted; to continue without it, start "
+                f"once with on_error='dead_letter' for sink '{self.name}', as by malflow run --set "
+                f"operators.{self.name}.on_error=dead_letter: then the rest is written, and malflow errors lists and "
+                "replays the record"
+            )
+        raise operator_error(self.name, error, None, self._impl, about="commit") from error
+
+    def _divide(self, number: int, handle: Any, refusal: Exception) -> None:
+        """Replace a refused transaction by one without the refused records, which become letters."""
+        divided = self._call("divide", handle)
+        letters = self._letters
+        if divided is None or letters is None:
+            raise operator_error(self.name, refusal, None, self._impl, about="commit") from refusal
+        is_same = not divided.refused and divided.handle == handle
+        self._fruitless = self._fruitless + 1 if is_same else 0
+        if self._fruitless == _MOST_FRUITLESS:
+            raise operator_error(self.name, refusal, None, self._impl, about="commit") from refusal
+        letters.take(number, divided)
+        self._pending = [(it, divided.handle if it == number else held) for it, held in self._pending]
+        failpoint("divided")
 
     def abort(self) -> None:
         """Drop everything that is not part of an uncommitted transaction.

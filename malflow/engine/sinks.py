@@ -6,16 +6,23 @@ committed if, and only if, a durable snapshot has its handle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from malflow.engine.plan import key_of_count
+from malflow.engine.reports import Report
+from malflow.engine.sink_letters import SinkLetters
 from malflow.engine.sink_transactions import Cut, SinkTransactions, StoredPieces, check_owners
 from malflow.engine.state_specs import OldStates
+from malflow.errors import offers
+from malflow.event_time.tick import Tick
+from malflow.failures import OnError, Replay, Replayed
+from malflow.message import DataMessage
 from malflow.nodes import SinkNode
-from malflow.operators.contract import OperatorContext
-from malflow.operators.hosting.sink import open_sink
 from malflow.sinks.contract import StatelessSink
 from malflow.sinks.distributed import is_distributed
+from malflow.sinks.transactional import Refused
 from malflow.states.keyed import Delta, StateDelta
 from malflow.store.failpoint import failpoint
 
@@ -33,27 +40,50 @@ class RunSinks:
     Args:
         nodes: the sinks; stateful ones, whose state belongs to the workers, are ignored.
         pieces: the stored pieces of distributed sinks, if the workers write them; by default this process does.
+        policy: returns the policy of a sink for records that are refused; None if they end the run.
 
     Attributes:
         writers: the operator of each sink, in the order of `nodes`.
         captured: the position of each sink in the last snapshot taken, or a `Cut`; replaced by the next, never mutated.
     """
 
-    def __init__(self, nodes: Iterable[SinkNode], pieces: StoredPieces | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[SinkNode],
+        pieces: StoredPieces | None = None,
+        policy: Callable[[SinkNode], OnError | None] = lambda _: None,
+    ) -> None:
         stateless = [node for node in nodes if isinstance(node.sink, StatelessSink)]
-        self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in stateless]
+        self._letters = {node.name: SinkLetters(node, policy(node)) for node in stateless}
+        self._surviving = {name: it for name, it in self._letters.items() if it.survives}
+        self.writers = [it.writer for it in self._letters.values()]
+        self._pieces = pieces
+        self._impls: dict[str, Any] = {node.name: node.sink.impl for node in stateless}
+        self._awaits_division = False
+        for node in stateless:
+            if offers(node.sink.impl, "divide"):
+                node.sink.impl.divides = policy(node) is not None  # type: ignore[union-attr] # it has a divide()
         self.captured: Mapping[str, Any] = {}
         self._resumable = {it.context.operator_name: it for it in self.writers if it.is_resumable}
         self._transactions = {
-            it.name: SinkTransactions(it.name, it.sink.impl, pieces if is_distributed(it.sink.impl) else None)
+            it.name: SinkTransactions(
+                it.name, it.sink.impl, pieces if is_distributed(it.sink.impl) else None, self._letters[it.name]
+            )
             for it in stateless
             if it.is_transactional
         }
 
     @property
     def names(self) -> frozenset[str]:
-        """The sinks that have a position."""
-        return frozenset(self._resumable).union(self._transactions)
+        """The states of the sinks: positions, by their names, and dead letters."""
+        letters = (it.names for it in self._letters.values())
+        return frozenset(self._resumable).union(self._transactions, *letters)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of entries of each state in the last snapshot taken."""
+        letters = {name: size for it in self._letters.values() for name, size in it.sizes.items()}
+        return {**dict.fromkeys(self.captured, 1), **letters}
 
     @property
     def reader_is_gone(self) -> bool:
@@ -76,6 +106,8 @@ class RunSinks:
         Raises:
             OperatorError: if a sink fails.
         """
+        for letters in self._letters.values():
+            letters.restore(states)
         found = {name: position_in(states, name) for name in (*self._resumable, *self._transactions)}
         for name, writer in self._resumable.items():
             writer.restore(found[name])
@@ -106,7 +138,8 @@ class RunSinks:
         positions = self._positions()
         changed = positions if whole else self._changed(positions)
         self.captured = positions
-        return _deltas_of(changed)
+        letters = [delta for it in self._letters.values() for delta in it.deltas(whole=whole)]
+        return [*_deltas_of(changed), *letters]
 
     @property
     def cuts(self) -> list[Cut]:
@@ -126,12 +159,15 @@ class RunSinks:
         """Return the transactions that have changed since the last snapshot, as an amendment to it."""
         changed = self._changed(self._prepared)
         self.captured = {**self.captured, **changed}
-        return _deltas_of(changed)
+        letters = [delta for it in self._letters.values() for delta in it.amendments()]
+        return [*_deltas_of(changed), *letters]
 
     def note_lost(self) -> None:
         """Record that the last snapshot failed, so that the next one has all positions."""
         for cut in self.cuts:
             self._transactions[cut.sink].note_lost()
+        for letters in self._letters.values():
+            letters.note_lost()
         self.captured = {}
 
     def _positions(self) -> dict[str, Any]:
@@ -189,29 +225,80 @@ class RunSinks:
         check_owners(sinks)
         for it in sinks:
             it.fence(job, claim, origin=origin, accept_duplicates=accept_duplicates, store=store)
-        for it in sinks:
-            it.commit(it.position)
+        done = [it.commit(it.position, divides=False) for it in sinks]
+        self._awaits_division = not all(done)
         for it in sinks:
             it.abort()
 
-    def commit(self, positions: Mapping[str, Any]) -> None:
+    @property
+    def awaits_snapshot(self) -> bool:
+        """Whether a transaction of the restored snapshot was refused, and is divided after the next snapshot."""
+        return self._awaits_division
+
+    def commit(self, positions: Mapping[str, Any]) -> bool:
         """Commit the transactions in a snapshot that is now durable.
 
         Args:
             positions: the positions in it, as `captured` was when it was taken.
+
+        Returns:
+            Whether all are committed. If not, one was refused and divided: amend the snapshot, and call it again.
 
         Raises:
             FencedError: if another run has taken over an output.
             OperatorError: if a sink fails.
         """
         for name, it in self._transactions.items():
-            if name in positions:
-                position = positions[name]
-                if isinstance(position, Cut):
-                    it.add(position)
-                    position = position.position
-                    self.captured = {**self.captured, name: position}
-                it.commit(position)
+            position = positions.get(name)
+            if isinstance(position, Cut):
+                it.add(position)
+                self.captured = {**self.captured, name: position.position}
+        due = [(it, positions[name]) for name, it in self._transactions.items() if name in positions]
+        done = [it.commit(at.position if isinstance(at, Cut) else at) for it, at in due]
+        self._awaits_division = not all(done)
+        return not self._awaits_division
+
+    # Dead letters
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Receive the tick after which dead letters are made."""
+        for it in self._surviving.values():
+            it.begin_tick(tick)
+
+    def letters_of(self, sink: str) -> list[tuple[Any, Any]]:
+        """Return the entries of the dead letters of a sink that this process keeps."""
+        return self._letters[sink].entries if sink in self._letters else []
+
+    def replay(self, request: Replay) -> Replayed:
+        """Replay or discard the dead letters of a sink that this process keeps; no snapshot may be being written.
+
+        Raises:
+            OperatorError: if a record fails and the policy is to fail.
+        """
+        name = request.operator
+        if name not in self._letters:
+            return Replayed()
+        return self._letters[name].replay(request, partial(self._write_refused, name))
+
+    def _write_refused(self, name: str, records: Sequence[Refused]) -> None:
+        impl = self._impls[name]
+        if self._pieces is not None and is_distributed(impl):
+            self._pieces.add(name, impl.encode_refused(records))
+        elif offers(impl, "write_refused"):
+            impl.write_refused(records)
+        else:
+            for it in records:
+                impl.sink(DataMessage(it.key, it.value, it.timestamp))
+
+    def report(self) -> Report | None:
+        """Return a report of the failures that the letters here are about; None without a policy."""
+        mine = self._surviving
+        if not mine:
+            return None
+        counts = {key_of_count(name, at): n for name, it in mine.items() for at, n in it.take_counts().items() if n}
+        gauges = {key_of_count(name, at): n for name, it in mine.items() for at, n in it.gauges().items() if n}
+        failures = {name: found for name, it in mine.items() if (found := it.take_failures()) is not None}
+        return Report(0, counts, gauges, failures=failures)
 
     def note_records(self) -> None:
         """Record that the run has read records, so that the output at its end is new."""

@@ -161,7 +161,10 @@ class StageOperators:
             case UnionNode():
                 return Merge(context, step.edges, in_turn=True)
             case SinkNode(sink=sink):
-                self.sinks.append(open_sink(context, sink))
+                policy = self._program.policy(node)
+                if node.on_error is not None:
+                    self.letters[step.vertex] = Letters(context, None)
+                self.sinks.append(open_sink(context, sink, policy, self.letters.get(step.vertex)))
                 return self.sinks[-1]
             case _:
                 assert_never(node)

@@ -19,15 +19,16 @@ from malflow.nodes import (
     TimestampsNode,
     UnionNode,
 )
-from malflow.operators.letters import LETTERS
+from malflow.operators.letters import LETTERS, REFUSED, UNWRITTEN
 from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
-from malflow.sinks.contract import StatefulSink
+from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.states.kinds import StateKind, StateSpec
 
 __all__ = [
     "OldStates",
     "States",
     "hidden_id",
+    "keeps_letters",
     "kept_versions",
     "placement_of",
     "specs_of",
@@ -64,8 +65,14 @@ def specs_of(node: Node) -> tuple[StateSpec, ...]:
     others = [StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden]
     if node.on_error is not None:
         by = rendezvous_select if node.placed_by is None else node.placed_by
-        others.append(StateSpec(hidden_id(node, LETTERS), StateKind.LETTERS, 1, name_of(by)))
+        roles = (LETTERS, UNWRITTEN, REFUSED) if keeps_letters(node) else (LETTERS,)
+        others += [StateSpec(hidden_id(node, role), StateKind.LETTERS, 1, name_of(by)) for role in roles]
     return (*(() if own is None else (own,)), *others)
+
+
+def keeps_letters(node: Node) -> bool:
+    """Whether a node is a sink whose process keeps letters as well, besides those of workers."""
+    return isinstance(node, SinkNode) and node.on_error is not None and isinstance(node.sink, StatelessSink)
 
 
 def kept_versions(program: Program) -> dict[str, int]:

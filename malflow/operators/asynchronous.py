@@ -15,7 +15,7 @@ from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, 
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
-from malflow.operators.guarding import FATAL
+from malflow.operators.guarding import is_fatal
 from malflow.records.batch import Batch
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class _Calls:
         error = tried.error
         if at >= self.failed:
             return
-        if self._survives and isinstance(error, (Exception, asyncio.CancelledError)) and not isinstance(error, FATAL):
+        if self._survives and isinstance(error, (Exception, asyncio.CancelledError)) and not is_fatal(error):
             self.failures[at] = tried
             return
         self.failed, self.failure = at, error

@@ -27,6 +27,7 @@ __all__ = [
     "Guard",
     "Record",
     "guard_of",
+    "is_fatal",
 ]
 
 FAILED, SKIPPED, LETTERS, DROPPED, RETRIED = "failed", "skipped", "letters", "dropped", "retried"
@@ -41,7 +42,7 @@ and the parked keys.
 """
 
 FATAL = (MemoryError, MalflowError)
-"""The exceptions that always end the run, whatever the policy."""
+"""The exceptions that always end the run, whatever the policy, unless they say that a sink refuses records."""
 
 _EXAMPLES = 3
 _LONGEST = 200
@@ -113,7 +114,7 @@ class Guard:
         """
         if isinstance(error, OperatorError) and error.operator == self._operator.context.operator_name:
             raise error  # this guard raised it for an earlier record
-        if isinstance(error, FATAL):
+        if is_fatal(error):
             raise self._operator.error(error, record) from error
         fate = fate or self._fate_of(error, record)
         if fate == "fail":
@@ -180,7 +181,7 @@ class Guard:
         retry = self._policy.retry
         if retry is None or self._tries == len(self._pauses) or not isinstance(error, retry.on):
             return False
-        if isinstance(error, FATAL):
+        if is_fatal(error):
             return False
         sleep(self._pauses[self._tries])
         self._tries += 1
@@ -320,6 +321,11 @@ class Guard:
             reason = f"its on_error= function must return {words}; got {short_repr(fate)}"
             raise operator_error(name, reason, record, decide) from error
         return fate
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether an exception ends the run, whatever the policy."""
+    return isinstance(error, FATAL) and not getattr(error, "refuses_records", False)
 
 
 def guard_of(operator: Operator) -> Guard | None:

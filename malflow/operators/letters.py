@@ -25,6 +25,8 @@ from malflow.states.keyed import Delta, KeyedState
 __all__ = [
     "FOLLOWS",
     "LETTERS",
+    "REFUSED",
+    "UNWRITTEN",
     "Chosen",
     "FailedTry",
     "Letters",
@@ -37,6 +39,10 @@ __all__ = [
 
 LETTERS = "letters"
 """The role of the hidden state with dead letters."""
+
+UNWRITTEN, REFUSED = f"unwritten/{LETTERS}", f"refused/{LETTERS}"
+"""The roles of the letters that the process of a sink keeps: of records that the sink did not take, and of items that
+its external system refused at a commit."""
 
 _LONGEST = 4096
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
@@ -105,6 +111,7 @@ class Letters:
     Args:
         context: the operator's context.
         placed_by: the partitioner that placed the keys of its input; None without one.
+        mark: a letter before the numbers in their ids, if the operator has several of these states.
 
     Attributes:
         size: the serialised size of all letters, in bytes.
@@ -112,7 +119,8 @@ class Letters:
         is_placed: whether the keys of the operator's input have workers, so that they can be parked.
     """
 
-    def __init__(self, context: OperatorContext, placed_by: Partitioner | None) -> None:
+    def __init__(self, context: OperatorContext, placed_by: Partitioner | None, mark: str = "") -> None:
+        self._mark = mark
         self._letters = KeyedState(tracked=context.tracked)
         self._context = context
         self.is_placed = placed_by is not None
@@ -184,7 +192,6 @@ class Letters:
             self.parked[entry[1]] += 1
 
     def _made(self, record: Record, failure: FailedTry, edge: int) -> tuple[tuple[str, Any], _Fields]:
-        self._number += 1
         tick, worker = self._tick, self._context.worker_id
         (key, value, timestamp), size, is_text = _serialisable(record)
         message, trace = failure.message[:_LONGEST], failure.trace
@@ -205,7 +212,15 @@ class Letters:
             input=edge,
         )
         owner = record[0] if self.is_placed and not (is_text and _serialisable((record[0], None, None))[2]) else None
-        return (f"{tick.number}-{worker}-{self._number}", owner), fields
+        return (self._next_id(), owner), fields
+
+    def _next_id(self) -> str:
+        """Return an id that is new in this tick; marked letters may be made in several runs after the same tick."""
+        prefix = f"{self._mark}{self._tick.number}-{self._context.worker_id}"
+        self._number += 1
+        while self._mark and (f"{prefix}-{self._number}", None) in self._letters:
+            self._number += 1
+        return f"{prefix}-{self._number}"
 
     def chosen(self, ids: Collection[str] | None) -> list[Chosen]:
         """Return the letters with these ids, or all, oldest first; each with its entry's key."""
@@ -304,7 +319,7 @@ def _text(thing: Any) -> str:
 
 def _age(letter: tuple[tuple[str, Any], Any]) -> tuple[int, ...]:
     """Return a key that sorts letters oldest first: the tick, the worker, and the number in the tick."""
-    return tuple(map(int, letter[0][0].split("-")))
+    return tuple(map(int, letter[0][0].lstrip("ru").split("-")))
 
 
 def _trace(error: BaseException) -> str:

@@ -102,8 +102,8 @@ class Coordinator:
         self._taken = TakenRequests(requests)
         self._explainer = TimeExplainer(program, host, self.ticks, requests, self._taken)
         self._hot = HotKeyWatch(program, host)
-        self._queries = QueryService(host, self.ticks, requests)
-        self._replays = ReplayService(requests.replays)
+        self._queries = QueryService(host, self.ticks, requests, sinks)
+        self._replays = ReplayService(requests.replays, sinks)
         self._budgets = Budgets(program, requests.listeners.notify)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
         self._tick = Tick()
@@ -174,6 +174,8 @@ class Coordinator:
             MalflowError: if the run can't continue.
         """
         tick = self._tick
+        if (refused := self._sinks.report()) is not None:
+            reports = [*reports, refused]
         self._note(tick, reports, seconds)
         self._queries.read()
         self._replays.answer(reports)
@@ -239,6 +241,7 @@ class Coordinator:
         snapshots = self.snapshots
         while True:
             snapshots.check()
+            self._replay_here()
             if self._sinks.reader_is_gone:
                 self._requests.stop()
             if (step := self._serve()) is not None:
@@ -379,9 +382,17 @@ class Coordinator:
     def _next(self, *, polls: bool = True, asks_held: bool = False, final: bool = False) -> Tick:
         self._queries.serve()
         explains = self._explainer.needs_tick
+        if polls and not final:
+            self._replay_here()
         replays = self._replays.take() if polls and not final else ()
         self._tick = self.ticks.begin(polls=polls, explains=explains, asks_held=asks_held, final=final, replays=replays)
+        self._sinks.begin_tick(self._tick)
         return self._tick
+
+    def _replay_here(self) -> None:
+        """Replay the letters of sinks in this process; while a snapshot is written, it may need to be amended."""
+        if self._requests.replays and not self._requests.stopping and not self.snapshots.is_pending:
+            self._replays.serve_here()
 
     def _pause(self) -> None:
         """Pause if nothing was polled, or the host requires it; requests cut it short."""

@@ -241,7 +241,7 @@ class LocalRuntime(Runtime):
 
     def _sinks(self, program: Program) -> RunSinks:
         """Return the sinks that are in this process."""
-        return RunSinks(program.sinks)
+        return RunSinks(program.sinks, policy=program.policy)
 
     def _restarts(self, program: Program) -> Restarts | None:
         """Return the object that decides about restarts; None if the run is never restarted."""

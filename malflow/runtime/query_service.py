@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from malflow.engine.questions import MOST_KEYS, Outcome, addressed
+from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
 from malflow.errors import MalflowError
 from malflow.runtime.host import Host
@@ -24,9 +25,11 @@ class QueryService:
         host: answers at once, or with the next tick.
         ticks: the ticks of the run.
         requests: has the questions.
+        sinks: the sinks in this process, which keep dead letters as well.
     """
 
-    def __init__(self, host: Host, ticks: Ticks, requests: RunRequests) -> None:
+    def __init__(self, host: Host, ticks: Ticks, requests: RunRequests, sinks: RunSinks) -> None:
+        self._sinks = sinks
         self._host = host
         self._ticks = ticks
         self._requests = requests
@@ -86,5 +89,11 @@ class QueryService:
         if outcomes is None:
             return
         for query, outcome in zip(self._asked, outcomes, strict=True):
-            query.give(outcome, self._tick)
+            query.give(self._with_sinks(query, outcome), self._tick)
         self._asked = []
+
+    def _with_sinks(self, query: Query, outcome: Outcome) -> Outcome:
+        """Return the findings of the workers, with the dead letters of a sink that this process keeps."""
+        if not query.question.letters or isinstance(outcome, MalflowError):
+            return outcome
+        return [*outcome, self._sinks.letters_of(query.kept.node.name)]

@@ -11,6 +11,7 @@ from malflow.engine.plan import Program
 from malflow.engine.questions import kept_letters
 from malflow.engine.replays import total
 from malflow.engine.reports import Report
+from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError, QueryError
 from malflow.failures import Replay, Replayed
 from malflow.runtime.answers import Answer
@@ -44,17 +45,32 @@ class ReplayService:
 
     Args:
         queue: the requests.
+        sinks: the sinks in this process, which keep letters of their own.
     """
 
-    def __init__(self, queue: list[ReplayRequest]) -> None:
+    def __init__(self, queue: list[ReplayRequest], sinks: RunSinks) -> None:
+        self._sinks = sinks
         self._queue = queue
         self._asked: list[ReplayRequest] = []
+        self._here: dict[int, Replayed] = {}
+
+    def serve_here(self) -> None:
+        """Serve the requests with the letters that the sinks of this process keep; the workers' follow with a tick.
+
+        Raises:
+            OperatorError: if a record fails and the policy is to fail.
+        """
+        for request in self._queue:
+            if id(request) not in self._here and not request.answer.done():
+                self._here[id(request)] = self._sinks.replay(request.replay)
 
     def take(self) -> tuple[Replay, ...]:
-        """Return the requests for the next tick."""
+        """Return the requests for the next tick; those that `serve_here` has not seen wait."""
         for request in self._queue.copy():
             if request.answer.done():  # cancelled
                 self._queue.remove(request)
+            elif id(request) not in self._here and self._sinks.letters_of(request.replay.operator):
+                continue
             elif all(it.replay.operator != request.replay.operator for it in self._asked):
                 self._asked.append(request)
                 self._queue.remove(request)
@@ -65,7 +81,8 @@ class ReplayService:
         asked, self._asked = self._asked, []
         for request in asked:
             name = request.replay.operator
-            done = total([it.replayed[name] for it in reports if name in it.replayed])
+            here = self._here.pop(id(request), Replayed())
+            done = total([here, *(it.replayed[name] for it in reports if name in it.replayed)])
             with suppress(InvalidStateError):
                 request.answer.set_result(done)
 
@@ -73,6 +90,7 @@ class ReplayService:
         """Return the requests of a tick that failed to the queue, so that a restart can serve them."""
         self._queue[:0] = self._asked
         self._asked = []
+        self._here.clear()
 
     def close(self, error: BaseException | None) -> None:
         """Fail the requests of a tick that was not made.

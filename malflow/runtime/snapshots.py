@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
 from malflow.errors import FencedError, MalflowError, SnapshotError, error_text
+from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
 from malflow.runtime.answers import SnapshotAnswers, SnapshotRequest
 from malflow.runtime.host import Host
@@ -33,6 +34,7 @@ from malflow.snapshot.sizes import StateSize
 from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
+from malflow.store.failpoint import failpoint
 
 __all__ = ["RunSnapshots"]
 
@@ -88,6 +90,7 @@ class RunSnapshots:
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
         self._session: Session | None = None
         self._tick = 0
+        self._parallelism = 1
         self._pending: PendingSnapshot | None = None
         self._answers = SnapshotAnswers()
         self._kept = KeptRecords(sinks, ticks)
@@ -111,6 +114,7 @@ class RunSnapshots:
             self._sinks.restore(self._host.load(restored))
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
+            self._sinks.begin_tick(Tick(number=restored.tick, now=restored.time or datetime.now(UTC)))
         return restored
 
     def take_over(self) -> None:
@@ -139,7 +143,7 @@ class RunSnapshots:
         self._due = time.monotonic() + (self._interval or 0.0)
         with fenced_first(self._session):
             is_unkept = self._sinks.has_unkept()
-        if is_unkept:
+        if is_unkept or self._sinks.awaits_snapshot:
             self.take(ending=True)
             self.began_with = self.snapshot
 
@@ -171,6 +175,11 @@ class RunSnapshots:
     def is_blocked(self) -> bool:
         """Whether the run must wait for a snapshot, because a sink has reached its `max_pending` transactions."""
         return self._session is not None and self._sinks.is_full
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a snapshot was begun whose outcome is not known here yet."""
+        return self._pending is not None
 
     @property
     def is_busy(self) -> bool:
@@ -219,7 +228,7 @@ class RunSnapshots:
             made = self._host.capture(session, self._ticks.number, self._ended_transactions, full=full, alone=ending)
         if made is None:
             return None
-        self._tick = self._ticks.number
+        self._tick, self._parallelism = self._ticks.number, self._host.parallelism
         watch.follow(made)
         self._pending = PendingSnapshot(self._tick, self._sinks.captured, made, watch, self._kept.taken)
         self._answers.follow(requests, made)
@@ -301,10 +310,29 @@ class RunSnapshots:
         """Complete the snapshot that was written, if any."""
         done = self._announce()
         if done is not None and self._session is not None:
-            with fenced_first(self._session):
-                self._sinks.commit(done.positions)
+            self._commit(done)
             self._confirm(done.tick)
         self._answers.give()
+
+    def _commit(self, done: PendingSnapshot) -> None:
+        """Commit the transactions of a durable snapshot, and amend it while records are refused.
+
+        If an amendment can't be written, the next snapshot has it, and its commit follows that.
+        """
+        positions = done.positions
+        while isinstance(self._session, CoordinatingSession):
+            with fenced_first(self._session):
+                is_done = self._sinks.commit(positions)
+            if is_done:
+                return
+            self._write_amendment(self._sinks.transaction_deltas(), done.taken)
+            made = self._pending
+            if made is not None:
+                made.made.exception()
+                failpoint("amended")
+            if self._announce() is None:
+                return
+            positions = self._sinks.captured
 
     def _confirm(self, tick: int) -> None:
         for name, error in self._host.settle(tick, self.snapshot):
@@ -347,12 +375,18 @@ class RunSnapshots:
         """Amend the last snapshot: its transactions are committed, or there is another one."""
         session = self._session
         if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
-            watch = Stopwatch()
-            with _named_states():
-                made = session.amend(self._tick, self._host.parallelism, self._states, deltas)
-            watch.follow(made)
-            self._pending = PendingSnapshot(self._tick, self._sinks.captured, made, watch, self._kept.taken)
-            self._await(made)
+            self._await(self._write_amendment(deltas, self._kept.taken))
+
+    def _write_amendment(self, deltas: Sequence[StateDelta], taken: Mapping[str, int]) -> Future[int]:
+        """Begin to write an amendment to the last snapshot; return a future of its id."""
+        if not isinstance(self._session, CoordinatingSession):
+            raise SnapshotError("the session can't amend a snapshot")
+        watch = Stopwatch()
+        with _named_states():
+            made = self._session.amend(self._tick, self._parallelism, self._states, deltas)
+        watch.follow(made)
+        self._pending = PendingSnapshot(self._tick, self._sinks.captured, made, watch, taken)
+        return made
 
     def _await(self, made: Future[int]) -> None:
         made.exception()

@@ -16,7 +16,7 @@ from malflow.sinks.contract import (
 )
 from malflow.sinks.distributed import DistributedSinkImpl, Share, ShareWriter
 from malflow.sinks.stdout import StdOutSink
-from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Divided, Refused, SinkOwner, TransactionalSinkImpl
 from malflow.sinks.vec import VecSink
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DistributedSinkImpl",
+    "Divided",
     "JsonLinesSink",
+    "Refused",
     "ResumableSinkImpl",
     "Share",
     "ShareWriter",

@@ -34,8 +34,12 @@ class StatelessSinkImpl(Generic[K, V, T]):
             attribute.
         reader_is_gone: whether the output has lost its reader; the run then ends as if by `stop`. Checked after each
             tick if the sink is on the driver.
+        takes_all_or_none: whether `sink_batch` writes either all of its messages or, if it raises, none. Then a policy
+            ``on_error=`` other than to fail still writes batches; otherwise it writes messages one by one. False if an
+            implementation lacks the attribute.
     """
 
+    takes_all_or_none: ClassVar[bool] = False
     on_driver: ClassVar[bool] = False
     reader_is_gone: bool = False
 

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias
 
 from malflow.errors import offers
 from malflow.message import DataMessage
-from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl, is_transactional
+from malflow.sinks.transactional import Refused, SinkOwner, TransactionalSinkImpl, is_transactional
 from malflow.type_parameters import K, T, V
 
 __all__ = ["DistributedSinkImpl", "Share", "ShareWriter", "Shares", "is_distributed", "new_token"]
@@ -79,6 +79,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         share_bytes: the bytes of pieces for which another writer is opened, up to one for each worker.
     """
 
+    takes_all_or_none: ClassVar[bool] = True
     on_workers: bool = True
     share_bytes: int = 4 << 20
     _share_writer: ShareWriter | None = None
@@ -134,6 +135,17 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write a batch of messages to the open writer."""
         self.write_piece(self.encode(keys, values, timestamps))
+
+    def encode_refused(self, records: Sequence[Refused]) -> Any:
+        """Return the piece of records that `divide` returned: their dead letters are replayed.
+
+        The default encodes their values like those of messages.
+        """
+        return self.encode([it.key for it in records], [it.value for it in records], [it.timestamp for it in records])
+
+    def write_refused(self, records: Sequence[Refused]) -> None:
+        """Write records that `divide` returned to the open writer."""
+        self.write_piece(self.encode_refused(records))
 
     def write_piece(self, piece: Any) -> None:
         """Write a piece to the open writer of this process; open one first if necessary."""

@@ -5,13 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
 from malflow.errors import GraphError, offers, require_methods, short_repr
+from malflow.message import NoKey
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.type_parameters import H, K, T, V
 
-__all__ = ["Delivery", "SinkOwner", "TransactionalSinkImpl", "check_transactional", "is_transactional"]
+__all__ = [
+    "Delivery",
+    "Divided",
+    "Refused",
+    "SinkOwner",
+    "TransactionalSinkImpl",
+    "check_transactional",
+    "is_transactional",
+]
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
@@ -54,6 +63,37 @@ class SinkOwner:
         return f"{self.job}/{self.sink}"
 
 
+class Refused(NamedTuple):
+    """A record of a prepared transaction that the external system refuses for good.
+
+    Attributes:
+        value: what is written again when its dead letter is replayed: see `TransactionalSinkImpl.write_refused`. Plain
+            values, such as a row as a dict.
+        error: why it is refused.
+        key: the key of the record; `NoKey` if it is no longer known.
+        timestamp: its timestamp; None if it is no longer known.
+    """
+
+    value: Any
+    error: Exception
+    key: Any = NoKey
+    timestamp: Any = None
+
+
+class Divided(NamedTuple, Generic[H]):
+    """A prepared transaction without the records that the external system refuses.
+
+    Attributes:
+        handle: the handle with which the rest can be committed, even if nothing is left.
+        refused: the records that are refused.
+        size: the number of records that the transaction had before.
+    """
+
+    handle: H
+    refused: Sequence[Refused]
+    size: int
+
+
 class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     """A sink in two phases: prepared with each snapshot, committed once the snapshot is durable.
 
@@ -66,13 +106,22 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     `abort`, then reads. After that, each snapshot calls `prepare` and, once its manifest is durable, `commit`. The
     run's thread makes all calls, between ticks. After `close` the object may be fenced and used again.
 
+    If a policy ``on_error=`` may let the run continue without a record, a sink that has `divide` is asked for the
+    records that the external system refuses for good: `commit` of one handle raises an error whose `refuses_records` is
+    True, such as `malflow.RecordsRefused`; `divide` returns the handle without these records, which become dead
+    letters; a snapshot with both is made durable; then `commit` is called with the new handle. So a crash at any point
+    either repeats the search or commits the new handle.
+
     Attributes:
         delivery: ``"at-least-once"`` makes it an ordinary sink: none of the four methods is called, and `flush` makes
             the records visible with each tick. ``"exactly-once"`` if an implementation lacks the attribute.
         max_pending: how many prepared transactions may await their commit while snapshots fail; beyond it, the run
             waits for a snapshot. 4 if an implementation lacks the attribute.
+        divides: whether refused records will be divided from their transaction; set by the run. If so, `prepare` need
+            not check first that the external system accepts the transaction.
     """
 
+    divides: bool = False
     on_driver: ClassVar[bool] = True
     delivery: Delivery = "exactly-once"
     max_pending: int = 4
@@ -123,6 +172,29 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
         Called before a run's first record, for leftovers of earlier runs, and at the end of a run whose last records
         were already delivered.
         """
+
+    def divide(self, handle: H) -> Divided[H] | None:
+        """Find the records of a transaction that the external system refuses for good, after `commit` of it failed.
+
+        Nothing that depends on the answer may be visible when it returns: the new handle is not durable yet. It may be
+        called again with the result, until `commit` succeeds. A transaction that can be tried and rolled back is
+        searched by halves.
+
+        Returns:
+            The transaction without them, or None if this can't be done: the run then fails.
+
+        Raises:
+            Exception: any error that is not about records, such as a lost connection.
+        """
+        del handle
+        return None
+
+    def write_refused(self, records: Sequence[Refused]) -> None:
+        """Write records that `divide` returned again, as part of the open transaction: their dead letters are replayed.
+
+        The default writes their values like those of messages.
+        """
+        self.sink_batch([it.key for it in records], [it.value for it in records], [it.timestamp for it in records])
 
 
 def is_transactional(impl: object) -> bool:

@@ -302,7 +302,7 @@ def _rename(name: str, new: Sequence[str], here: Collection[str]) -> tuple[str, 
     operator, _, role = name.partition("/")
     if not role or operator in here:
         return name, next(iter(new), None)
-    if role == LETTERS:
+    if role.endswith(LETTERS):
         near = get_close_matches(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")], 1)
         return operator, next(iter(near), None)
     heirs = [it.removesuffix(f"/{role}") for it in new if it.endswith(f"/{role}")]

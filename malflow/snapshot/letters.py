@@ -35,7 +35,7 @@ def dead_letters(
     """
     _, manifest = wanted_manifest(backend, at)
     for entry in manifest.operators:
-        name = entry.name.removesuffix(f"/{LETTERS}")
-        if entry.kind == StateKind.LETTERS.word and operator in (None, name):
+        name, _, role = entry.name.partition("/")
+        if role.endswith(LETTERS) and entry.kind == StateKind.LETTERS.word and operator in (None, name):
             for letter, fields in read_state(backend, entry.name, at=manifest.snapshot):
                 yield letter_of(name, letter, fields)

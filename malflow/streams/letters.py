@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from malflow.errors import GraphError
 from malflow.graph import Graph
-from malflow.nodes import LETTERS_OUTPUT, Port, UnionNode
+from malflow.nodes import LETTERS_OUTPUT, Port, SinkNode, UnionNode
 
 __all__ = ["add_letters"]
 
@@ -37,18 +37,23 @@ def add_letters(graph: Graph, operators: Sequence[str] | None, location: str | N
 def _default(graph: Graph) -> Iterator[Port]:
     for index, vertex in enumerate(graph.vertices):
         policy = vertex.node.on_error
-        if policy is not None and policy.may_keep and policy.fate != "park":
+        is_sink = isinstance(vertex.node, SinkNode)
+        if policy is not None and policy.may_keep and policy.fate != "park" and not is_sink:
             yield Port(index, LETTERS_OUTPUT)
 
 
 def _named(graph: Graph, operators: Sequence[str], location: str | None) -> Iterator[Port]:
-    guarded = {vertex.node.name: at for at, vertex in enumerate(graph.vertices) if vertex.node.on_error is not None}
+    nodes = [(at, vertex.node) for at, vertex in enumerate(graph.vertices) if not isinstance(vertex.node, SinkNode)]
+    guarded = {node.name: at for at, node in nodes if node.on_error is not None}
     for name in operators:
         if name not in guarded:
             near = get_close_matches(str(name), guarded, 1)
             known = any(vertex.node.name == name for vertex in graph.vertices)
             hint = f"did you mean '{near[0]}'?" if near else "name operators with a function of the record"
+            is_sink = any(it.node.name == name and isinstance(it.node, SinkNode) for it in graph.vertices)
             reason = "makes no dead letters" if known else "is not in the dataflow"
+            if is_sink:
+                reason, hint = "is a sink, whose dead letters stay in snapshots", "list and replay them: malflow errors"
             message = f"on_dead_letters() names operator {name!r}, which {reason}; {hint}"
             raise GraphError(message, operator=f"{name}", location=location)
         yield Port(guarded[name], LETTERS_OUTPUT)

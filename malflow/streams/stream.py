@@ -24,7 +24,14 @@ from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
 from malflow.streams.aggregation import AggregateOperators
-from malflow.streams.arguments import checked_function, checked_sink, checked_source, location, malformed
+from malflow.streams.arguments import (
+    checked_function,
+    checked_policy,
+    checked_sink,
+    checked_source,
+    location,
+    malformed,
+)
 from malflow.streams.calling_out import CallingOperators
 from malflow.streams.connecting import ConnectOperators
 from malflow.streams.event_time import EventTimeOperators
@@ -158,6 +165,8 @@ class Stream(
         | StatelessSinkImpl[K, V_co, T]
         | StatefulSinkImpl[K, V_co, T, Any, Any]
         | Connection,
+        *,
+        on_error: ErrorPolicy = "fail",
     ) -> None:
         """Write the stream to a sink.
 
@@ -165,14 +174,17 @@ class Stream(
             name: the operator's name; snapshots store the state of a stateful sink under it.
             sink: a `StatelessSink` or `StatefulSink`, an instance of a subclass of their ``Impl`` classes, or what
                 `malflow.connect` returns for a URL.
+            on_error: what to do with a record that the sink can't write, or that its external system refuses for good:
+                ``"fail"``, ``"skip"``, ``"dead_letter"``, a function of the `malflow.Failure`, or a `malflow.OnError`.
         """
         sink = checked_sink(name, sink, self._graph)
+        policy = checked_policy(name, on_error)
         if isinstance(sink, StatelessSink):
-            self._append(SinkNode(name, sink))
+            self._append(SinkNode(name, sink, policy))
             return
         keyed = self._append(KeyNode(name, partial(AssignPart, callback=sink.impl.assign_part)))
         exchanged = self._add(ExchangeNode(name, rendezvous_select), keyed)
-        self._add(SinkNode(name, sink), exchanged)
+        self._add(SinkNode(name, sink, policy), exchanged)
 
     if not TYPE_CHECKING:  # type checkers report missing methods themselves
 

@@ -53,7 +53,7 @@ class DrivenProcesses:
         options = ProcessOptions(
             processes=_PROCESSES, parallelism=parallelism, persistence=persistence, start_method="forkserver"
         )
-        self.sinks = RunSinks(driver_sinks(program))
+        self.sinks = RunSinks(driver_sinks(program), policy=program.policy)
         self._host = ProcessesHost(program, pickled_program(program), self.sinks, options)
         self.ticks = Ticks(program, self._host.parts)
         self.snapshots = RunSnapshots(

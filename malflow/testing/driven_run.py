@@ -51,7 +51,7 @@ class DrivenRun(Workers):
         start: RestoreOptions | None = None,
     ) -> None:
         super().__init__(program, parallelism=parallelism, tracked=tracked, debug=debug)
-        self.sinks = RunSinks(program.sinks)
+        self.sinks = RunSinks(program.sinks, policy=program.policy)
         self.ticks = Ticks(program, self.parts, first_limit=first_limit(debug=debug))
         host = SingleThreadHost(program, self.sinks, parallelism=parallelism, tracked=tracked, workers=self)
         self.snapshots = RunSnapshots(

@@ -24,6 +24,7 @@ from malflow.streams.stream import StreamProvider
 from malflow.testing.crash import Crash
 from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.likeness import likeness
+from malflow.testing.refusal_laws import REFUSAL_LAWS, check_refusals
 from malflow.testing.scripted import PAUSE, ScriptedSource
 from malflow.testing.share_laws import SHARE_LAWS, check_shares
 
@@ -53,10 +54,12 @@ SINK_LAWS: Final = (
     "secrets",
     "values",
     *SHARE_LAWS,
+    *REFUSAL_LAWS,
 )
 
 _EACH_TICK = timedelta(microseconds=1)
 _SIZE = 6
+_RECORDS = 20
 _MOST_ATTEMPTS = 50
 _SHORTLY = 0.5
 _CLAIM, _NEXT = 9, 10
@@ -78,6 +81,8 @@ def assert_sink(
     copy_output: Callable[[], Callable[[], None]] | None = None,
     freeze: Callable[[], AbstractContextManager[object]] | None = None,
     timeout: float = 30.0,
+    refuse: Callable[[int], Any] | None = None,
+    mend: Callable[[], object] | None = None,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
     values: Iterable[SinkValues] = (),
@@ -120,6 +125,13 @@ def assert_sink(
     - ``late``: a share that is sealed once the next run has fenced, or once its own transaction is committed, never
       becomes visible.
 
+    Checked if `refuse` is passed, with a policy ``on_error=`` of the job, and crashes at each call in between:
+
+    - ``refused``: if the external system refuses one record, a tenth or all, the others are visible once, and those
+      are dead letters, as many as there are.
+    - ``fails``: with ``on_error="fail"``, or more refused records than the budget, each start raises.
+    - ``replayed``: once `mend` was called, a replay of the dead letters makes each value visible once.
+
     Args:
         make_sink: returns a new sink with the same target: an implementation, a `StatelessSink`, or a result of
             `malflow.connect`. Its delivery is exactly-once.
@@ -133,6 +145,8 @@ def assert_sink(
             start it.
         freeze: returns a context in which the external system is suspended: connections stay open, without an answer.
         timeout: the maximum seconds until a frozen system is given up.
+        refuse: returns the value of a record by its number that the external system refuses for good.
+        mend: makes the external system accept these values; called once, after all other laws.
         without: the laws not to check.
         secrets: texts that may not be shown, such as passwords.
         values: the kinds of cells that the sink writes, each with its values and an independent reader.
@@ -148,6 +162,8 @@ def assert_sink(
         suite.check()
         if freeze is not None and laws.has("frozen"):
             suite.check_frozen(freeze, timeout)
+        if refuse is not None:
+            suite.check_refusals(refuse, mend)
     finally:
         suite.close()
     if laws.has("values"):
@@ -517,6 +533,17 @@ class _SinkSuite:
         after = self._begun("frozen", "frozen", _NEXT, [handle])
         self._commit_all("frozen", after, [handle])
         self._see("frozen", "after the system was frozen, and the next run committed", values, 1)
+
+    def check_refusals(self, refuse: Callable[[int], Any], mend: Callable[[], object] | None) -> None:
+        """Run jobs some of whose records the external system refuses."""
+        __tracebackhide__ = True
+
+        def values(at: Sequence[int]) -> tuple[list[Any], list[Any]]:
+            numbers = [next(self._numbers) for _ in range(_RECORDS)]
+            made = [refuse(it) if place in at else self._make_value(it) for place, it in enumerate(numbers)]
+            return made, [made[place] for place in at]
+
+        check_refusals(self._laws, self._run, self._sink, self._see, values, mend)
 
     def _notice(self, what: str, call: Callable[[], Any], *, is_lost: bool) -> None:
         """Check that a call raises if, and only if, transactions are lost; the error must not be a `FencedError`."""

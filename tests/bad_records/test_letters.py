@@ -320,7 +320,7 @@ def test_taken_letters_are_exactly_once_under_any_schedule() -> None:
     ("operators", "post", "message"),
     [
         (["prse"], None, r"names operator 'prse', which is not in the dataflow; did you mean 'parse'\?"),
-        (["out"], None, r"names operator 'out', which makes no dead letters"),
+        (["out"], None, r"names operator 'out', which is a sink, whose dead letters stay in snapshots"),
         ("parse", None, r"takes a list of operators; got a string"),
         ([], None, r"finds no operator with on_error='dead_letter'"),
         (

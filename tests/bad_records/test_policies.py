@@ -133,9 +133,9 @@ def test_other_policies_replace_those_of_the_code() -> None:
         "good": OnError("skip"),
         "key": None,
         "sum": None,
-        "out": None,
+        "out": OnError("skip"),
     }
-    assert sorted(changed.counting) == ["good", "key"]
+    assert sorted(changed.counting) == ["good", "key", "out"]
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_a_retry_can_be_configured(tmp_path: Any) -> None:
 
 def test_a_configured_retry_must_suit_its_operator(tmp_path: Any) -> None:
     for text, message in (
-        ("operators.out.retry.attempts = 2", "operator 'out' can't have a retry: it has no function"),
+        ("operators.texts.retry.attempts = 2", "operator 'texts' can't have a retry: it has no function"),
         ("operators.parse.retry.attempts = 9", r"operator 'parse' can't have this retry: .*may pause for"),
     ):
         file = tmp_path / "malflow.toml"

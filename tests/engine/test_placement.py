@@ -93,6 +93,10 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
         "index/letters": OURS,
         "no state/letters": "malflow.partitioners.index_select",
         "indexed/letters": "malflow.partitioners.index_select",
+        "nowhere/letters": OURS,
+        "nowhere/unwritten/letters": OURS,
+        "nowhere/refused/letters": OURS,
+        "parts/letters": OURS,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from malflow import StreamProvider
 from malflow.engine.sinks import RunSinks
+from malflow.operators.letters import REFUSED, UNWRITTEN
 from malflow.sinks import ResumableSinkImpl, StatelessSink
 from malflow.sources import SingleIteratorSource
 from malflow.states.keyed import StateDelta
@@ -82,7 +83,8 @@ def test_a_position_that_returns_is_written_again() -> None:
 def test_restored_positions_are_those_of_the_snapshot() -> None:
     first, second = Placed(), Placed()
     sinks = sinks_of(first, second)
-    assert sinks.names == {"sink 0", "sink 1"}
+    letters = {f"sink {number}/{role}" for number in (0, 1) for role in (UNWRITTEN, REFUSED)}
+    assert sinks.names == {"sink 0", "sink 1", *letters}
     sinks.restore({"sink 0": {0: {"position": 7}}, "gone": {0: {"position": 8}}})
     assert (first.position, second.position) == (7, None)
     assert sinks.captured == {"sink 0": 7}

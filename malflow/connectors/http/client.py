@@ -30,7 +30,10 @@ from malflow.store.redaction import is_secret_name, redacted, secrets_in
 __all__ = ["Client", "HttpSinkError", "Target", "checked_headers", "target_of"]
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-_SUCCESS, _REDIRECTION = 2, 3
+_ABOUT_ALL = frozenset({401, 402, 403, 404, 405, 406, 407, 408, 410, 411, 415, 421, 425, 426, 429, 431, 451})
+"""The statuses of clients' faults that are about all requests, or may pass, rather than about the records of one."""
+
+_SUCCESS, _REDIRECTION, _CLIENT = 2, 3, 4
 _SHOWN = 200
 _LONG_ENOUGH = 8
 _LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -56,6 +59,7 @@ class HttpSinkError(MalflowError, OSError):
         self.target = target
         self.status = status
         self.problem = problem
+        self.refuses_records = status is not None and status // 100 == _CLIENT and status not in _ABOUT_ALL
 
 
 @dataclass(frozen=True, slots=True)

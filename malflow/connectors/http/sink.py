@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from malflow.connectors.http.client import Client, checked_headers, target_of
+from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.options import (
     require_choice_or_function,
     require_count,
@@ -15,21 +15,26 @@ from malflow.connectors.options import (
     require_mapping,
     require_seconds,
 )
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.errors import GraphError, RecordsRefused, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner, TransactionalSinkImpl
 from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "HttpSink"]
 
 
-Handle: TypeAlias = tuple[tuple[str, bytes], ...]
-"""The requests of a transaction: idempotency keys and bodies."""
+Request: TypeAlias = tuple[Any, ...]
+"""An idempotency key and a body; with a policy, also the values if a function of the user's has encoded them."""
+
+Handle: TypeAlias = tuple[Request, ...]
+"""The requests of a transaction."""
 
 Encode: TypeAlias = Literal["json", "json-lines"] | Callable[[list[Any]], bytes]
 
 _KEY = "Idempotency-Key"
+_BODY = "(the body of a request)"
+"""The key of a refused item that is a whole body, since no values of it are known."""
 
 _TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
 
@@ -42,10 +47,14 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
     ``Retry-After`` (5 minutes at most); the run waits meanwhile. Any other status but 2xx ends the run. Redirects are
     not followed.
 
+    Statuses such as 400, 413 and 422 are about the records of a request. If ``on_error=`` of the stream's ``sink`` lets
+    the run continue without a record, such a request is sent again in halves, whose keys derive from its own, until the
+    records that the server refuses are alone. A server that has refused a request must not have accepted any of it.
+
     With ``delivery="at-least-once"``, records are sent by the end of each tick; after a restart, records since the last
     snapshot are sent again, with other keys. With ``"exactly-once"``, which needs snapshots, they are sent once the
     snapshot that covers them is durable, and after a restart with the same keys: each counts once if the server
-    ignores keys that it has seen.
+    ignores keys that it has seen. Before halves are sent, a snapshot has them, so that a restart sends the same ones.
 
     Args:
         url: the target; ``http`` or ``https``. A user and password in it are sent as basic authentication.
@@ -101,7 +110,10 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._formatter = checked_formatter("HttpSink", formatter)
         self._most = batch
         self._values: list[Any] = []
-        self._bodies: list[bytes] = []
+        self._requests: list[Request] = []
+        self._records: list[tuple[Any, Any, Any]] = []
+        self._refused: list[Refused] = []
+        self._answers: dict[str, HttpSinkError | None] = {}
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one record."""
@@ -113,7 +125,13 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         Raises:
             HttpSinkError: if the server rejects a request.
         """
-        self._values.extend(formatted(self._formatter, keys, values, timestamps))
+        items = formatted(self._formatter, keys, values, timestamps)
+        if self.divides:
+            for item in items:
+                self._body([item])
+            if self.delivery == "at-least-once":
+                self._records += zip(keys, values, timestamps, strict=True)
+        self._values.extend(items)
         while len(self._values) >= self._most:
             self._end_request()
 
@@ -135,9 +153,9 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
     def prepare(self, transaction: int) -> Handle | None:
         """Return the requests of a transaction; None if there are none."""
         self._end_request()
-        bodies, self._bodies = self._bodies, []
+        requests, self._requests = self._requests, []
         del transaction  # a run from an older snapshot has other records under its number, which need other keys
-        return tuple((str(uuid4()), body) for body in bodies) or None
+        return tuple(requests) or None
 
     def commit(self, handles: Sequence[Handle]) -> None:
         """Send requests with the idempotency keys chosen by `prepare`.
@@ -146,8 +164,51 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             HttpSinkError: if the server rejects one.
         """
         for handle in handles:
-            for key, body in handle:
+            for request in handle:
+                if (error := self._answer(request)) is not None:
+                    raise error
+            self._answers.clear()
+
+    def divide(self, handle: Handle) -> Divided[Handle]:
+        """Send the requests of a transaction, and halve those that the server refuses.
+
+        Raises:
+            HttpSinkError: if the server refuses all requests, or can't be reached.
+        """
+        found = [(request, error, self._values_of(request)) for request in handle for error in [self._answer(request)]]
+        size = sum(len(values) for *_, values in found)
+        refused = [(request, error, values) for request, error, values in found if error is not None]
+        if all(len(values) == 1 for *_, values in refused):
+            return Divided((), [_refused(*it) for it in refused], size)
+        kept: list[Request] = []
+        for request, _, values in refused:
+            kept += [request] if len(values) == 1 else self._halves(request[0], values)
+        return Divided(tuple(kept), (), size)
+
+    def _halves(self, key: str, values: list[Any]) -> list[Request]:
+        middle = len(values) // 2
+        halves = values[:middle], values[middle:]
+        return [self._request(f"{key}.{number}", half) for number, half in enumerate(halves)]
+
+    def write_refused(self, records: Sequence[Refused]) -> None:
+        """Send values again that the server has refused; the formatter has made them, and is not called again."""
+        self._requests.extend((str(uuid4()), it.value) for it in records if it.key == _BODY)
+        self._values.extend(it.value for it in records if it.key != _BODY)
+        while len(self._values) >= self._most:
+            self._end_request()
+
+    def _answer(self, request: Request) -> HttpSinkError | None:
+        """Send a request, unless this process knows the answer; return the error if the server refuses its records."""
+        key, body, *_ = request
+        if key not in self._answers:
+            try:
                 self._client.send(body, {_KEY: key})
+                self._answers[key] = None
+            except HttpSinkError as error:
+                if not error.refuses_records:
+                    raise
+                self._answers[key] = error
+        return self._answers[key]
 
     def abort(self, keep: Sequence[Handle]) -> None:
         """Drop records that are not prepared."""
@@ -158,17 +219,52 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         values, self._values = self._values[: self._most], self._values[self._most :]
         if not values:
             return
-        body = self._body(values)
         if self.delivery == "at-least-once":
-            self._client.send(body, {_KEY: str(uuid4())})
+            records, self._records = self._records[: self._most], self._records[self._most :]
+            self._send_now(values, records)
         else:
-            self._bodies.append(body)
+            self._requests.append(self._request(str(uuid4()), values))
+
+    def _send_now(self, values: list[Any], records: list[tuple[Any, Any, Any]]) -> None:
+        """Send values; if the policy allows it, again in halves, until the records that are refused are alone."""
+        try:
+            self._client.send(self._body(values), {_KEY: str(uuid4())})
+        except HttpSinkError as error:
+            if not (self.divides and error.refuses_records):
+                raise
+            if len(values) == 1:
+                key, value, timestamp = records[0]
+                self._refused.append(Refused(value, error, key, timestamp))
+                return
+            middle = len(values) // 2
+            self._send_now(values[:middle], records[:middle])
+            self._send_now(values[middle:], records[middle:])
+
+    def take_refused(self) -> list[Refused]:
+        """Return the records that the server has refused since the last call, if delivery is at-least-once."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def _request(self, key: str, values: list[Any]) -> Request:
+        body = self._body(values)
+        return (key, body, values) if self.divides and callable(self._encode) else (key, body)
+
+    def _values_of(self, request: Request) -> list[Any]:
+        """Return the values that a request has; its body as the only one if they are no longer known."""
+        _, body, *values = request
+        if values:
+            return list(values[0])
+        if self._encode == "json":
+            return list(json.loads(body))
+        if self._encode == "json-lines":
+            return [json.loads(line) for line in body.splitlines()]
+        return [body]
 
     def _body(self, values: list[Any]) -> bytes:
         if callable(self._encode):
             body = self._encode(values)
             if not isinstance(body, bytes):
-                raise MalflowError(f"encode of HttpSink must return bytes; it returned {short_repr(body)}")
+                raise RecordsRefused(f"encode of HttpSink must return bytes; it returned {short_repr(body)}")
             return body
         try:
             if self._encode == "json":
@@ -176,15 +272,22 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             return b"".join(f"{json.dumps(value, allow_nan=False)}\n".encode() for value in values)
         except (TypeError, ValueError, RecursionError) as error:
             bad = next((value for value in values if not _is_json(value)), values)
-            raise MalflowError(
+            raise RecordsRefused(
                 f"{self!r} cannot send {short_repr(bad)}: it is not JSON ({error}); pass formatter= or encode="
             ) from error
 
     def _drop(self) -> None:
-        self._values, self._bodies = [], []
+        self._values, self._requests = [], []
+        self._records, self._refused = [], []
+        self._answers.clear()
 
     def __repr__(self) -> str:
         return f"HttpSink({self._target.shown!r})"
+
+
+def _refused(request: Request, error: HttpSinkError, values: list[Any]) -> Refused:
+    is_body = values[0] is request[1]
+    return Refused(values[0], error, _BODY) if is_body else Refused(values[0], error)
 
 
 def _is_json(value: object) -> bool:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
-from malflow.errors import refuse_deferred, release_all, require_methods
+from malflow.errors import offers, refuse_deferred, release_all, require_methods
+from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.guarded_operator import Guarded, record_of
+from malflow.operators.guarding import Guard, is_fatal
 from malflow.operators.hosting.part_operator import PartOperator
+from malflow.operators.letters import Letters
 from malflow.records.batch import Batch
 from malflow.records.columnar import made
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
@@ -160,19 +164,108 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         return self._partitions[part]
 
 
+class _Surviving(Guarded, SinkWriter):
+    """Writes records to a sink, and continues without those that it can't write, as the guard decides."""
+
+    def write(self, sink: Any, batch: Batch) -> None:
+        """Write the records that the sink takes: whole batches, by halves after a failure, if it takes all or none."""
+        if len(batch) > 1 and not getattr(sink, "takes_all_or_none", False):
+            for at in range(len(batch)):
+                self._write_one(sink, batch.take([at]))
+            return
+        if len(batch) == 1:
+            self._write_one(sink, batch)
+            return
+        try:
+            _call_sink(sink, batch)
+        except Exception as error:
+            if _ends_run(error):
+                raise self.error(error) from error
+            middle = len(batch) // 2
+            self.write(sink, batch.take(range(middle)))
+            self.write(sink, batch.take(range(middle, len(batch))))
+
+    def _write_one(self, sink: Any, batch: Batch) -> None:
+        record = record_of(batch, 0)
+        for _ in self.guard.turns([record]):
+            try:
+                _call_sink(sink, batch)
+            except Exception as error:
+                if _ends_run(error):
+                    raise self.error(error, record) from error
+                if not self.guard.repeats(error):
+                    self.guard.take(error, record)
+
+
+def _ends_run(error: Exception) -> bool:
+    """Whether an error of a sink is about the system outside, or malflow, rather than about a record."""
+    return is_fatal(error) or (isinstance(error, OSError) and not getattr(error, "refuses_records", False))
+
+
+class _SurvivingStateless(_Surviving, StatelessSinkWriter):
+    """A `StatelessSinkWriter` that survives failures; a sink that sends records itself tells which were refused."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Write the records."""
+        written = super().process(batch)
+        self._take_refused()
+        return written
+
+    def flush(self) -> None:
+        """Flush the sink."""
+        super().flush()
+        self._take_refused()
+
+    def _take_refused(self) -> None:
+        for it in self.callback.take_refused() if offers(self.callback, "take_refused") else ():
+            self.guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1)
+
+
+class _SurvivingStateful(_Surviving, StatefulSinkWriter):
+    """A `StatefulSinkWriter` that survives failures; a record without a part fails before it reaches it."""
+
+
 def open_sink(
-    context: OperatorContext, sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
+    context: OperatorContext,
+    sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any],
+    policy: OnError | None = None,
+    letters: Letters | None = None,
 ) -> SinkWriter:
-    """Return the operator that writes to a sink."""
-    return StatelessSinkWriter(context, sink) if isinstance(sink, StatelessSink) else StatefulSinkWriter(context, sink)
+    """Return the operator that writes to a sink.
+
+    Args:
+        context: its context.
+        sink: the sink.
+        policy: the policy for records that the sink can't write; None if they end the run.
+        letters: the dead letters of such records.
+    """
+    if policy is None or letters is None:
+        kind: Any = StatelessSinkWriter if isinstance(sink, StatelessSink) else StatefulSinkWriter
+        plain: SinkWriter = kind(context, sink)
+        return plain
+    kind = _SurvivingStateless if isinstance(sink, StatelessSink) else _SurvivingStateful
+    survivor: _Surviving = kind(context, sink)
+    survivor.guard = Guard(survivor, policy, letters)
+    return survivor
+
+
+def _call_sink(sink: Any, batch: Batch) -> None:
+    """Write a batch of records, or one."""
+    write_batch = _batch_method(sink)
+    if write_batch is not None:
+        write_batch([NoKey] * len(batch) if batch.keys is None else batch.keys, made(batch.values), batch.timestamps)
+        return
+    for message in map(DataMessage, batch.key_column(), batch.values, batch.timestamps):
+        sink.sink(message)
 
 
 def _write(operator: Operator, sink: Any, batch: Batch) -> None:
-    write_batch = _batch_method(sink)
-    if write_batch is not None:
+    if isinstance(operator, _Surviving):
+        operator.write(sink, batch)
+        return
+    if _batch_method(sink) is not None:
         try:
-            keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
-            write_batch(keys, made(batch.values), batch.timestamps)
+            _call_sink(sink, batch)
         except Exception as error:
             raise operator.error(error) from error
         return

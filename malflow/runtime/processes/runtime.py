@@ -113,7 +113,7 @@ class MultiProcessRuntime(LocalRuntime):
         return program
 
     def _sinks(self, program: Program) -> RunSinks:
-        return RunSinks(driver_sinks(program) if self._options.most else program.sinks)
+        return RunSinks(driver_sinks(program) if self._options.most else program.sinks, policy=program.policy)
 
     def _restarts(self, program: Program) -> Restarts | None:
         options = self._options

@@ -79,7 +79,7 @@ class RunAttempt:
         self._requests = requests
         self._sweep = sweep
         self._pieces = SinkPieces(program, session.sparkContext, settings.scratch)
-        self._sinks = RunSinks(driver_sinks(program), self._pieces)
+        self._sinks = RunSinks(driver_sinks(program), self._pieces, program.policy)
         self._number = REGISTRY.begin()
         self._parallelism = parallelism
         self._guard = guard

@@ -11,6 +11,7 @@ from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.protocol import StageReport
 from malflow.runtime.spark.seal_task import SealTask, StoredShare
 from malflow.runtime.spark.spark_tasks import results
+from malflow.runtime.spark.stage_output import packed_pieces
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.sinks.distributed import DistributedSinkImpl, is_distributed
@@ -55,15 +56,28 @@ class SinkPieces:
         self._context = context
         self._place = place
         self._stored: dict[str, list[_Stored]] = {}
+        self._last = 0, 0
         self._task: SealTask | None = None
         self._changelog: Changelog | None = None
 
     def note(self, generation: int, reports: Iterable[StageReport]) -> None:
         """Add the pieces in the reports of a tick."""
         for report in sorted(reports, key=lambda it: it.worker):
+            self._last = generation, report.tick
             for sink, name, size in report.sinks:
                 stored = _Stored(generation, report.tick, report.worker, name, size)
                 self._stored.setdefault(self._names[sink], []).append(stored)
+
+    def add(self, sink: str, piece: Any) -> None:
+        """Store a piece that the driver has encoded, as one of the last tick's first worker.
+
+        Raises:
+            StoreError: if it can't be written.
+        """
+        generation, tick = self._last
+        data = packed_pieces([piece])
+        name = Changelog(self._place, generation).write_sink_pieces(0, 0, tick, data)
+        self._stored.setdefault(sink, []).append(_Stored(generation, tick, 0, name, len(data)))
 
     def has(self, sink: str) -> bool:
         """Whether there are pieces of a sink."""

@@ -13,7 +13,7 @@ from malflow.runtime.spark.changelog_entry import PackedEntry
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row
 
-__all__ = ["OutputLog", "read_output", "read_pieces"]
+__all__ = ["OutputLog", "packed_pieces", "read_output", "read_pieces"]
 
 _PIECE = 4 << 20
 """Bytes of output that are stored together."""
@@ -66,7 +66,7 @@ class OutputLog:
         Raises:
             StoreError: if they can't be written.
         """
-        data = lz4.frame.compress(pickle.dumps(pieces, 5), store_size=True)
+        data = packed_pieces(pieces)
         self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))
 
     def end(self, entry: PackedEntry, report: Row, counts: RecordCounts) -> bool:
@@ -111,6 +111,12 @@ def read_output(changelog: Changelog, output: StoredOutput) -> Iterator[Row]:
     for name in output.pieces:
         yield from _rows_of(changelog.read_piece(name))
     yield from output.rows
+
+
+def packed_pieces(pieces: list[Any]) -> bytes:
+    """Return pieces of a distributed sink as `read_pieces` reads them."""
+    data: bytes = lz4.frame.compress(pickle.dumps(pieces, 5), store_size=True)
+    return data
 
 
 def read_pieces(changelog: Changelog, name: str) -> list[Any]:

@@ -46,6 +46,8 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
         bytes: the approximate size of the collected records.
     """
 
+    takes_all_or_none = True
+
     def __init__(self, number: int) -> None:
         self.number = number
         self.bytes = 0.0
@@ -77,6 +79,8 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
         bytes: the approximate size of the records that `take` has not returned.
     """
 
+    takes_all_or_none = True
+
     def __init__(self, number: int, impl: Any) -> None:
         self.number = number
         self.bytes = 0.0
@@ -90,7 +94,15 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
         self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
-        """Encode columns of messages, together with those that follow if they are few."""
+        """Encode columns of messages, together with those that follow if they are few.
+
+        If the sink's policy may let the run continue without a record, they are encoded at once, so that this call
+        fails for it.
+        """
+        if getattr(self._impl, "divides", False):
+            self._pieces.append(self._impl.encode(keys, values, timestamps))
+            self.bytes += estimated_bytes(values)
+            return
         self._batches.append(Batch(keys, values, timestamps))
         self.bytes += estimated_bytes(values)
         self._waiting += len(values)

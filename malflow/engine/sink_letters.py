@@ -1,0 +1,215 @@
+"""The dead letters of a sink that its process keeps: of records that it did not take, and of what a commit refused.
+
+They are states beside the sink's position. What a commit refuses is in the snapshot that has the rest of its
+transaction, and nowhere else: either the old handle, or the new one and the letters, is durable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from malflow.diagnostics import operator_error
+from malflow.engine.replays import replay
+from malflow.engine.state_specs import OldStates, hidden_id
+from malflow.errors import OperatorError, short_repr
+from malflow.event_time.tick import Tick
+from malflow.failures import Budget, Failures, OnError, Replay, Replayed
+from malflow.nodes import SinkNode
+from malflow.operators.contract import OperatorContext
+from malflow.operators.guarding import Guard, is_fatal
+from malflow.operators.hosting.sink import SinkWriter, open_sink
+from malflow.operators.letters import REFUSED, UNWRITTEN, Letters
+from malflow.sinks.transactional import Divided, Refused
+from malflow.states.keyed import Delta, StateDelta
+
+__all__ = ["SinkLetters"]
+
+_USUAL = Budget(0.999)
+"""The budget without one of the user's: a transaction of 100 records or more that is refused whole ends the run."""
+
+
+class SinkLetters:
+    """The dead letters of one sink in this process.
+
+    Args:
+        node: the sink.
+        policy: its policy; None if every failure ends the run, in which case earlier letters stay.
+
+    Attributes:
+        writer: the operator that writes to the sink.
+        survives: whether the run may continue without a record.
+    """
+
+    def __init__(self, node: SinkNode, policy: OnError | None) -> None:
+        self._name = node.name
+        context = OperatorContext(node.name, tracked=True)
+        self._unwritten, self._refused = Letters(context, None, "u"), Letters(context, None, "r")
+        self.writer: SinkWriter = open_sink(context, node.sink, policy, self._unwritten)
+        self.survives = policy is not None
+        self._impl: Any = node.sink.impl
+        self._budget = _USUAL if policy is None or policy.budget is None else policy.budget
+        self._guard = None if policy is None else Guard(self.writer, policy, self._refused)
+        self._kept = {hidden_id(node, UNWRITTEN): self._unwritten, hidden_id(node, REFUSED): self._refused}
+        self._sizes: dict[int, int] = {}
+        self._found: Counter[int] = Counter()
+
+    # The states
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the states."""
+        return tuple(self._kept)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of letters in each state that has ever had one."""
+        return {name: len(it) for name, it in self._kept.items() if it.state is not None}
+
+    @property
+    def entries(self) -> list[tuple[Any, Any]]:
+        """The entries of all letters."""
+        return [entry for it in self._kept.values() for entry in (it.state or {}).items()]
+
+    def restore(self, states: OldStates) -> None:
+        """Load the letters in a snapshot."""
+        for name, letters in self._kept.items():
+            entries = {entry: it for by_key in states.get(name, {}).values() for entry, it in by_key.items()}
+            if entries:
+                letters.apply(Delta(entries, whole=True))
+
+    def deltas(self, *, whole: bool = False) -> Iterator[StateDelta]:
+        """Yield the changes since the last snapshot, or the whole states."""
+        for name in self._kept:
+            yield from self._delta(name, whole=whole)
+
+    def amendments(self) -> Iterator[StateDelta]:
+        """Yield the letters of what commits have refused since the last snapshot, which they amend."""
+        yield from self._delta(next(name for name, it in self._kept.items() if it is self._refused))
+
+    def _delta(self, name: str, *, whole: bool = False) -> Iterator[StateDelta]:
+        letters = self._kept[name]
+        if whole:
+            letters.forget()
+        delta = letters.delta()
+        if delta:
+            yield StateDelta(0, name, delta, len(letters))
+
+    def note_lost(self) -> None:
+        """Record that the last snapshot failed, so that the next one has all letters."""
+        for it in self._kept.values():
+            it.forget()
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Receive the tick after which letters are made."""
+        for it in self._kept.values():
+            it.begin_tick(tick)
+
+    # What a commit refused
+
+    def take(self, transaction: int, divided: Divided[Any]) -> None:
+        """Decide about the records that a transaction was refused for.
+
+        Raises:
+            OperatorError: if the policy is to fail, or so many are refused that the program or the target is at fault.
+        """
+        guard = self._guard
+        if guard is None:
+            return
+        self._sizes.setdefault(transaction, divided.size)
+        self._found[transaction] += len(divided.refused)
+        self._check_share(transaction, divided.refused)
+        for it in divided.refused:
+            guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1)
+
+    def forget(self, transaction: int) -> None:
+        """Note that a transaction is committed."""
+        self._sizes.pop(transaction, None)
+        self._found.pop(transaction, None)
+
+    def _check_share(self, transaction: int, refused: Sequence[Refused]) -> None:
+        size, found, budget = self._sizes[transaction], self._found[transaction], self._budget
+        if not refused or size < budget.least or found <= budget.share * size:
+            return
+        first = refused[0]
+        raise operator_error(
+            self._name,
+            f"{found:,} of the {size:,} records of a transaction are refused, for example "
+            f"{short_repr(first.value)}: {first.error}; mend the target or the program, or allow a greater share by "
+            "on_error=OnError('dead_letter', budget=Budget(1.0))",
+            None,
+            self._impl,
+        ) from first.error
+
+    # Replays
+
+    def replay(self, request: Replay, write: Callable[[Sequence[Refused]], object]) -> Replayed:
+        """Replay or discard letters, with the open transaction.
+
+        Args:
+            request: the request.
+            write: writes items that a commit refused.
+
+        Raises:
+            OperatorError: if a record fails and the policy is to fail.
+        """
+        if request.discards or len(self._unwritten):
+            found = replay(request, self.writer, self._unwritten, None, lambda _: None)
+        else:
+            found = Replayed()
+        again = self._replay_refused(request, write)
+        return Replayed(*(one + other for one, other in zip(found, again, strict=True)))
+
+    def _replay_refused(self, request: Replay, write: Callable[[Sequence[Refused]], object]) -> Replayed:
+        letters, done, texts = self._refused, 0, 0
+        for entry, letter in letters.chosen(request.ids):
+            if letter.is_text and not request.discards:
+                texts += 1
+                continue
+            done += 1
+            if request.discards or self._guard is None:
+                letters.drop(entry)
+            if request.discards:
+                continue
+            record = letter.key, letter.value, letter.timestamp
+            again = Refused(letter.value, ValueError(letter.message), letter.key, letter.timestamp)
+            if self._guard is None:
+                self._write(write, again)
+                continue
+            with self._guard.replaying([(entry, letter)]):
+                try:
+                    write([again])
+                except Exception as error:
+                    if is_fatal(error):
+                        raise self.writer.error(error, record) from error
+                    self._guard.take(error, record, attempts=1)
+        return Replayed(done, 0, texts)
+
+    def _write(self, write: Callable[[Sequence[Refused]], object], it: Refused) -> None:
+        try:
+            write([it])
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.writer.error(error, (it.key, it.value, it.timestamp)) from error
+
+    # Reports
+
+    def take_counts(self) -> Counter[str]:
+        """Return the counters of failures since the last call."""
+        counts: Counter[str] = Counter()
+        if self._guard is not None:
+            counts.update(self._guard.take_counts())
+            counts.update(self.writer.take_counts())
+        return counts
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return the gauges: the letters kept here."""
+        if self._guard is None:
+            return {}
+        return {name: number + self.writer.gauges().get(name, 0) for name, number in self._guard.gauges().items()}
+
+    def take_failures(self) -> Failures | None:
+        """Return the refusals of commits since the last call."""
+        return None if self._guard is None else self._guard.take_failures()
