@@ -81,7 +81,7 @@ class Discovery:
         for name in [name for name, due in self._due.items() if now >= due]:
             self._due[name] = now + self._every[name].total_seconds()
             try:
-                listed = list_parts(name, self._program.sources[name].source)
+                listed = list_parts(name, self._program.sources[name].source, again=True)
             except OperatorError as error:
                 yield name, error
                 continue

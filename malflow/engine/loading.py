@@ -150,4 +150,7 @@ def _has_moved(old: States, new: States) -> bool:
     """Whether a worker's initial states differ from those in the snapshot."""
     if new is old:
         return False
-    return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
+    if len(new) != len(old):
+        return True
+    pairs = zip(old.items(), new.items(), strict=True)  # in order: renamed parts may exchange equal states
+    return any(key != other or state is not it for (key, state), (other, it) in pairs)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from malflow.diagnostics import operator_error
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates
@@ -38,10 +39,13 @@ def with_present_names(
     for source, node in program.sources.items():
         if not isinstance(node.source, StatefulSource):
             continue
-        known = [part for by_part in states.get(source, {}).values() for part in by_part]
+        positions = {part: at for by_part in states.get(source, {}).values() for part, at in by_part.items()}
+        known = list(positions)
         here = _names(node.source.impl, known)
+        here = _with_renamed(source, node.source.impl, positions, listed[source], here)
         if here:
-            present[source] = _moved(states[source], {old: (new, new) for old, new in here.items()}, parallelism)
+            moves = {old: (new, new) for old, new in here.items()}
+            present[source] = _moved(states[source], moves, parallelism)
             names.update(here)
         _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
     if names:
@@ -65,10 +69,38 @@ def _names(impl: Any, known: list[Any]) -> dict[Any, Any]:
     return names
 
 
+def _with_renamed(
+    source: str, impl: Any, positions: Mapping[Any, Any], listed: Iterable[Any], names: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the new names of parts, with those that the source finds by the positions.
+
+    Args:
+        source: the name of the source.
+        impl: its implementation.
+        positions: the positions by the old names.
+        listed: the current parts.
+        names: the new names that are known without the positions, by the old ones.
+
+    Raises:
+        OperatorError: if the source fails.
+    """
+    if not hasattr(impl, "renamed_parts") or not positions:
+        return dict(names)
+    present = {names.get(old, old): at for old, at in positions.items()}
+    try:
+        renamed = impl.renamed_parts(present, list(listed))
+    except Exception as error:
+        raise operator_error(source, error, None, impl) from error
+    whole = {old: renamed.get(names.get(old, old), names.get(old, old)) for old in positions}
+    return {old: new for old, new in whole.items() if new != old}
+
+
 def _moved(
     by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, tuple[Any, Any]], parallelism: int
 ) -> dict[int, dict[Any, Any]]:
     """Return a state with its renamed keys on the workers of their parts.
+
+    A key whose name another one takes, and that has no new name, is dropped.
 
     Args:
         by_worker: the state by worker.
@@ -76,11 +108,13 @@ def _moved(
         parallelism: the former number of workers.
     """
     moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
+    taken = {name for name, _ in names.values()}
     got: set[int] = set()
     for worker, by_key in by_worker.items():
         for key, state in by_key.items():
             if key not in names:
-                moved[worker][key] = state
+                if key not in taken:
+                    moved[worker][key] = state
                 continue
             name, part = names[key]
             target = rendezvous_select(part, range(parallelism))

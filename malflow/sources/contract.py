@@ -177,7 +177,12 @@ class StatelessSourceImpl(Generic[P, V, T]):
 class StatefulSourceImpl(Generic[P, V, T, S]):
     """A source whose parts resume from a position. Subclassing is optional.
 
-    It may have a method ``present_part(part)``, which returns the current name of a part from an older snapshot.
+    It may have these methods:
+
+    - ``present_part(part)``: returns the current name of a part from an older snapshot;
+    - ``renamed_parts(positions, listed)``: returns the new names, by the old ones, of parts that were renamed since the
+      snapshot, given its positions by part and the current parts. A part whose name another one had is then new;
+    - ``list_again()``: lists the parts as `list_parts` does, every `discover_every` after a run has begun.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the

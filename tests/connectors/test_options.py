@@ -123,8 +123,10 @@ _FILE_SOURCE = {
     "encoding": Kind((5, "unknown", ["utf-8"])).required(),
     "on_error": CHOICE_OR_FUNCTION,
     "on_replaced": CHOICE,
+    "on_renamed": CHOICE,
     "storage_options": SECRETS_OR_NONE,
     "in_order": FLAG,
+    "discover_every": PERIOD_OR_NONE,
 }
 _LINE_SINK = {
     "path": PATH,

@@ -34,6 +34,6 @@ def spans(length: int) -> tuple[int, int]:
     return head, max(head, length - SPAN)
 
 
-def digest(head: bytes, tail: bytes) -> str:
-    """Return the digest of the start of a file and of the bytes before a position."""
+def digest(head: bytes, tail: bytes = b"") -> str:
+    """Return the digest of the start of a file, and of the bytes before a position."""
     return blake2b(head + tail, digest_size=8).hexdigest()

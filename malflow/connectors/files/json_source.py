@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.lines import LineBuffer
 from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
+from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import FieldError, RecordTypes, Types
 from malflow.connectors.json_values import json_value, json_values
@@ -40,9 +42,12 @@ class JsonLinesSource(FileSource[Any]):
             with one of these words.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
+        on_renamed: how to handle a file that has another name when a run resumes, as after log rotation: read on
+            after what was read (``"continue"``), ``"fail"``, or ``"restart"`` to read it as a new file.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
+        discover_every: how often to look for new files. The run then ends only when it is stopped.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -54,7 +59,7 @@ class JsonLinesSource(FileSource[Any]):
     >>> fsspec.filesystem("memory").rm("/log.jsonl")
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         path: Path | Iterable[Path],
         *,
@@ -62,16 +67,20 @@ class JsonLinesSource(FileSource[Any]):
         encoding: str = "utf-8",
         on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
+        on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
+        discover_every: timedelta | None = None,
     ) -> None:
         super().__init__(
             path,
             encoding=encoding,
             on_error=on_error,
             on_replaced=on_replaced,
+            on_renamed=on_renamed,
             storage_options=storage_options,
             in_order=in_order,
+            discover_every=discover_every,
         )
         self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
 

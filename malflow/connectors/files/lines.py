@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from gzip import BadGzipFile
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
@@ -54,12 +54,16 @@ class LinePosition(NamedTuple):
         line: the number of physical lines before it.
         open_line: whether the line before it was the file's last and had no line end yet.
         digest: the digest of the start of the file and the bytes before the position; None in older positions.
+        head: the digest of the start of the file alone; None in older positions.
+        ended: whether the file ended there when it was read; False in older positions.
     """
 
     offset: int = 0
     line: int = 0
     open_line: bool = False
     digest: str | None = None
+    head: str | None = None
+    ended: bool = False
 
 
 class _Block(NamedTuple):
@@ -126,13 +130,27 @@ class LineBuffer:
                 self._path, f"was replaced: its first {position.offset} bytes differ from those read before"
             )
 
+    def holds(self, position: LinePosition) -> bool:
+        """Whether the file begins with the bytes read before a position of any file; nothing is read afterwards."""
+        try:
+            self.seek(position)
+        except ReplacedFileError:
+            return False
+        return True
+
     def go_on_to(self, position: LinePosition) -> bool:
         """Read ahead to a later position; return whether it exists in this file and was not passed yet."""
         while (lines := position.line - self._start.line - self.next) > 0:
             if not self.has(self.next):
                 return False
             self.advance(min(lines, len(self.lines) - self.next))
-        return position in (self.position, self.position._replace(digest=None))
+        here = self.position
+        return position[:3] == here[:3] and position.digest in (here.digest, None)
+
+    def read_head(self) -> bytes:
+        """Return the start of the file, of at most `SPAN` bytes; nothing else is read afterwards."""
+        with _damage_named(self._path):
+            return self._read_head(SPAN)
 
     def has(self, at: int) -> bool:
         """Whether there is a line `at`; reads as far as necessary."""
@@ -180,7 +198,11 @@ class LineBuffer:
         if start.offset == 0:
             return start
         head, tail = spans(start.offset)
-        return start._replace(digest=digest(self._head[:head], before[len(before) - (start.offset - tail) :]))
+        return start._replace(
+            digest=digest(self._head[:head], before[len(before) - (start.offset - tail) :]),
+            head=digest(self._head[:head]),
+            ended=False,
+        )
 
     @property
     def share(self) -> tuple[int, int] | None:
@@ -202,6 +224,12 @@ class LineBuffer:
     def close(self) -> None:
         """Close the file."""
         self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _runs(self, at: int) -> Iterator[Iterator[str]]:
         while self.has(at):

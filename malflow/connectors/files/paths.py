@@ -13,7 +13,18 @@ from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
 
-__all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "local_size", "one_name", "path_list"]
+__all__ = [
+    "NO_MATCH",
+    "InputFileError",
+    "Path",
+    "ReplacedFileError",
+    "expand",
+    "is_gone",
+    "listed_files",
+    "local_size",
+    "one_name",
+    "path_list",
+]
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -80,6 +91,37 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
         InputFileError: if a path does not exist, or a glob matches no file.
     """
     return sorted({file for path in paths for file in _readable(path, storage_options)})
+
+
+def listed_files(
+    paths: Iterable[str], storage_options: Mapping[str, Any], *, in_order: bool, may_be_none: bool
+) -> list[str]:
+    """Return the files of a source: full paths, each once; sorted, or path by path.
+
+    Args:
+        paths: paths, URLs and globs.
+        storage_options: options for the file system.
+        in_order: whether the files stay in the order of the paths.
+        may_be_none: whether a glob or folder may match no file yet.
+
+    Raises:
+        InputFileError: if a path does not exist; or a glob matches no file, and must.
+    """
+    found: list[str] = []
+    for path in paths:
+        try:
+            found += expand((path,), storage_options)
+        except InputFileError as error:
+            if not may_be_none or error.problem != NO_MATCH:
+                raise
+    files = list(dict.fromkeys(found))
+    return files if in_order else sorted(files)
+
+
+def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:
+    """Whether a file no longer exists."""
+    filesystem, inner = filesystem_of(path, storage_options)
+    return not filesystem.exists(inner)
 
 
 def one_name(path: str, storage_options: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from io import BytesIO
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -30,12 +31,15 @@ from malflow.connectors.files.paths import (
     InputFileError,
     Path,
     ReplacedFileError,
-    expand,
+    is_gone,
+    listed_files,
     local_size,
     one_name,
     path_list,
 )
-from malflow.connectors.options import require_flag, require_mapping, require_one_of
+from malflow.connectors.files.renamed import OnRenamed, Renames
+from malflow.connectors.files.watching import Watch
+from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
 from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
 from malflow.disk_names import written_as
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
@@ -55,6 +59,10 @@ _START = LinePosition()
 _AGAIN = (
     "source file '%s' is compressed: this process must decompress the %.1f GiB before its position again; if that "
     "takes too long, split the file into smaller ones"
+)
+_RENAMED = (
+    "source file '%s' is now '%s', which begins with what was read from it: reading goes on after line %d; if it is "
+    "another file, pass on_renamed='restart'"
 )
 _LOG = logging.getLogger("malflow")
 _LONG = 1 << 30
@@ -113,6 +121,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._finished = False
         self._share: tuple[int, int] | None = None
         self._rejected: list[Rejected] = []
+        self._may_be_gone = position.at.ended
         self._take_place(position)
 
     def poll(self) -> tuple[V, int] | None:
@@ -168,7 +177,10 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return value
 
     def is_finished(self) -> bool:
-        """Whether the end of the file was reached."""
+        """Whether the end of the file was reached, now or earlier if it no longer exists."""
+        if self._may_be_gone and not self._finished and self._lines is None:
+            self._may_be_gone = False
+            self._finished = is_gone(self._path, self._options.storage_options)
         return self._finished
 
     def share(self) -> tuple[int, int] | None:
@@ -260,8 +272,9 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
     def _position_in(self, lines: LineBuffer) -> FilePosition:
         if self._index == 0:
-            return FilePosition()
-        return FilePosition(lines.position, self._index, self._skipped, self._first_bad, self._parser.header)
+            return FilePosition(_START._replace(ended=self._finished))
+        at = lines.position._replace(ended=self._finished)
+        return FilePosition(at, self._index, self._skipped, self._first_bad, self._parser.header)
 
     def _next_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
         lines = self._lines or self._open()
@@ -376,17 +389,24 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         encoding: str = "utf-8",
         on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
+        on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
+        discover_every: timedelta | None = None,
     ) -> None:
         me = type(self).__name__
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
+        require_one_of(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
+        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
         handling = self.set_policy(me, on_error)
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         require_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)
         self._options = FileOptions(checked_encoding(encoding, me), handling, dict(storage_options or {}), on_replaced)
+        self._on_renamed: OnRenamed = on_renamed
         self.in_order = in_order
+        self.discover_every = discover_every
+        self._watch = Watch(self._options.storage_options)
         self._tally: dict[str, int] = {}
 
     @property
@@ -398,12 +418,47 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
-            InputFileError: if a path does not exist, or a glob matches no file.
+            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
         """
-        options = self._options.storage_options
-        if not self.in_order:
-            return expand(self._paths, options)
-        return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
+        files = self._files()
+        if self.discover_every is not None:
+            self._watch.begin(files)
+        return files
+
+    def list_again(self) -> list[str]:
+        """Return the files while a run reads, without new ones that may still be written, or that were renamed.
+
+        Raises:
+            InputFileError: if a path does not exist.
+        """
+        files = self._files()
+        return self._watch.parts(files) if self._on_renamed != "restart" else files
+
+    def _files(self) -> list[str]:
+        return listed_files(
+            self._paths,
+            self._options.storage_options,
+            in_order=self.in_order,
+            may_be_none=self.discover_every is not None,
+        )
+
+    def renamed_parts(self, positions: Mapping[str, FilePosition], listed: Sequence[str]) -> Mapping[str, str]:
+        """Return the new names of files that were renamed since they were read, by their old ones.
+
+        Raises:
+            InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files begin with what was read.
+        """
+        if self._on_renamed == "restart":
+            return {}
+        at = {part: position.at for part, position in positions.items() if isinstance(position, FilePosition)}
+        found = Renames(at, listed, self._options.storage_options).found()
+        for old, new in found.items():
+            if self._on_renamed == "fail":
+                raise InputFileError(
+                    old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
+                )
+            _LOG.warning(_RENAMED, shown_path(old), shown_path(new), at[old].line)
+        return found
 
     def present_part(self, part: str) -> str:
         """Return the current name of a part; older versions named a file by its path as given."""
@@ -435,4 +490,4 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tally": {}}
+        return {**self.__dict__, "_tally": {}, "_watch": Watch(self._options.storage_options)}

@@ -34,9 +34,12 @@ class TextFileSource(FileSource[str]):
             `OnError` with one of these words.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
+        on_renamed: how to handle a file that has another name when a run resumes, as after log rotation: read on
+            after what was read (``"continue"``), ``"fail"``, or ``"restart"`` to read it as a new file.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
+        discover_every: how often to look for new files. The run then ends only when it is stopped.
 
     Raises:
         GraphError: if an argument is invalid.

@@ -19,7 +19,7 @@ from malflow.filesystem import filesystem_of, is_local
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in
 
-__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "is_gone", "open_parquet"]
+__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet"]
 
 _BUFFER = 1 << 20
 """The number of bytes of a column to read at once, so that a large row group is never in memory as a whole."""
@@ -212,12 +212,6 @@ class OpenParquet:
         self._parquet.close()
         if self._file is not None:
             self._file.close()
-
-
-def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:
-    """Whether a file no longer exists."""
-    filesystem, inner = filesystem_of(path, storage_options)
-    return not filesystem.exists(inner)
 
 
 def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from malflow.connectors.files.paths import (
-    NO_MATCH,
     InputFileError,
     Path,
     ReplacedFileError,
-    expand,
+    is_gone,
+    listed_files,
     local_size,
     one_name,
     path_list,
 )
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
-from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, is_gone, open_parquet
+from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
     Row,
@@ -305,16 +305,12 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         Raises:
             InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
         """
-        files = list(dict.fromkeys(file for path in self._paths for file in self._files(path)))
-        return files if self.in_order else sorted(files)
-
-    def _files(self, path: str) -> list[str]:
-        try:
-            return expand((path,), self._options.storage_options)
-        except InputFileError as error:
-            if self.discover_every is not None and error.problem == NO_MATCH:
-                return []
-            raise
+        return listed_files(
+            self._paths,
+            self._options.storage_options,
+            in_order=self.in_order,
+            may_be_none=self.discover_every is not None,
+        )
 
     def present_part(self, part: str) -> str:
         """Return the canonical name of a file."""

@@ -15,15 +15,24 @@ __all__ = ["gone_error", "list_parts", "refuse_gone"]
 
 
 def list_parts(
-    operator_name: str, source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
+    operator_name: str,
+    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
+    *,
+    again: bool = False,
 ) -> list[Any]:
     """Return the parts that a source lists.
+
+    Args:
+        operator_name: the name of the source's operator.
+        source: the source.
+        again: whether a run that listed them before looks for new ones.
 
     Raises:
         OperatorError: if the source fails, a part can't be used as a key, or one is listed twice.
     """
     try:
-        parts = list(source.impl.list_parts())
+        listed = getattr(source.impl, "list_again", source.impl.list_parts) if again else source.impl.list_parts
+        parts = list(listed())
         for part in parts:
             check_key(part)
         twice = [part for part in parts if parts.count(part) > 1] if len(set(parts)) < len(parts) else []

@@ -73,7 +73,9 @@ def test_a_source_whose_parts_are_all_new_is_told(tmp_path: Path, caplog: pytest
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.txt").write_text("one\n")
     count(TextFileSource(tmp_path / "old" / "*"), backend)
-    shutil.move(tmp_path / "old", tmp_path / "new")
+    shutil.rmtree(tmp_path / "old")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "a.txt").write_text("two\n")
     assert caplog.text == ""
     count(TextFileSource(tmp_path / "new" / "*"), backend)
     assert "source 'lines' has 1 parts, all of them new, and none of the 1 that were read before" in caplog.text

@@ -664,7 +664,7 @@ def test_a_position_is_read_where_no_source_was_imported() -> None:
         f"print(MsgpackCodec().loads({data!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "LinePosition(offset=7, line=1, open_line=False, digest=None)\n"
+    assert done.stdout == "LinePosition(offset=7, line=1, open_line=False, digest=None, head=None, ended=False)\n"
 
 
 GOLDEN = bytes.fromhex(
