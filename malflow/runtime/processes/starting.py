@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from malflow.errors import RunFailed
 from malflow.runtime.processes.links import Link
 
-__all__ = ["Launch", "Launched", "StartedProcess", "start_all"]
+__all__ = ["Launch", "Launched", "StartedProcess", "receive_link", "start_all"]
 
 
 class Launched(Protocol):
@@ -84,22 +84,17 @@ class StartedProcess:
     @property
     def end(self) -> str:
         """How the process has ended, as text."""
-        code = self._process.returncode
-        if code is None:
-            return "has closed its connection"
-        if code >= 0:
-            return f"has exited with code {code}"
-        with suppress(ValueError):
-            name = signal.Signals(-code).name
-            hint = ", perhaps because memory ran out" if name == "SIGKILL" else ""
-            return f"was killed by {name}{hint}"
-        return f"was killed by signal {-code}"
+        return _end_of(self._process.returncode)
 
     def close(self) -> None:
         """Kill the process if it runs, and close the links."""
         _end(self._process)
         self.link.close()
         self.files.close()
+
+
+_Ends: TypeAlias = tuple[Launched, socket.socket, Connection]
+"""A launched process, the socket for commands and replies, and the connection on which data files are commissioned."""
 
 
 def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
@@ -116,11 +111,11 @@ def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
         RunFailed: if a process can't be started.
     """
     watched, life = os.pipe()
-    launched: list[tuple[Launched, socket.socket, Connection]] = []
+    launched: list[_Ends] = []
     try:
         while len(launched) < count:
             launched.append(_launched(launch, watched, count - 1))
-        _connect([control for _, control, _ in launched])
+        _connect(launched)
     except BaseException as error:
         os.close(life)
         for process, control, files in launched:
@@ -135,7 +130,7 @@ def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
     return [StartedProcess(number, *it) for number, it in enumerate(launched)], life
 
 
-def _launched(launch: Launch, watched: int, peers: int) -> tuple[Launched, socket.socket, Connection]:
+def _launched(launch: Launch, watched: int, peers: int) -> _Ends:
     control, its_control = socket.socketpair()
     files, its_files = socket.socketpair()
     with its_control, its_files:
@@ -148,14 +143,56 @@ def _launched(launch: Launch, watched: int, peers: int) -> tuple[Launched, socke
     return process, control, Connection(files.detach())
 
 
-def _connect(controls: Sequence[socket.socket]) -> None:
-    """Send each process a socket to each other one, in the order of their numbers."""
-    for one, of_one in enumerate(controls):
-        for of_other in controls[:one]:
+def _connect(launched: Sequence[_Ends]) -> None:
+    """Send each process a socket to each other one, in the order of their numbers.
+
+    One process after the other is connected with those before it. All must have what was sent before the next one's
+    turn: the kernel counts the sockets that nobody has received, and lets an ordinary user have as many as open files.
+
+    Raises:
+        RunFailed: if a process ends meanwhile.
+    """
+    for one, of_one in enumerate(launched):
+        for of_other in launched[:one]:
             first, second = socket.socketpair()
             with first, second:
-                socket.send_fds(of_one, [b"p"], [first.fileno()])
-                socket.send_fds(of_other, [b"p"], [second.fileno()])
+                _send_link(of_one, first)
+                _send_link(of_other, second)
+        for ends, count in ((of_one, one), *((of_other, 1) for of_other in launched[:one])):
+            _wait_until_received(ends, count)
+
+
+def _send_link(ends: _Ends, link: socket.socket) -> None:
+    process, control, _ = ends
+    try:
+        socket.send_fds(control, [b"p"], [link.fileno()])
+    except ConnectionError as error:
+        raise _ended_early(process) from error
+
+
+def _wait_until_received(ends: _Ends, count: int) -> None:
+    """Wait until a process has confirmed some sockets, see `receive_link`."""
+    process, control, _ = ends
+    while count:
+        try:
+            told = control.recv(count)
+        except ConnectionError as error:
+            raise _ended_early(process) from error
+        if not told:
+            raise _ended_early(process)
+        count -= len(told)
+
+
+def _ended_early(process: Launched) -> RunFailed:
+    process.wait()
+    return RunFailed(f"worker process {process.pid} {_end_of(process.returncode)} while it was started")
+
+
+def receive_link(end: socket.socket) -> Link:
+    """Receive the socket to another process, and confirm it."""
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    end.sendall(b"r")
+    return Link(socket.socket(fileno=descriptors[0]))
 
 
 def _end(process: Launched) -> None:
@@ -163,3 +200,16 @@ def _end(process: Launched) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
+
+
+def _end_of(code: int | None) -> str:
+    """Return how a process has ended, as text."""
+    if code is None:
+        return "has closed its connection"
+    if code >= 0:
+        return f"has exited with code {code}"
+    with suppress(ValueError):
+        name = signal.Signals(-code).name
+        hint = ", perhaps because memory ran out" if name == "SIGKILL" else ""
+        return f"was killed by {name}{hint}"
+    return f"was killed by signal {-code}"

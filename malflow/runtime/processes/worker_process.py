@@ -54,6 +54,7 @@ from malflow.runtime.processes.messages import (
     Ticked,
 )
 from malflow.runtime.processes.spawning import handle_stops
+from malflow.runtime.processes.starting import receive_link
 from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.chunks import ChunkBuffer
@@ -83,7 +84,7 @@ def main(control: int, files: int, life: int, peers: int) -> None:
     handle_stops(_leave_to_coordinator)
     _let_this_process_be_killed_first()
     end = socket.socket(fileno=control)
-    links = [_received_link(end) for _ in range(peers)]
+    links = [receive_link(end) for _ in range(peers)]
     WorkerProcess(Link(end), links, Connection(files)).run()
 
 
@@ -119,12 +120,6 @@ def _let_this_process_be_killed_first() -> None:
     """On Linux, let the kernel end this process rather than the coordinator where memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
-
-
-def _received_link(end: socket.socket) -> Link:
-    """Receive the socket to another process."""
-    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
-    return Link(socket.socket(fileno=descriptors[0]))
 
 
 class WorkerProcess:
