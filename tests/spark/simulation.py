@@ -224,7 +224,13 @@ class Cluster:
         name = spec.scratch.run, spec.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
         self._last_place[name] = place
-        kept = (worker_cache.LIVE_WORKERS, worker_cache.SHARED, worker_cache._LOADED, worker_cache._NUMBERS)
+        kept = (
+            worker_cache.LIVE_WORKERS,
+            worker_cache.SHARED,
+            worker_cache._LOADED,
+            worker_cache._NUMBERS,
+            worker_cache._UNTOLD,
+        )
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:

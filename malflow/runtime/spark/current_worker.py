@@ -83,7 +83,8 @@ class CurrentWorker:
         )
         if discovered:
             worker.set_parts(parts, discovered)
-        SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
+        key = self._spec.scratch.run, self._spec.generation
+        SHARED.setdefault(key, {}).update((id(it.resource), it) for it in worker.shared)
         return worker
 
     def _catch_up(self, live: LiveWorker, changes: Iterable[ChangelogEntry]) -> None:

@@ -6,7 +6,7 @@ import os
 import pickle
 import platform
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,8 +105,14 @@ UNCONFIRMED = 1
 LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 """The cached workers, by run, generation, stage and number."""
 
-SHARED: dict[str, dict[int, Operator]] = {}
-"""The operators that close a resource shared by all workers of this process, by run and the resource's `id()`."""
+SHARED: dict[tuple[str, int], dict[int, Operator]] = {}
+"""The operators that close a resource shared by all workers of this process.
+
+By run and generation, and the resource's `id()`: each generation has its own copy of the program.
+"""
+
+_UNTOLD: dict[str, list[bytes]] = {}
+"""The errors of resources of earlier generations that could not be closed, by run; told when the run is released."""
 
 _LOADED: dict[tuple[str, int], LoadedProgram] = {}
 
@@ -169,15 +175,21 @@ def _release(run: str) -> list[bytes]:
     workers = [LIVE_WORKERS.pop(name).worker for name in [name for name in LIVE_WORKERS if name[0] == run]]
     for key in [key for key in _LOADED if key[0] == run]:
         del _LOADED[key]
-    shared = SHARED.pop(run, {}).values()
+    shared = _taken_shared(run, None)
     _NUMBERS.pop(run, None)
+    return [*_UNTOLD.pop(run, ()), *_errors_of((*(worker.close for worker in workers), *shared))]
+
+
+def _taken_shared(run: str, before: int | None) -> list[Callable[[], object]]:
+    """Forget the shared resources of a run, or of its generations before one; return what closes them."""
+    taken = [key for key in SHARED if key[0] == run and (before is None or key[1] < before)]
+    operators = [operator for key in taken for operator in SHARED.pop(key).values()]
+    return [partial(act_for, operator, BaseException, operator.close) for operator in operators]
+
+
+def _errors_of(releases: Iterable[Callable[[], object]]) -> list[bytes]:
     try:
-        release_all(
-            (
-                *(worker.close for worker in workers),
-                *(partial(act_for, operator, BaseException, operator.close) for operator in shared),
-            )
-        )
+        release_all(releases)
     except MalflowError as error:
         return [dumps_error(error)]
     return []
@@ -224,9 +236,11 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Parts, Mapping[str, 
 
 
 def _release_before(run: str, generation: int) -> None:
-    """Release earlier generations of a run."""
+    """Release earlier generations of a run, with their sinks: the new one has sinks of its own."""
     for name in [name for name in LIVE_WORKERS if name[0] == run and name[1] < generation]:
         with suppress(Exception):  # an earlier generation: there is no one to report it to
             LIVE_WORKERS.pop(name).worker.close()
+    if errors := _errors_of(_taken_shared(run, generation)):
+        _UNTOLD.setdefault(run, []).extend(errors)
     for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
         del _LOADED[loaded]
