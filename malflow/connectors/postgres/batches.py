@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from malflow.connectors.postgres.copy_text import copy_text
+from malflow.connectors.postgres.column_kinds import Kind
+from malflow.connectors.postgres.copy_text import Column, copy_text
 from malflow.connectors.postgres.names import Table
 from malflow.connectors.tables.transaction_rows import Operation, RowBatch
 
@@ -29,21 +30,22 @@ class Batch(NamedTuple):
     text: bytes
 
 
-_DELETED = ("whether it is deleted", 16, False)
+_DELETED = Column("whether it is deleted", Kind(16, -1, False, ",", "B", "boolean"))
 
 
-def as_text(batch: RowBatch, table: Table, text: Collection[str]) -> Batch:
+def as_text(batch: RowBatch, table: Table, text: Collection[str], *, rounds: bool) -> Batch:
     """Return a batch as text.
 
     Args:
         batch: the rows.
         table: the table, with the types of the columns.
         text: the columns whose values are already Postgres's text.
+        rounds: whether the server may round digits and fractions of a second.
 
     Raises:
         PostgresError: if a value can't be written.
     """
-    columns = [(name, table.type_of(name), name in text) for name in batch.columns]
+    columns = [Column(name, table.kind_of(name), name in text, rounds) for name in batch.columns]
     if batch.operation == "merge":
         columns.insert(0, _DELETED)
     return Batch(batch.operation, batch.columns, len(batch.rows), copy_text(columns, batch.rows, table.shown))

@@ -12,6 +12,7 @@ from psycopg import conninfo
 
 from malflow.connectors.attention import Attention, ServerSilent
 from malflow.connectors.background import Background
+from malflow.connectors.postgres.adapting import READING
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.errors import GraphError
@@ -173,7 +174,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
     def _opened(self, settings: dict[str, Any]) -> AttendedConnection:
         """Connect on another thread, so that a run that is stopping need not wait for it."""
-        opening = Background(lambda: AttendedConnection.connect(**settings, autocommit=True))
+        opening = Background(lambda: AttendedConnection.connect(**settings, autocommit=True, context=READING))
         stopping_since: float | None = None
         while not opening.done:
             opening.join(_STEP)

@@ -108,18 +108,18 @@ class CopyReader:
         columns, condition = _published(self._connection, table, self._wanted.publication)
         key = table.identity
         cells = [
-            sql.SQL("{}::text").format(sql.Identifier(name)) if name in self._wanted.text else sql.Identifier(name)
-            for name in columns
+            sql.SQL("{}::text" if name in self._wanted.text else "{}").format(sql.Identifier(name))
+            for name in (*columns, *key)
         ]
+        order = [sql.Identifier(table.schema, table.name, name) for name in key]  # not the text of a cell
         conditions = [condition] if condition else []
         if after is not None:
             conditions.append(sql.SQL("row({}) > {}").format(identifiers(key), table.literals(key, after)))
-        query = sql.SQL("select {}, {} from {} {} order by {} limit {}").format(
+        query = sql.SQL("select {} from {} {} order by {} limit {}").format(
             sql.SQL(", ").join(cells),
-            identifiers(key),
             _itself(table),
             sql.SQL("where ") + sql.SQL(" and ").join(conditions) if conditions else sql.SQL(""),
-            identifiers(key),
+            sql.SQL(", ").join(order),
             sql.Literal(self._wanted.rows),
         )
         rows = fetched(self._connection.execute(query), f"table {table.shown}", "pass text=[{column!r}]")

@@ -9,10 +9,12 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.adapt import PyFormat, Transformer
 
+from malflow.connectors.options import names_of
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.fetching import fetched
+from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.lookups.contract import LookupTable
@@ -35,6 +37,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         key: the columns to look up by: at most one row for each key. None: the primary key. With several columns, the
             keys of records are tuples.
         columns: the columns of a row; None: all.
+        text: columns whose values are returned as Postgres writes them, such as dates that may be ``infinity``.
         row: the type of the rows: ``dict``, ``tuple``, or a class or function that is called with the columns as
             keywords.
         retry_for: how long to retry a lost connection before the run fails.
@@ -53,26 +56,30 @@ class PostgresLookup(LookupTable[Any, Any]):
         *,
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
+        text: Iterable[str] = (),
         row: Callable[..., Any] = dict,
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         self._wanted = Wanted("PostgresLookup", table, key, columns, row)
+        self._text = frozenset(names_of("PostgresLookup", "text", text, what="columns"))
         self._server = PostgresServer(dsn, retry_for, "PostgresLookup")
         self._connection: Connection | None = None
         self._rows: LookupRows | None = None
         self._query: sql.Composed | None = None
+        self._texts: list[KeyText] = []
 
     def get_many(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
         """Return the rows of some keys, by one statement for each ten thousand of them.
 
         Raises:
-            PostgresError: if the table lacks a column, a key has several rows, or the server reports an error or can't
-                be reached for longer than `retry_for`.
+            PostgresError: if the table lacks a column, a key has several rows or is of a type that the column does not
+                compare, a value needs `text`, or the server reports an error or can't be reached for longer than
+                `retry_for`.
         """
         found: dict[Any, Any] = {}
         for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            answer, rows = self._server.retry(partial(self._asked, some), f"looking up rows of {self._wanted.table}")
+            asked = partial(self._asked, keys[start : start + _AT_ONCE])
+            some, answer, rows = self._server.retry(asked, f"looking up rows of {self._wanted.table}")
             found |= rows.by_key(some, answer)
         return found
 
@@ -82,22 +89,33 @@ class PostgresLookup(LookupTable[Any, Any]):
         if connection is not None:
             connection.close()
 
-    def _asked(self, keys: Sequence[Any]) -> tuple[list[tuple[Any, ...]], LookupRows]:
-        """Return the rows, each after the index of its key from 1."""
+    def _asked(self, keys: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, ...]], LookupRows]:
+        """Return the keys that a row may have, and the rows, each after the index of its key from 1."""
         connection = self._connection
         if connection is None or connection.closed or self._rows is None or self._query is None:
             connection = self._connection = self._server.connect()
             self._rows, self._query = self._described(connection)
         try:
-            columns = [_of_one_type(column) for column in self._rows.columns_of(keys)]
-            return connection.execute(self._query, columns).fetchall(), self._rows
+            columns = self._rows.columns_of(keys)
+            texts = list(zip(*(map(*it) for it in zip(self._texts, columns, strict=True)), strict=True))
+            places = [at for at, key in enumerate(texts) if None not in key]
+            some = [keys[at] for at in places]
+            if not some:
+                return [], [], self._rows
+            cursor = connection.execute(self._query, self._parameters(texts, places))
+            return some, fetched(cursor, f"table {self._wanted.table}", "pass text=[{column!r}]"), self._rows
         except psycopg.Error:
             self.close()
             raise
 
+    @staticmethod
+    def _parameters(texts: Sequence[tuple[str | None, ...]], places: Sequence[int]) -> list[list[str | None]]:
+        return [list(column) for column in zip(*(texts[at] for at in places), strict=True)]
+
     def _described(self, connection: Connection) -> tuple[LookupRows, sql.Composed]:
         table = describe(connection, self._wanted.table, "PostgresLookup")
         rows = LookupRows(table.shown, table.columns, table.primary_key, self._wanted, PostgresError)
+        self._texts = [key_texts(table.kind_of(name), f"table {table.shown}, column {name!r}") for name in rows.key]
         oids = [table.type_of(name) for name in rows.key]
         types = ["bpchar" if oid == _PADDED else it for oid, it in zip(oids, type_names(connection, oids), strict=True)]
         given = sql.SQL(", ").join(sql.SQL("%s::{}[]").format(raw_sql(it)) for it in types)
@@ -105,7 +123,13 @@ class PostgresLookup(LookupTable[Any, Any]):
         same = sql.SQL(" and ").join(
             sql.SQL("t.{} = k.{}").format(sql.Identifier(name), it) for name, it in zip(rows.key, names, strict=True)
         )
-        cells = sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(name)) for name in rows.columns)
+        missing = sorted(self._text.difference(rows.columns))
+        if missing:
+            raise PostgresError(f"table {table.shown}: text={missing!r} are not columns of a row; remove them")
+        cells = sql.SQL(", ").join(
+            sql.SQL("t.{}::text" if name in self._text else "t.{}").format(sql.Identifier(name))
+            for name in rows.columns
+        )
         query = "select k.at, {} from unnest({}) with ordinality as k({}, at) join {} as t on {}"
         return rows, sql.SQL(query).format(cells, given, sql.SQL(", ").join(names), table.identifier, same)
 
@@ -113,13 +137,4 @@ class PostgresLookup(LookupTable[Any, Any]):
         return f"PostgresLookup({self._server!r}, {self._wanted.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None, "_rows": None, "_query": None}
-
-
-def _of_one_type(column: list[Any]) -> list[Any]:
-    """Return values that fit in one array: as the text that the server reads, if their types differ."""
-    if len(set(map(type, column))) == 1:
-        return column
-    transformer = Transformer()
-    dumped = [transformer.get_dumper(value, PyFormat.TEXT).dump(value) for value in column]
-    return [None if it is None else bytes(it).decode() for it in dumped]
+        return {**self.__dict__, "_connection": None, "_rows": None, "_query": None, "_texts": []}

@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
+from malflow.connectors.postgres.column_kinds import Kind, column_kinds
 from malflow.connectors.postgres.errors import PostgresError
 
 __all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "type_names", "types_below"]
@@ -80,6 +81,7 @@ class Table:
     Attributes:
         types: the oids of the columns' types; for a domain, the oid of its base type.
         casts: the columns' types as SQL, with their collations.
+        kinds: the columns' types with their limits.
         identity: the columns by which the server names a changed row; empty if it has none.
         is_full: whether the server sends the whole old row of a change.
         uniques: the columns of each unique index that is checked row by row.
@@ -98,6 +100,7 @@ class Table:
     columns: tuple[str, ...]
     types: tuple[int, ...]
     casts: tuple[str, ...]
+    kinds: tuple[Kind, ...]
     not_null: frozenset[str]
     primary_key: tuple[str, ...]
     identity: tuple[str, ...]
@@ -128,6 +131,10 @@ class Table:
     def type_of(self, column: str) -> int:
         """Return the oid of a column's type."""
         return self.types[self.columns.index(column)]
+
+    def kind_of(self, column: str) -> Kind:
+        """Return a column's type with its limits."""
+        return self.kinds[self.columns.index(column)]
 
     def literals(self, columns: tuple[str, ...], values: Sequence[Any]) -> sql.Composed:
         """Return a row of values for a statement, each cast to its column's type and collation."""
@@ -170,6 +177,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         columns=tuple(columns),
         types=tuple(below.get(it, it) for it in types),
         casts=tuple(casts),
+        kinds=column_kinds(connection, oid),
         not_null=frozenset(not_null),
         primary_key=primary,
         identity=identity,

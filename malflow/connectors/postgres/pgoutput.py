@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import pq
 
+from malflow.connectors.postgres.adapting import READING
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import shown_name
 from malflow.connectors.tables.change import UNCHANGED, KeyOnly
@@ -120,8 +121,8 @@ def read_relation(
 def _loader(oid: int) -> Loader:
     if oid in _FAST:
         return _FAST[oid]
-    kind = psycopg.adapters.get_loader(oid, pq.Format.TEXT)
-    return bytes.decode if kind is None else kind(oid, None).load
+    kind = READING.get_loader(oid, pq.Format.TEXT)
+    return bytes.decode if kind is None else kind(oid, READING).load
 
 
 def lsn_number(text: str) -> int:

@@ -67,6 +67,8 @@ class PostgresSink(LedgerSink):
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
         text: columns whose values are already Postgres's text, such as those of `PostgresChanges` ``text``.
+        round: whether the server rounds numbers with more digits than a column keeps, and fractions of a second, and
+            cuts the time of day of a date. If False, such a value is refused before the snapshot.
         ledger: the table of the ledger, created if it does not exist. A sink with a row in ``malflow_commits``, the
             former default, keeps it there.
         retry_for: how long to retry a lost connection before the run fails.
@@ -89,12 +91,14 @@ class PostgresSink(LedgerSink):
         columns: Iterable[str] | None = None,
         delivery: Delivery = "exactly-once",
         text: Iterable[str] = (),
+        round: bool = False,
         ledger: str = DEFAULT_LEDGER,
         retry_for: timedelta = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,
     ) -> None:
         require_flag("PostgresSink", "on_workers", on_workers)
+        require_flag("PostgresSink", "round", round)
         self._server = PostgresServer(dsn, retry_for, "PostgresSink")
         super().__init__(
             self._server,
@@ -106,6 +110,7 @@ class PostgresSink(LedgerSink):
             ledger=ledger,
             on_data_loss=on_data_loss,
         )
+        self._rounds = round
         self._text = frozenset(names_of("PostgresSink", "text", text, what="columns"))
         self._ledger: Ledger | None = None
         self._writer: TableWriter | None = None
@@ -152,7 +157,7 @@ class PostgresSink(LedgerSink):
 
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
         table, _ = self._described
-        return tuple(tuple(as_text(batch, table, self._text)) for batch in batches)
+        return tuple(tuple(as_text(batch, table, self._text, rounds=self._rounds)) for batch in batches)
 
     def _take_over(self, owner: SinkOwner) -> int:
         connection = self._connected().connection

@@ -52,6 +52,7 @@ class SourceOptions:
     timestamp: str | None
     page_rows: int
     poll_every: float | None
+    text: frozenset[str]
 
 
 class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
@@ -67,6 +68,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         query: a ``select`` without order and limit.
         key: the columns to order by: unique together and not NULL. Required with `query`; None: the primary key.
         columns: the columns of the table to read; None: all.
+        text: columns whose values are emitted as Postgres writes them, such as dates that may be ``infinity``.
         row: the type of the values: ``dict``, ``tuple``, or a class or function that is called with the columns as
             keywords.
         timestamp: the column with the timestamp of a row; None: the index of the row.
@@ -89,6 +91,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         query: str | None = None,
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
+        text: Iterable[str] = (),
         row: Callable[..., Any] = dict,
         timestamp: str | None = None,
         page_rows: int = 10_000,
@@ -118,6 +121,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
             timestamp,
             page_rows,
             None if poll_every is None else poll_every.total_seconds(),
+            frozenset(names_of(me, "text", text, what="columns")),
         )
 
     def list_parts(self) -> Sequence[str]:
@@ -146,6 +150,7 @@ class _Statement:
 
     select: sql.Composable
     names: tuple[str, ...]
+    text: frozenset[str]
     key: tuple[str, ...]
     casts: tuple[str, ...]
     as_text: tuple[bool, ...]
@@ -160,8 +165,9 @@ class _Statement:
         return sql.SQL("where row({}) > row({})").format(identifiers(self.key), sql.SQL(", ").join(cells))
 
     def cells(self) -> sql.Composed:
-        """Return the columns of the key for the select list."""
-        pairs = zip(self.key, self.as_text, strict=True)
+        """Return the columns, and then those of the key, for the select list."""
+        pairs = [(it, it in self.text) for it in self.names]
+        pairs += [(it, text or it in self.text) for it, text in zip(self.key, self.as_text, strict=True)]
         return sql.SQL(", ").join(
             sql.SQL("{}::text" if text else "{}").format(sql.Identifier(it)) for it, text in pairs
         )
@@ -295,11 +301,11 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         if self._statement is None:
             self._statement = self._describe(self._connection)
         read = self._statement
-        query = sql.SQL("select *, {} from ({}\n) as source {} order by {} limit {}")
+        query = sql.SQL("select {} from ({}\n) as source {} order by {} limit {}")
         condition = read.after(after) if after else sql.SQL("")
         most = sql.Literal(options.page_rows + 1)
         statement = query.format(read.cells(), read.select, condition, read.order(), most)
-        rows = fetched(self._connection.execute(statement), self._what, "pass query='select column::text ...'")
+        rows = fetched(self._connection.execute(statement), self._what, "pass text=[{column!r}]")
         last = len(rows) <= options.page_rows
         if read.may_repeat:
             self._check_keys([row[len(read.names) :] for row in rows], read, last=last)
@@ -334,7 +340,8 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             self._check(names, options.key)
             oids = {column.name: column.type_code for column in found or ()}
             types = [oids[name] for name in options.key]
-            return _Statement(query, names, options.key, type_names(connection, types), _as_text(types), True)
+            casts = type_names(connection, types)
+            return _Statement(query, names, options.text, options.key, casts, _as_text(types), may_repeat=True)
         table = describe(connection, options.table or "", "PostgresSource")
         key = options.key or table.primary_key
         names = options.columns or _all_columns(connection, table)
@@ -349,10 +356,10 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         select = sql.SQL("select {} from {}").format(identifiers(_with(names, key)), table.identifier)
         casts = tuple(table.casts[table.columns.index(name)] for name in key)
         as_text = _as_text([table.type_of(name) for name in key])
-        return _Statement(select, _with(names, key), key, casts, as_text, may_repeat=table.is_inherited)
+        return _Statement(select, _with(names, key), options.text, key, casts, as_text, may_repeat=table.is_inherited)
 
     def _check(self, names: tuple[str, ...], key: tuple[str, ...]) -> None:
-        wanted = (*key, *([self._options.timestamp] if self._options.timestamp else ()))
+        wanted = (*key, *([self._options.timestamp] if self._options.timestamp else ()), *sorted(self._options.text))
         missing = [name for name in wanted if name not in names]
         if missing or len(set(names)) < len(names):
             lacks = f"there is no column {', '.join(missing)}" if missing else "two columns have one name"

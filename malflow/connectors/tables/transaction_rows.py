@@ -136,7 +136,9 @@ class TransactionRows:
             else:
                 self._rows.update(zip(map(key_of, rows), rows, strict=True))
         except TypeError as error:
-            raise self._error(f"a key can't be compared ({error})") from error
+            keys = [key for key in map(key_of, rows) if not _is_hashable(key)]
+            shown = short_repr(keys[0]) if keys else "a key"
+            raise self._error(f"{shown} can't be a key ({error}); convert it first") from error
 
     def _put_one(self, key: Row, row: Row | _Partial | None) -> None:
         if self._in_order is not None:
@@ -272,6 +274,14 @@ class TransactionRows:
 def _identity(value: Any) -> Any:
     """Return a form that is equal for values that are written in the same way."""
     return type(value), value.isoformat() if isinstance(value, datetime) else value
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _has_unchanged(row: Row) -> bool:

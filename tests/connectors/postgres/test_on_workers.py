@@ -136,7 +136,7 @@ def test_changes_of_a_table_are_applied_in_their_order(database: Database, job: 
 
 def test_keys_that_only_the_server_finds_equal_are_one_row(database: Database, begin: Callable[..., Job]) -> None:
     database.execute("create table t (id numeric(6, 2) primary key, n int)")
-    job = begin(database.dsn)
+    job = begin(database.dsn, round=True)
     job.seal([(1.001, 1), (2, 2)], [(1, 3)])
     job.commit()
     assert rows(database) == [(1, 3), (2, 2)]

@@ -227,7 +227,10 @@ def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any,
 
 def test_times_with_a_zone_in_columns_without(database: Database, sinks: Any) -> None:
     database.execute("create table t (id int primary key, ts timestamp, d date, tz timestamptz)")
-    sink, moment = sinks(delivery="at-least-once"), datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    sink, moment = (
+        sinks(delivery="at-least-once", round=True),
+        datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))),
+    )
     write(sink, (1, moment, moment, moment), (2, moment.replace(tzinfo=None), moment.date(), None))
     sink.flush()
     utc = datetime(2023, 12, 31, 23)
@@ -286,7 +289,7 @@ def test_hostile_values(database: Database, sinks: Any, delivery: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ((1, 1, "a\0b"), "0x00.*line 2.*"),
+        ((1, 1, "a\0b"), r"column 'note': 'a\\x00b' can't be written: .* NUL"),
         ((1, 1, "\ud800"), "column 'note'.*surrogate"),
         ((1, "one", ""), "column a.*one.*the row is id=1, a=one"),
         ((1, 1.5, ""), "integer.*1.5"),
@@ -407,7 +410,7 @@ def test_keys_that_only_the_server_takes_for_equal(
     database.execute("create extension if not exists citext schema public")
     database.execute("create collation ignoring_case (provider=icu, locale='und-u-ks-level2', deterministic=false)")
     database.execute(f"create table t (id {kind.replace('citext', 'public.citext')} primary key, a int not null)")
-    sink = sinks()
+    sink = sinks(round=True)
     sink.fence(owner())
     cases: list[tuple[list[tuple[Any, int | None]], list[int]]] = [
         ([(one, 1), (other, 2)], [2]),
