@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from malflow.errors import OperatorError, error_text, short_repr
+from malflow.errors import OperatorError, class_name, error_text, qualified_name, short_repr
 
 __all__ = [
     "describe",
@@ -112,7 +112,7 @@ def _explained(error: BaseException, record: tuple[Any, Any, Any] | None) -> str
     """Return the text of an exception with its notes, and a hint if a function confused the message with its value."""
     notes = getattr(error, "__notes__", [])
     advice = _mistaken(error, record)
-    return "; ".join([f"{type(error).__name__}: {error_text(error)}", *notes, *([advice] if advice else [])])
+    return "; ".join([f"{class_name(error)}: {error_text(error)}", *notes, *([advice] if advice else [])])
 
 
 def _mistaken(error: BaseException, record: tuple[Any, Any, Any] | None) -> str | None:
@@ -147,7 +147,7 @@ def place_of(error: BaseException | str, callback: Any) -> str | None:
     try:
         described = describe(callback)
     except Exception:  # noqa: BLE001 - a broken __getattr__ must not hide the error being reported
-        described = f"an object of class {type(callback).__qualname__}"
+        described = f"an object of class {qualified_name(callback)}"
     if raised is None or raised[1] in described:
         return described
     return f"{described}, raised in {raised[0]}" if described.endswith(")") else raised[0]
@@ -194,9 +194,9 @@ def describe(callback: Any) -> str:
     ):
         code = getattr(target, "__code__", None)
         if code is not None:
-            name = getattr(callback, "__qualname__", type(callback).__qualname__)
+            name = getattr(callback, "__qualname__", qualified_name(callback))
             return f"{name.rpartition('<locals>.')[2]} ({code.co_filename}:{code.co_firstlineno})"
-    return getattr(callback, "__qualname__", None) or f"an object of class {type(callback).__qualname__}"
+    return getattr(callback, "__qualname__", None) or f"an object of class {qualified_name(callback)}"
 
 
 def location() -> str | None:
@@ -207,7 +207,7 @@ def location() -> str | None:
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def shape_error(error: Exception, expected: str) -> Exception | str:
+def shape_error(error: BaseException, expected: str) -> BaseException | str:
     """Return a message with the expected result, if the error arose from unpacking a result."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,8 +48,11 @@ __all__ = [
     "SourceNotReplayable",
     "StoreError",
     "UnsupportedOperator",
+    "class_name",
     "error_text",
+    "failures",
     "offers",
+    "qualified_name",
     "refuse_deferred",
     "release_all",
     "require_arguments",
@@ -328,7 +332,7 @@ def short_repr(thing: object) -> str:
     try:
         return _short.repr(thing)
     except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error being reported
-        return f"<{type(thing).__qualname__} whose repr raised {type(error).__name__}>"
+        return f"<{qualified_name(thing)} whose repr raised {class_name(error)}>"
 
 
 def error_text(error: BaseException) -> str:
@@ -336,11 +340,31 @@ def error_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error being reported
-        return f"<its str raised {type(worse).__name__}>"
+        return f"<its str raised {class_name(worse)}>"
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """Return the exceptions by which a function of the user fails, for an ``except`` clause.
+
+    These are all that are an `Exception`, and asyncio's CancelledError, which is none: code of the user that awaits
+    nothing raises it like any other. asyncio is slow to import, so it is looked for only once something has failed.
+    """
+    cancelled = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
+    return (Exception,) if cancelled is None else (Exception, cancelled)
+
+
+def class_name(thing: object) -> str:
+    """Return the name of a thing's class, even if the class's own class refuses it."""
+    return str(type.__dict__["__name__"].__get__(type(thing)))
+
+
+def qualified_name(thing: object) -> str:
+    """Return the qualified name of a thing's class, even if the class's own class refuses it."""
+    return str(type.__dict__["__qualname__"].__get__(type(thing)))
 
 
 def _named(error: BaseException) -> str:
-    return error_text(error) if isinstance(error, MalflowError) else f"{type(error).__name__}: {error_text(error)}"
+    return error_text(error) if isinstance(error, MalflowError) else f"{class_name(error)}: {error_text(error)}"
 
 
 def offers(thing: object, method: str) -> bool:

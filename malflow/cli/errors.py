@@ -23,6 +23,7 @@ from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
 from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import letter_facts
+from malflow.operators.letters import age_of
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
 
@@ -82,7 +83,7 @@ def list_letters(
         url, job, at, trust=trust, operator=operator, limit=limit if match is None else MOST_LISTED
     )
     matching = [it for it in letters if match is None or match in f"{it['error']}: {it['message']} {it['value']}"]
-    matching.sort(key=lambda it: (it["operator"], it["at"], it["tick"]))  # unsorted, they come worker by worker
+    matching.sort(key=lambda it: (it["operator"], age_of(it["id"])))
     found, more = matching[:limit], more + max(0, len(matching) - limit)
     if output.json:
         for letter in found:

@@ -13,9 +13,10 @@ from malflow.engine.plan import Program
 from malflow.engine.state_specs import hidden_id, placement_of, specs_of
 from malflow.engine.window_results import window_results, windows_node
 from malflow.engine.worker import Worker
-from malflow.errors import GraphError, MalflowError, QueryError, error_text, short_repr
+from malflow.errors import GraphError, MalflowError, QueryError, class_name, error_text, short_repr
 from malflow.nodes import Node, StatefulNode
 from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.letters import oldest_first
 from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.keyed import copied
 from malflow.states.kinds import StateKind, StateSpec
@@ -194,14 +195,15 @@ def find(program: Program, worker: Worker, question: Question) -> Found:
         raise
     except Exception as error:
         raise QueryError(
-            f"operator '{question.name}' could not be asked: {type(error).__name__}: {error_text(error)}",
+            f"operator '{question.name}' could not be asked: {class_name(error)}: {error_text(error)}",
             operator=question.name,
         ) from error
 
 
 def _find(program: Program, worker: Worker, question: Question) -> Found:
     if question.letters:
-        return [*islice(worker.states().get(question.name, {}).items(), question.limit)]
+        letters: Any = worker.states().get(question.name, {})
+        return oldest_first(letters)[: question.limit]
     state = worker.state(question.name)
     if question.windows:
         return [(key, it) for key in question.keys or () for it in _windows(program, worker, state, question, key)]
@@ -251,7 +253,7 @@ def _copied(name: str, key: Any, state: Any) -> Any:
         return copied(state)
     except Exception as error:
         raise QueryError(
-            f"operator '{name}': the state of key {short_repr(key)} can't be copied: {type(error).__name__}: "
+            f"operator '{name}': the state of key {short_repr(key)} can't be copied: {class_name(error)}: "
             f"{error_text(error)}",
             operator=name,
         ) from error

@@ -15,16 +15,14 @@ from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, 
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
-from malflow.operators.guarding import is_fatal
+from malflow.operators.guarding import UNASKED, is_fatal
+from malflow.operators.originals import original_of, spare_of
 from malflow.records.batch import Batch
 
 if TYPE_CHECKING:
     from malflow.operators.calling_out import CallingOut
 
-__all__ = ["UNASKED", "MapAsync", "Outside"]
-
-UNASKED = "CancelledError, though nobody cancelled the call"
-"""The error text of a call that was cancelled from inside."""
+__all__ = ["MapAsync", "Outside"]
 
 
 class MapAsync(Operator):
@@ -185,6 +183,8 @@ class Outside:
             counts: the operator's counters.
         """
         options, call = self._options, self._attempt
+        if options.retry is not None:
+            call = _unwrapped(call)
         if options.timeout is not None:
             call = timed(call, options.timeout.total_seconds(), counts)
         if self._bucket is not None:
@@ -193,7 +193,7 @@ class Outside:
         if self._circuit is not None and options.retry is not None:
             call = guarded(call, self._circuit, options.retry.on, counts)
         if options.retry is not None:
-            call = repeated(call, options.retry, counts)
+            call = _wrapped(repeated(call, options.retry, counts))
         return call if options.batch is None else _listed(call)
 
     def holdup(self) -> str | None:
@@ -294,6 +294,40 @@ def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple
 def _refuse(answer: Coroutine[Any, Any, Any]) -> NoReturn:
     answer.close()
     raise TypeError("it returned a coroutine, which nobody awaits; write 'await' before the call that makes it")
+
+
+class _Argument:
+    """An argument of several attempts, each of which receives it as it came."""
+
+    __slots__ = ("_is_fresh", "_spare", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._spare, self._is_fresh = value, spare_of(value), True
+
+    def take(self) -> Any:
+        """Return the argument for the next attempt."""
+        if self._is_fresh or self._spare is self._value:
+            self._is_fresh = False
+            return self._value
+        return original_of(self._spare)
+
+
+def _wrapped(call: Call) -> Call:
+    """Return a call that wraps its argument, to make copies of it for later attempts."""
+
+    def wrapping(argument: Any) -> Any:
+        return call(_Argument(argument))
+
+    return wrapping
+
+
+def _unwrapped(call: Call) -> Call:
+    """Return a call of one attempt, which takes a wrapped argument."""
+
+    def unwrapping(argument: Any) -> Any:
+        return call(argument.take())
+
+    return unwrapping
 
 
 def _in_threads(function: Callable[[Any], Any], pool: ThreadPoolExecutor) -> Call:

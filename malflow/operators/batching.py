@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from malflow.errors import failures
 from malflow.event_time.timers import Timers
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.result_columns import Results
@@ -51,7 +52,7 @@ class Batches(Operator):
                     for key in self._timers.due(epoch):
                         self._emit(key, self.state[key][0], results)
                     results.mark(((0, epoch),))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         self.state.touch(batch.key_column())
         return (results.batch(),)

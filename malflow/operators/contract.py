@@ -365,11 +365,11 @@ class Operator:
         if self.state is not None:
             self.state.forget()
 
-    def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
+    def fail(self, error: BaseException | str, batch: Batch, rest: Iterator[Any]) -> Exception:
         """Raise the error for the record at which user code failed, the last one that the iterator `rest` returned."""
         return self.fail_at(error, batch, max(0, len(batch) - length_hint(rest) - 1), self.callback)
 
-    def fail_at(self, error: Exception | str, batch: Batch, at: int, callback: Any) -> Exception:
+    def fail_at(self, error: BaseException | str, batch: Batch, at: int, callback: Any) -> Exception:
         """Return the error for the record at a position of a batch, at which a function of the user failed."""
         key = NoKey if batch.keys is None else batch.keys[at]
         record = key, batch.values[at], batch.timestamps[at]

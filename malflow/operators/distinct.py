@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from malflow.errors import failures
 from malflow.event_time.panes import Panes, RegularPanes, fitted
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator, OperatorContext
@@ -56,7 +57,7 @@ class Distinct(Operator):
                 self._select(islice(rows, count), mask)
                 if epoch is not None:
                     self._advance(epoch)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.select(mask),)
 
@@ -138,7 +139,7 @@ class Changes(Operator):
                         states.admit(key)
                     states[key] = copied(fact)
                     changed.append(key)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         states.touch(changed)
         return (batch.select(mask),)

@@ -5,12 +5,13 @@ A failed record has no output. A default policy keeps the unguarded operators, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, repeat, starmap
+from itertools import islice
 from typing import Any
 
 from malflow.diagnostics import note_missing_field
+from malflow.errors import failures
 from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.calling_out import CallingOut
@@ -18,7 +19,7 @@ from malflow.operators.contract import Logic, Operator, OperatorContext, refuse_
 from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.operators.field_columns import column_of
-from malflow.operators.guarded_operator import Guarded, without
+from malflow.operators.guarded_operator import Calls, Guarded, without
 from malflow.operators.guarded_states import GUARDED_STATES
 from malflow.operators.guarding import Guard
 from malflow.operators.key_fields import KeyByField
@@ -49,7 +50,8 @@ class GuardedMap(Guarded, Map):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, without the failed records."""
-        values, failed = self.attempt(map(self.callback, self.guard.turns(batch.values, batch)), batch)
+        mapper, turns = self.callback, self.guard.turns(batch.values, batch)
+        values, failed = self.attempt(lambda rest: (mapper(value) for value in rest), turns, batch)
         return (without(failed, batch.with_values(values)),)
 
 
@@ -58,8 +60,9 @@ class GuardedMapWithKey(Guarded, MapWithKey):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the columns of keys and values, without the failed records."""
-        pairs = self.guard.turns(zip(batch.key_column(), batch.values, strict=True), batch)
-        values, failed = self.attempt(starmap(self.callback, pairs), batch)
+        mapper = self.callback
+        pairs = self.guard.turns(zip(batch.key_column(), batch.values, strict=True), batch, _pair)
+        values, failed = self.attempt(lambda rest: (mapper(key, value) for key, value in rest), pairs, batch)
         return (without(failed, batch.with_values(values)),)
 
 
@@ -68,8 +71,9 @@ class GuardedFilter(Guarded, Filter):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute a mask and compress the columns."""
-        mask, _ = self.attempt(map(bool, map(self.callback, self.guard.turns(batch.values, batch))), batch, False)
-        return (batch.select(mask),)
+        predicate, turns = self.callback, self.guard.turns(batch.values, batch)
+        mask, _ = self.attempt(lambda rest: (bool(predicate(value)) for value in rest), turns, batch, False)
+        return (self.guard.renewed(batch).select(mask),)
 
 
 class GuardedFilterMap(Guarded, FilterMap):
@@ -77,7 +81,8 @@ class GuardedFilterMap(Guarded, FilterMap):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then compress the columns."""
-        values, _ = self.attempt(map(self.callback, self.guard.turns(batch.values, batch)), batch)
+        mapper, turns = self.callback, self.guard.turns(batch.values, batch)
+        values, _ = self.attempt(lambda rest: (mapper(value) for value in rest), turns, batch)
         return (batch.with_values(values).select([value is not None for value in values]),)
 
 
@@ -86,7 +91,8 @@ class GuardedFlatten(Guarded, Flatten):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Chain the values."""
-        elements, _ = self.attempt(map(elements_of, self.guard.turns(batch.values, batch)), batch, ())
+        turns = self.guard.turns(batch.values, batch)
+        elements, _ = self.attempt(lambda rest: (elements_of(value) for value in rest), turns, batch, ())
         return (chained(batch, elements),)
 
 
@@ -95,8 +101,8 @@ class GuardedFlatMap(Guarded, FlatMap):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, and chain the results."""
-        answers = map(elements_returned, map(self.callback, self.guard.turns(batch.values, batch)))
-        elements, _ = self.attempt(answers, batch, ())
+        function, turns = self.callback, self.guard.turns(batch.values, batch)
+        elements, _ = self.attempt(lambda rest: (elements_returned(function(it)) for it in rest), turns, batch, ())
         return (chained(batch, elements),)
 
 
@@ -106,9 +112,9 @@ class GuardedInspect(Guarded, Inspect):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the inspector and pass the batch on."""
         messages = map(DataMessage, batch.key_column(), batch.values, batch.timestamps)
-        turns = self.guard.turns(messages, batch)
-        _, failed = self.attempt(map(self.callback, turns, repeat(self.context)), batch)
-        return (without(failed, batch),)
+        inspector, context, turns = self.callback, self.context, self.guard.turns(messages, batch, _message)
+        _, failed = self.attempt(lambda rest: (inspector(message, context) for message in rest), turns, batch)
+        return (without(failed, self.guard.renewed(batch)),)
 
 
 class GuardedStatelessOp(Guarded, StatelessOp):
@@ -125,7 +131,7 @@ class GuardedStatelessOp(Guarded, StatelessOp):
                 try:
                     if (answer := on_data(DataMessage(*record), output)) is not None:
                         refuse_answer(answer)
-                except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
+                except failures() as error:
                     output.cut(start)
                     if not self.guard.repeats(error):
                         self.guard.take(error, record)
@@ -141,8 +147,9 @@ class GuardedSplit(Guarded, Split):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the partitioner for each record's flags."""
         with _View(self, batch) as view:
-            flags, _ = self.attempt(map(self.flags_of, view), batch, [False] * self._outputs)
-        return self.split(batch, flags)
+            flags_of, none = self.flags_of, [False] * self._outputs
+            flags, _ = self.attempt(lambda rest: (flags_of(message) for message in rest), view, batch, none)
+        return self.split(self.guard.renewed(batch), flags)
 
 
 class GuardedKeyBy(Guarded, KeyBy):
@@ -151,25 +158,28 @@ class GuardedKeyBy(Guarded, KeyBy):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the key column, without the failed records."""
         with _View(self, batch) as view:
-            keys, failed = self.attempt(map(_valid, self._keys(batch, view)), batch)
+            keys, failed = self.attempt(*self._keys(batch, view), batch)
+        batch = self.guard.renewed(batch)
         keyed = without(failed, Batch(keys, batch.values, batch.timestamps, batch.epochs))
         if self.context.debug:
             self.check_again(keyed.keys or (), without(failed, batch))
         return (keyed,)
 
-    def _keys(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+    def _keys(self, batch: Batch, view: Iterator[Any]) -> tuple[Calls, Iterable[Any]]:
+        """Return what makes the keys, and the items to make them of."""
         del batch
-        return map(self.callback, view)
+        key_fn = self.callback
+        return lambda rest: (_valid(key_fn(message)) for message in rest), view
 
 
 class GuardedKeyByField(GuardedKeyBy, KeyByField):
     """A `KeyByField` that drops the records without a valid key."""
 
-    def _keys(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
-        column = column_of(batch, self._field)
+    def _keys(self, batch: Batch, view: Iterator[Any]) -> tuple[Calls, Iterable[Any]]:
+        column, field = column_of(batch, self._field), self._field
         if column is not None:
-            return self.guard.turns(column, batch)
-        return map(partial(_read, self._field), self.guard.turns(batch.values, batch))
+            return partial(map, _valid), self.guard.turns(column, batch, _same)
+        return lambda rest: (_valid(_read(field, value)) for value in rest), self.guard.turns(batch.values, batch)
 
 
 class GuardedTimestamps(Guarded, AssignTimestamps):
@@ -177,41 +187,42 @@ class GuardedTimestamps(Guarded, AssignTimestamps):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the timestamp column, without the failed records."""
+        checked: Callable[[Any], Any] = _comparable
+        if self.guard.takes_turns:  # a record that can't be compared fails at its turn, before later ones
+            checked = _compared(_FaultFinder())
         with _View(self, batch) as view:
-            answers = map(_comparable, self._stamps(batch, view))
-            if self.guard.takes_turns:  # a record that can't be compared fails at its turn, before later ones
-                answers = map(partial(_beside, _FaultFinder(), []), answers)
-            stamps, failed = self.attempt(answers, batch)
+            stamps, failed = self.attempt(*self._stamps(batch, view, checked), batch)
+        batch = self.guard.renewed(batch)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         before = without(failed, Batch(batch.keys, batch.values, batch.timestamps, epochs))
         kept = stamps if not failed else without(failed, Batch(None, stamps, stamps)).values
         return (self._stamped(before, kept),)
 
-    def _stamps(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
+    def _stamps(self, batch: Batch, view: Iterator[Any], checked: Any) -> tuple[Calls, Iterable[Any]]:
+        """Return what makes the timestamps, and the items to make them of."""
         del batch
-        return map(self.callback, view)
+        assigner = self.callback
+        return lambda rest: (checked(assigner(message)) for message in rest), view
 
     def _stamped(self, batch: Batch, stamps: Sequence[Any]) -> Batch:
         """Return the batch with its timestamps, without those that can't be compared with the first."""
-        finder: Any = _FaultFinder()
+        finder = _FaultFinder()
         try:
-            return Batch(batch.keys, batch.values, check_timestamps(finder, batch, stamps), batch.epochs)
+            return Batch(batch.keys, batch.values, check_timestamps(finder, batch, stamps), batch.epochs)  # type: ignore[arg-type] # it stands for one
         except _Fault:
             pass
-        first: list[Any] = []
-        answers = map(partial(_beside, finder, first), stamps)
-        checked, failed = self.attempt(answers, batch)
+        checked, failed = self.attempt(partial(map, _compared(finder)), stamps, batch)
         return without(failed, Batch(batch.keys, batch.values, checked, batch.epochs))
 
 
 class GuardedTimestampsByField(GuardedTimestamps, AssignTimestampsByField):
     """An `AssignTimestampsByField` that drops the records without a timestamp that can be compared with others."""
 
-    def _stamps(self, batch: Batch, view: Iterator[Any]) -> Iterable[Any]:
-        column = column_of(batch, self._field)
+    def _stamps(self, batch: Batch, view: Iterator[Any], checked: Any) -> tuple[Calls, Iterable[Any]]:
+        column, field = column_of(batch, self._field), self._field
         if column is not None:
-            return self.guard.turns(column, batch)
-        return map(partial(_read, self._field), self.guard.turns(batch.values, batch))
+            return partial(map, checked), self.guard.turns(column, batch, _same)
+        return lambda rest: (checked(_read(field, value)) for value in rest), self.guard.turns(batch.values, batch)
 
 
 _GUARDED: Mapping[Any, type[Guarded]] = {
@@ -289,12 +300,17 @@ class _FaultFinder:
         return _Fault(f"{error}")
 
 
-def _beside(finder: Any, first: list[Any], stamp: Any) -> Any:
-    """Return a timestamp that can be compared with the first one, which it may be."""
-    pair = [*first, stamp]
-    checked = check_timestamps(finder, Batch(None, pair, pair), pair)[-1]
-    if not first:
-        first.append(stamp)
+def _compared(finder: _FaultFinder) -> Callable[[Any], Any]:
+    """Return a check that a timestamp can be compared with the first one that it was called with."""
+    first: list[Any] = []
+
+    def checked(stamp: Any) -> Any:
+        pair = [*first, _comparable(stamp)]
+        found = check_timestamps(finder, Batch(None, pair, pair), pair)[-1]  # type: ignore[arg-type] # it stands for one
+        if not first:
+            first.append(stamp)
+        return found
+
     return checked
 
 
@@ -302,6 +318,18 @@ def _comparable(stamp: Any) -> Any:
     if not is_moment(stamp):
         raise ValueError(f"{stamp!r} is not a timestamp")
     return stamp
+
+
+def _pair(item: Any, value: Any) -> Any:
+    return item[0], value
+
+
+def _message(item: Any, value: Any) -> Any:
+    return DataMessage(item.key, value, item.timestamp)
+
+
+def _same(item: Any, _value: Any) -> Any:
+    return item
 
 
 def _valid(key: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from malflow.failures import Fate
 from malflow.limits import BreakerOpen
-from malflow.operators.asynchronous import UNASKED, MapAsync
+from malflow.operators.asynchronous import MapAsync
 from malflow.operators.attempts import GivenUp
 from malflow.operators.guarded_operator import Guarded, record_of, without
+from malflow.operators.originals import spare_of
 from malflow.records.batch import Batch
 
 __all__ = ["GuardedMapAsync"]
@@ -18,10 +21,15 @@ class GuardedMapAsync(Guarded, MapAsync):
     """A `MapAsync` that drops records whose calls fail, once all other calls of the tick have ended."""
 
     survives = True
+    _spares: deque[list[Any]]
 
     def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
         """Return the output for each batch; no call is made for records of parked keys."""
-        return super().mapped([self._unparked(batch) for batch in batches] if self.guard.takes_turns else batches)
+        if self.guard.parks:
+            batches = [self._unparked(batch) for batch in batches]
+        if self.guard.keeps_originals:
+            self._spares = deque([*map(spare_of, batch.values)] for batch in batches)
+        return super().mapped(batches)
 
     def _unparked(self, batch: Batch) -> Batch:
         return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
@@ -31,10 +39,11 @@ class GuardedMapAsync(Guarded, MapAsync):
 
         After a failure parks a key, later records of the key follow it even if their calls succeeded.
         """
-        if not failures and not self.guard.takes_turns:
+        spares = self._spares.popleft() if self.guard.keeps_originals else None
+        if not failures and not self.guard.parks:
             return answers
         left_out: list[int] = []
-        for at in range(len(batch)) if self.guard.takes_turns else failures:
+        for at in range(len(batch)) if self.guard.parks else failures:
             if self.guard.follows(record_of(batch, at)):
                 left_out.append(at)
                 continue
@@ -42,9 +51,11 @@ class GuardedMapAsync(Guarded, MapAsync):
             if tried is None:
                 continue
             left_out.append(at)
-            error = tried.error if isinstance(tried.error, Exception) else RuntimeError(UNASKED)
-            fate = self._held_back if isinstance(error, BreakerOpen) else None
-            self.guard.take(error, record_of(batch, at), at=at, attempts=tried.attempts, fate=fate)
+            fate = self._held_back if isinstance(tried.error, BreakerOpen) else None
+            record = record_of(batch, at)
+            if spares is not None:
+                record = self.guard.as_it_came(record, spares[at])
+            self.guard.take(tried.error, record, at=at, attempts=tried.attempts, fate=fate)
         return without(left_out, answers)
 
     @property

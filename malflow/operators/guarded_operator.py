@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from malflow.diagnostics import is_of_malflow
+from malflow.errors import failures
 from malflow.event_time.tick import Tick
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
@@ -12,7 +14,10 @@ from malflow.operators.guarding import Guard
 from malflow.operators.letters import Record
 from malflow.records.batch import Batch
 
-__all__ = ["Guarded", "record_of", "without"]
+__all__ = ["Calls", "Guarded", "record_of", "without"]
+
+Calls = Callable[[Iterator[Any]], Iterable[Any]]
+"""Makes the answers of the user's function for the items of an iterator."""
 
 
 class Guarded(Operator):
@@ -37,14 +42,18 @@ class Guarded(Operator):
         """Return the gauges of the guard."""
         return self.guard.gauges()
 
-    def attempt(self, answers: Iterator[Any], batch: Batch, instead: Any = None) -> tuple[list[Any], list[int]]:
+    def attempt(
+        self, calls: Calls, turns: Iterable[Any], batch: Batch, instead: Any = None
+    ) -> tuple[list[Any], list[int]]:
         """Return the answer for each record, and the positions of those at which the function failed.
 
-        ``list.extend`` keeps the answers before an exception, and a `map` continues after the record that raised it. So
-        there is no step between two calls of the user's function, and each record is passed to it once.
+        ``list.extend`` keeps the answers before an exception, and new calls continue after the record that raised it.
+        So each record is passed to the function once, and a loop over failures costs nothing where there are none.
 
         Args:
-            answers: a `map` that calls the function with each record, in order, using the items of `Guard.turns`.
+            calls: returns the answers of the user's function for the items of an iterator. Write a generator
+                expression, which tells a function that raises StopIteration from the end of the items.
+            turns: the items of `Guard.turns`.
             batch: the records.
             instead: the answer for a record that failed.
 
@@ -53,16 +62,13 @@ class Guarded(Operator):
         """
         found: list[Any] = []
         failed: list[int] = []
-        guard = self.guard
+        guard, rest = self.guard, iter(turns)
         while True:
-            ended: Exception = StopIteration()  # the function raised it, unless all records have had their turn
             try:
-                found.extend(answers)
-            except Exception as error:  # noqa: BLE001 - the guard raises it again, unless the policy settles it
-                ended = error
-            else:
-                if len(found) + len(guard.passed) == len(batch):
-                    break
+                found.extend(calls(rest))
+                break
+            except failures() as error:
+                ended = _raised_by_user(error)
             if guard.repeats(ended):
                 continue
             at = len(found) + len(guard.passed)
@@ -85,6 +91,16 @@ class Guarded(Operator):
         rest, positions = iter(found), frozenset(passed)
         whole = [instead if at in positions else next(rest) for at in range(len(found) + len(passed))]
         return whole, sorted([*failed, *passed])
+
+
+def _raised_by_user(error: BaseException) -> BaseException:
+    """Return what the user's function raised: a generator replaces a StopIteration by an error of its own."""
+    cause, last = error.__cause__, error.__traceback__
+    if type(error) is not RuntimeError or type(cause) is not StopIteration:
+        return error
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return cause if last is not None and is_of_malflow(last.tb_frame.f_code.co_filename) else error
 
 
 def record_of(batch: Batch, at: int) -> Record:

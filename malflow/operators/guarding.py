@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import sleep
 from typing import Any
 
 from malflow.diagnostics import operator_error, place_of
-from malflow.errors import MalflowError, OperatorError, error_text, short_repr
+from malflow.errors import MalflowError, OperatorError, class_name, error_text, qualified_name, short_repr
 from malflow.event_time.tick import Tick
 from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
+from malflow.message import DataMessage
 from malflow.operators.contract import Counts, Operator
 from malflow.operators.letters import FOLLOWS, Chosen, FailedTry, Letters, Record, masked
+from malflow.operators.originals import are_atomic, has_changed, original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.sources.contract import Rejected
 
@@ -24,11 +27,14 @@ __all__ = [
     "LETTERS",
     "RETRIED",
     "SKIPPED",
+    "UNASKED",
     "Guard",
     "Record",
     "guard_of",
     "is_fatal",
 ]
+
+_log = logging.getLogger("malflow.runtime")
 
 FAILED, SKIPPED, LETTERS, DROPPED, RETRIED = "failed", "skipped", "letters", "dropped", "retried"
 KEPT, PARKED_KEYS = "kept", "parked"
@@ -40,6 +46,11 @@ The counters: the records at which its function failed; the failed records that 
 dead letters; the letters dropped because there was no more room; and the calls retried. The gauges: the letters kept,
 and the parked keys.
 """
+
+UNASKED = "CancelledError, though nobody cancelled the call"
+"""The error text of a call that was cancelled from inside."""
+
+Again = Callable[[Any, Any], Any]
 
 FATAL = (MemoryError, MalflowError)
 """The exceptions that always end the run, whatever the policy, unless they say that a sink refuses records."""
@@ -59,7 +70,9 @@ class Guard:
     Attributes:
         input: the input edge of the operator whose records it takes.
         taken: the dead letters of this run of the operator, to pass to other operators; None if they are kept.
-        takes_turns: whether calls may be retried or records left out.
+        takes_turns: whether calls may be retried, records left out, or values copied before the call.
+        parks: whether keys may be parked.
+        keeps_originals: whether the record of a failure is needed as it came: for a letter, or for another attempt.
         passed: the positions of the records that `turns` has left out.
     """
 
@@ -75,8 +88,13 @@ class Guard:
         self._place: str | None = None  # where the raw record of the letter that is replayed was read
         self.passed: list[int] = []
         self._pauses = () if policy.retry is None else tuple(policy.retry.pauses())
-        self._parks = policy.may_park and letters.is_placed
-        self.takes_turns = self._parks or policy.retry is not None
+        self.parks = policy.may_park and letters.is_placed
+        self.keeps_originals = policy.may_keep or policy.retry is not None or operator.context.debug
+        self.takes_turns = self.parks or self.keeps_originals
+        self._has_turn = False  # whether there is a record whose turn it is, with a spare
+        self._spare: Any = None  # what makes a new copy of its value, as it was before the call
+        self._renewed: dict[int, Any] = {}  # the copies that later attempts of this batch received, by position
+        self._is_warned = False
         self._tries = 0
         self._again = False
         self._errors: Counter[str] = Counter()
@@ -90,9 +108,9 @@ class Guard:
 
     def take(
         self,
-        error: Exception,
+        error: BaseException,
         record: Record,
-        reason: Exception | str | None = None,
+        reason: BaseException | str | None = None,
         *,
         at: int = 0,
         attempts: int | None = None,
@@ -114,13 +132,17 @@ class Guard:
         """
         if isinstance(error, OperatorError) and error.operator == self._operator.context.operator_name:
             raise error  # this guard raised it for an earlier record
+        if self._has_turn:
+            record = self.as_it_came(record, self._spare)
+        if not isinstance(error, Exception):
+            error = RuntimeError(UNASKED).with_traceback(error.__traceback__)
         if is_fatal(error):
             raise self._operator.error(error, record) from error
         fate = fate or self._fate_of(error, record)
         if fate == "fail":
             raise self._operator.error(reason or error, record) from error
         self._counts[FAILED] += 1
-        self._note(type(error).__qualname__, error_text(error), record)
+        self._note(qualified_name(error), error_text(error), record)
         if fate == "skip":
             self._counts[SKIPPED] += 1
             return
@@ -152,17 +174,30 @@ class Guard:
         tried = FailedTry(rejected.error, reason, "", rejected.place or self._place, before + 1)
         self._keep(record, tried, ValueError(reason), parks=False)
 
-    def turns(self, items: Iterable[Any], batch: Batch | None = None) -> Iterable[Any]:
+    def turns(self, items: Iterable[Any], batch: Batch | None = None, again: Again | None = None) -> Iterable[Any]:
         """Return the items to call the function with, in order: again for each retry, and without those of parked keys.
 
         Args:
             items: an item for each record; without a batch, messages or records as tuples.
             batch: the records.
+            again: returns the item for another attempt, from the item and a new copy of the value as it came; by
+                default the value, or a message or record with it.
         """
         if not self.takes_turns:
             return items
         self.passed = []
-        return self._in_turn(items, batch)
+        self._renewed = {}
+        if self.parks or self._policy.retry is not None:
+            return self._in_turn(items, batch, again or (_again if batch is None else _value))
+        if batch is None:
+            return self._spared(items)
+        return items if are_atomic(batch.values) else self._spared(zip(items, batch.values, strict=True), pairs=True)
+
+    def renewed(self, batch: Batch) -> Batch:
+        """Return the batch with the values that the last attempts received, for an operator that passes values on."""
+        if not self._renewed:
+            return batch
+        return batch.with_values([self._renewed.get(at, value) for at, value in enumerate(batch.values)])
 
     def follows(self, record: Record) -> bool:
         """Keep a record as a letter if its key is parked; return whether it is.
@@ -171,12 +206,12 @@ class Guard:
             record: the record.
         """
         parked = self._letters.parked
-        if not parked or not self._parks or self._is_replay or record[0] not in parked:
+        if not parked or not self.parks or self._is_replay or record[0] not in parked:
             return False
         self._keep(record, FOLLOWS, None, parks=True)
         return True
 
-    def repeats(self, error: Exception) -> bool:
+    def repeats(self, error: BaseException) -> bool:
         """Return whether to retry the failed call with the next item of `turns`, after pausing for it."""
         retry = self._policy.retry
         if retry is None or self._tries == len(self._pauses) or not isinstance(error, retry.on):
@@ -189,7 +224,21 @@ class Guard:
         self._again = True
         return True
 
-    def _in_turn(self, items: Iterable[Any], batch: Batch | None) -> Iterator[Any]:
+    def _spared(self, items: Iterable[Any], *, pairs: bool = False) -> Iterator[Any]:
+        """Yield the items, each after making a spare of its value; with `pairs`, the values are given beside them."""
+        self._has_turn = True
+        if pairs:
+            for item, value in items:
+                self._spare = spare_of(value)
+                yield item
+        else:
+            for item in items:
+                self._spare = spare_of(_as_record(item)[1])
+                yield item
+        self._has_turn, self._spare = False, None
+
+    def _in_turn(self, items: Iterable[Any], batch: Batch | None, again: Again) -> Iterator[Any]:
+        keeps = self.keeps_originals
         records = None if batch is None else zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
         for at, item in enumerate(items):
             record = _as_record(item) if records is None else next(records)
@@ -197,11 +246,35 @@ class Guard:
                 self.passed.append(at)
                 continue
             self._tries = 0
+            if keeps:
+                self._has_turn, self._spare = True, spare_of(record[1])
             yield item
             while self._again:
                 self._again = False
-                yield item
+                if self._spare is record[1]:
+                    yield item
+                    continue
+                self._renewed[at] = value = original_of(self._spare)
+                yield again(item, value)
         self._tries = 0
+        self._has_turn, self._spare = False, None
+
+    def as_it_came(self, record: Record, spare: Any) -> Record:
+        """Return a record with its value as it was before the call, of which there is a spare."""
+        key, value, timestamp = record
+        if spare is value:
+            return record
+        original = original_of(spare)
+        if self._operator.context.debug and not self._is_warned and has_changed(value, spare):
+            self._is_warned = True
+            _log.warning(
+                "operator '%s': its function changed the record before it failed: it was %s, and is %s; other "
+                "operators that read the stream share the value: change a copy",
+                self._operator.context.operator_name,
+                short_repr(original),
+                short_repr(value),
+            )
+        return key, original, timestamp
 
     @contextmanager
     def replaying(self, group: Sequence[Chosen]) -> Iterator[None]:
@@ -250,7 +323,7 @@ class Guard:
 
     def gauges(self) -> Mapping[str, int]:
         """Return the gauges."""
-        return {KEPT: len(self._letters), PARKED_KEYS: len(self._letters.parked) if self._parks else 0}
+        return {KEPT: len(self._letters), PARKED_KEYS: len(self._letters.parked) if self.parks else 0}
 
     def _keep(self, record: Record, tried: FailedTry, error: Exception | None, *, parks: bool) -> None:
         """Pass a dead letter to the operators that take them, or else keep it, if there is room.
@@ -296,7 +369,7 @@ class Guard:
         Raises:
             OperatorError: if not.
         """
-        if self._parks and self.taken is None:
+        if self.parks and self.taken is None:
             return
         if self.taken is not None:
             reason = "whose letters are taken as a stream"
@@ -310,7 +383,7 @@ class Guard:
         if isinstance(decide, str):
             return decide
         name = self._operator.context.operator_name
-        note = f"its on_error= function was to decide about {type(error).__name__}: {error_text(error)}"
+        note = f"its on_error= function was to decide about {class_name(error)}: {error_text(error)}"
         try:
             fate = decide(Failure(name, *record, error))
         except Exception as worse:
@@ -332,6 +405,16 @@ def guard_of(operator: Operator) -> Guard | None:
     """Return the guard of an operator that survives failures; None for any other operator."""
     guard: Guard | None = getattr(operator, "guard", None)
     return guard
+
+
+def _value(_item: Any, value: Any) -> Any:
+    return value
+
+
+def _again(item: Any, value: Any) -> Any:
+    if type(item) is tuple:
+        return item[0], value, item[2]
+    return DataMessage(item.key, value, item.timestamp)
 
 
 def _as_record(item: Any) -> Record:

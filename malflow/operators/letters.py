@@ -9,13 +9,13 @@ from __future__ import annotations
 import pickle
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from traceback import extract_tb, format_list
 from typing import Any, NamedTuple
 
 from malflow.diagnostics import is_of_malflow
-from malflow.errors import error_text, short_repr
+from malflow.errors import error_text, qualified_name, short_repr
 from malflow.event_time.tick import Tick
 from malflow.failures import PARKED, DeadLetter
 from malflow.operators.contract import OperatorContext
@@ -30,9 +30,11 @@ __all__ = [
     "Chosen",
     "FailedTry",
     "Letters",
+    "age_of",
     "as_text",
     "letter_of",
     "masked",
+    "oldest_first",
     "parks",
     "place_letter",
 ]
@@ -45,6 +47,7 @@ UNWRITTEN, REFUSED = f"unwritten/{LETTERS}", f"refused/{LETTERS}"
 its external system refused at a commit."""
 
 _LONGEST = 4096
+_SLACK = 64
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
 
 Record = tuple[Any, Any, Any]
@@ -96,7 +99,7 @@ class FailedTry(NamedTuple):
     def of(cls, error: BaseException, place: str | None, attempts: int) -> FailedTry:
         """Return the failure of a call."""
         message = masked(error_text(error))[:_LONGEST]
-        return cls(type(error).__qualname__, message, _trace(error), place, attempts)
+        return cls(qualified_name(error), message, _trace(error), place, attempts)
 
 
 FOLLOWS = FailedTry(PARKED, "an earlier record of its key is a dead letter, which it follows", "", None, 0)
@@ -129,6 +132,7 @@ class Letters:
         self._number = 0
         self.size = 0
         self.parked: Counter[Any] = Counter()
+        self._by_age: deque[tuple[str, Any]] | None = None  # the entries, and some that are gone, once one is dropped
 
     @property
     def state(self) -> KeyedState | None:
@@ -187,6 +191,10 @@ class Letters:
             entry = at
         self._letters[entry] = tuple(fields._replace(is_parked=parks))
         self._letters.touch((entry,))
+        if at is None and self._by_age is not None:
+            self._by_age.append(entry)
+            if len(self._by_age) > 2 * len(self._letters) + _SLACK:
+                self._by_age = None
         self.size += fields.size
         if parks:
             self.parked[entry[1]] += 1
@@ -252,7 +260,12 @@ class Letters:
 
     def drop_oldest(self) -> None:
         """Drop the oldest letter."""
-        self.drop(next(iter(self._letters)))
+        by_age = self._by_age
+        if by_age is None:  # a rescale joins the letters of several workers
+            by_age = self._by_age = deque(sorted(self._letters, key=lambda entry: age_of(entry[0])))
+        while (oldest := by_age.popleft()) not in self._letters:
+            pass  # it was replayed or removed
+        self.drop(oldest)
 
     def sync_state(self) -> None:
         """Do nothing: the state is always up to date."""
@@ -264,6 +277,7 @@ class Letters:
     def apply(self, delta: Delta) -> None:
         """Apply a delta."""
         self._used = True
+        self._by_age = None
         self._letters.apply(delta)
         entries = [(entry, _Fields(*it)) for entry, it in self._letters.items()]
         self.size = sum(it.size for _, it in entries)
@@ -317,15 +331,24 @@ def _text(thing: Any) -> str:
     return masked(short_repr(thing))
 
 
+def age_of(letter: str) -> tuple[int, ...]:
+    """Return a key that sorts letters oldest first, from an id: the tick, the worker, and the number in the tick."""
+    return tuple(map(int, letter.lstrip("ru").split("-")))
+
+
+def oldest_first(letters: Mapping[tuple[str, Any], Entry]) -> list[tuple[tuple[str, Any], Entry]]:
+    """Return the entries of letters with their keys, oldest first."""
+    return sorted(letters.items(), key=_age)
+
+
 def _age(letter: tuple[tuple[str, Any], Any]) -> tuple[int, ...]:
-    """Return a key that sorts letters oldest first: the tick, the worker, and the number in the tick."""
-    return tuple(map(int, letter[0][0].lstrip("ru").split("-")))
+    return age_of(letter[0][0])
 
 
 def _trace(error: BaseException) -> str:
     """Return the user's part of a traceback."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not is_of_malflow(frame.filename)]
-    text = "".join([*format_list(frames), f"{type(error).__qualname__}: {error_text(error)[:_LONGEST]}"])
+    text = "".join([*format_list(frames), f"{qualified_name(error)}: {error_text(error)[:_LONGEST]}"])
     return masked(text)[-_LONGEST:]
 
 

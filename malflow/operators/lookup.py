@@ -8,7 +8,7 @@ from itertools import compress
 from operator import length_hint
 from typing import Any
 
-from malflow.errors import MissingDependency, error_text, short_repr
+from malflow.errors import MissingDependency, class_name, error_text, failures, short_repr
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
@@ -72,7 +72,7 @@ class Lookup(Operator):
             found, rest = list(compress(found, mask)), iter(batch.values)
         try:
             values = list(map(joiner, rest, found))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
 
@@ -114,7 +114,7 @@ class Lookup(Operator):
         try:
             answer = self._table.get_many(asked)
         except Exception as error:  # noqa: BLE001 - it is raised below, with the record
-            cause, problem = error, f"{type(error).__name__}: {error_text(error)}"
+            cause, problem = error, f"{class_name(error)}: {error_text(error)}"
         else:
             problem = _problem(answer, asked)
             if not problem:

@@ -10,7 +10,7 @@ from itertools import chain, compress
 from operator import itemgetter
 from typing import Any
 
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, failures
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
 from malflow.operators.contract import Counts, Operator, OperatorContext
@@ -138,7 +138,7 @@ class MatchOperator(Operator):
             raise
         except LimitReached as error:
             raise self.error(str(error), self.machine.at) from None
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, self.machine.at) from error
         matches, self.machine.matches = self.machine.matches, Emitted()
         timeouts, self.machine.timeouts = self.machine.timeouts, Emitted()
@@ -290,7 +290,7 @@ class MatchOperator(Operator):
         values = [(time, key, value) for key, flat in changed.items() for time, value in waiting_in(flat)]
         try:
             masks = self._masks.of([value for _, _, value in values])
-        except Exception as error:
+        except failures() as error:
             raise self.error(error) from error
         is_strict = self.machine.automaton.is_strict
         rows = [(it[0], it[1], mask, it[2]) for it, mask in zip(values, masks, strict=True) if mask or is_strict]
@@ -350,7 +350,7 @@ class MatchByTime(MatchOperator):
         for row in rows:
             try:
                 tied.append((*row, self._ties(row[3])))
-            except Exception as error:
+            except failures() as error:
                 raise self.error(error, (row[1], row[3], row[0])) from error
         return tied
 

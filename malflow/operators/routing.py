@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from malflow.diagnostics import operator_error, short_repr
-from malflow.errors import error_text
+from malflow.errors import error_text, failures
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
@@ -61,7 +61,7 @@ class Split(Operator):
         rest = iter(batch.values)
         try:
             flags = self.call_each(self.flags_of, batch, rest)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return self.split(batch, flags)
 
@@ -97,7 +97,7 @@ class KeyBy(Operator):
         rest = iter(batch.values)
         try:
             return self.keys_of(batch, rest)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
 
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:

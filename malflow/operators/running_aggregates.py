@@ -7,6 +7,7 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
+from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState
@@ -35,7 +36,7 @@ class RunningAggregate(Operator):
         records, rest = self._kernel.begin(batch.values)
         try:
             values = self._kernel.each(states, batch.key_column(), records, batch.timestamps, states.admit)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         states.touch(batch.key_column())
         return (batch.with_values(values),)

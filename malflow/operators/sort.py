@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import Any
 
+from malflow.errors import failures
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.key_checks import admission_of
@@ -55,7 +56,7 @@ class Sort(Operator):
                 if epoch is not None:
                     self._release(epoch, released)
                     epochs.append((len(released), epoch))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         keys, values, timestamps = ([row[at] for row in released] for at in (4, 5, 0))
         return (Batch(keys, values, timestamps, epochs),)

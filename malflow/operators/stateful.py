@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from malflow.diagnostics import describe, shape_error, short_repr
-from malflow.errors import OperatorError, error_text
+from malflow.errors import OperatorError, error_text, failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.stateless import refuse_answer
@@ -49,12 +49,12 @@ class StatefulMap(Operator):
                 for emitted, state in (mapper(key, value, states[key]),)
                 for states[key] in (state,)
             ]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(self._explained(error), batch, rest) from error
         states.touch(batch.key_column())
         return (batch.with_values(values),)
 
-    def _explained(self, error: Exception) -> Exception | str:
+    def _explained(self, error: BaseException) -> BaseException | str:
         if type(error) in (TypeError, AttributeError) and "NoneType" in error_text(error) and not self._has_default:
             hint = "the state of a new key is None; set another by default=, such as default=int"
             error.add_note(hint)
@@ -123,7 +123,7 @@ class StatefulOp(Operator):
             self._take_data(messages)
         except OperatorError:
             raise
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         self.state.touch(batch.key_column())
         return (output.take(epochs),)
@@ -151,7 +151,7 @@ class StatefulOp(Operator):
         self._output.held = None
         try:
             refuse_answer(hook(*arguments))
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, about=about) from error
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 from malflow.diagnostics import short_repr
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
 from malflow.operators.waiting import Waiting
@@ -41,7 +41,7 @@ class Map(Operator):
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(value) for value in rest]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
 
@@ -54,7 +54,7 @@ class MapWithKey(Operator):
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(key, value) for key, value in zip(batch.key_column(), rest, strict=True)]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
 
@@ -67,7 +67,7 @@ class Filter(Operator):
         predicate, rest = self.callback, iter(batch.values)
         try:
             mask = [True if predicate(value) else False for value in rest]  # noqa: SIM210 - cheaper than bool()
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.select(mask),)
 
@@ -80,7 +80,7 @@ class FilterMap(Operator):
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(value) for value in rest]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values).select([value is not None for value in values]),)
 
@@ -97,7 +97,7 @@ class Sample(Operator):
         by, limit, rest = self.callback, self._limit, iter(batch.values)
         try:
             mask = [stable_hash(name) < limit for name in (rest if by is None else map(by, rest))]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.select(mask),)
 
@@ -110,7 +110,7 @@ class Flatten(Operator):
         rest = iter(batch.values)
         try:
             elements = [value if type(value) in _AT_HAND else elements_of(value) for value in rest]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (chained(batch, elements),)
 
@@ -131,7 +131,7 @@ class FlatMap(Operator):
                 for value in rest
                 for answer in (function(value),)
             ]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (chained(batch, elements),)
 
@@ -145,7 +145,7 @@ class Inspect(Operator):
         try:
             for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
                 inspector(message, context)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch,)
 
@@ -158,7 +158,7 @@ class InspectFrontier(Operator):
         for _, epoch in batch.epochs:
             try:
                 self.callback(epoch, self.context)
-            except Exception as error:
+            except failures() as error:
                 raise self.error(error, about=f"epoch {short_repr(epoch)}") from error
         return (batch,)
 
@@ -195,7 +195,7 @@ class StatelessOp(Operator):
                     refuse_answer(answer)
         except OperatorError:
             raise
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (output.take(epochs),)
 
@@ -206,7 +206,7 @@ class StatelessOp(Operator):
             self._output.timing = Timing.END
         try:
             refuse_answer(self._on_epoch(epoch, self._output))
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, about=f"epoch {short_repr(epoch)}") from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from malflow.errors import failures
 from malflow.event_time.timers import Timers
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
@@ -49,7 +50,7 @@ class _Throttle(Operator):
             for count, epoch in batch.runs():
                 self._judge(islice(rows, count), mask)
                 self._advance(epoch)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         self.state.touch(batch.key_column())
         return batch.select(mask), batch.select([not passes for passes in mask])

@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 from typing import Any, Protocol
 
 from malflow.diagnostics import short_repr
+from malflow.errors import failures
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
@@ -137,7 +138,7 @@ class TimedOp(StatefulOp):
             start = len(output)
             try:
                 self._keep(key, start, self._on_timer(key, at, self._hold(key), output))
-            except Exception as error:
+            except failures() as error:
                 raise self.error(error, about=f"the timer of key {short_repr(key)} at {short_repr(at)}") from error
         output.key = NO_KEY
         self.state.touch(keys)

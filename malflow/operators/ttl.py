@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.diagnostics import shape_error, short_repr
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, failures
 from malflow.event_time.timers import Timers
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
@@ -207,13 +207,13 @@ class TtlMap(Operator):
                     self._now, self._run = epoch, self._run + 1
         except OperatorError:
             raise
-        except Exception as error:
+        except failures() as error:
             raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
         states.touch(batch.key_column())
         try:
             self._set_timers(set(batch.key_column()))
             self._sweep()
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, about=f"epoch {short_repr(self._now)}") from error
         return (batch.with_values(values),)
 

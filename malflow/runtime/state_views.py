@@ -10,7 +10,7 @@ from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept
 from malflow.engine.window_results import check_unit, windows_node
 from malflow.errors import GraphError, QueryError, short_repr
 from malflow.failures import DeadLetter
-from malflow.operators.letters import letter_of
+from malflow.operators.letters import letter_of, oldest_first
 from malflow.runtime.queries import Query, StateAnswer
 from malflow.runtime.requests import RunRequests
 from malflow.states.entry_keys import check_entry_key, check_record_key
@@ -207,8 +207,7 @@ def asked_letters(requests: RunRequests, operator: str, limit: int) -> StateAnsw
     kept = kept_letters(requests.running, operator)
 
     def read(found: Sequence[Found]) -> list[DeadLetter]:
-        letters = [letter_of(operator, entry, fields) for entry, fields in chain.from_iterable(found)]
-        return sorted(letters, key=lambda it: (it.at, it.tick))[:limit]
+        return [letter_of(operator, *it) for it in oldest_first(dict(chain.from_iterable(found)))[:limit]]
 
     question = Question(kept.spec.name, kept.stage, limit=min(_checked(limit), MOST_KEYS), letters=True)
     return _asked(requests, kept, question, read)

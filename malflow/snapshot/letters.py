@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from malflow.failures import DeadLetter
-from malflow.operators.letters import LETTERS, letter_of
+from malflow.operators.letters import LETTERS, age_of, letter_of
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.reading import read_state, wanted_manifest
 from malflow.states.kinds import StateKind
@@ -26,7 +26,7 @@ def dead_letters(
         at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
 
     Yields:
-        The letters, operator by operator and worker by worker, oldest first. The classes of their records must be
+        The letters, operator by operator, oldest first. The classes of their records must be
         importable.
 
     Raises:
@@ -37,5 +37,5 @@ def dead_letters(
     for entry in manifest.operators:
         name, _, role = entry.name.partition("/")
         if role.endswith(LETTERS) and entry.kind == StateKind.LETTERS.word and operator in (None, name):
-            for letter, fields in read_state(backend, entry.name, at=manifest.snapshot):
-                yield letter_of(name, letter, fields)
+            letters = [letter_of(name, *it) for it in read_state(backend, entry.name, at=manifest.snapshot)]
+            yield from sorted(letters, key=lambda it: age_of(it.id))

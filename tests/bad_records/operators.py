@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from malflow import DataMessage, StatefulLogic
 from malflow.failures import ErrorPolicy
 
-__all__ = ["KINDS", "OPERATORS", "Item", "keyed", "timed"]
+__all__ = ["KINDS", "MARKED", "OPERATORS", "Item", "Left", "keyed", "timed"]
 
 
 class Rude(Exception):
@@ -31,18 +32,38 @@ KINDS: list[Callable[[], BaseException]] = [
 ]
 
 
+class Left(list[int]):
+    """The number of attempts that still fail: copies of a record share it, since an attempt may receive a copy."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__([number])
+        _COUNTED[id(self)] = self
+
+    def __reduce__(self) -> Any:
+        return _left, (id(self),)
+
+
+_COUNTED: WeakValueDictionary[int, Left] = WeakValueDictionary()
+
+
+def _left(number: int) -> Left:
+    return _COUNTED[number]
+
+
 @dataclass(frozen=True)
 class Item:
     """A record: `fault` is the index of the exception that functions raise for it; None for a good one.
 
-    With `left`, they raise it only for that many attempts; the number is counted down.
+    With `left`, they raise it only for that many attempts; the number is counted down. Each failure leaves a mark in
+    the record, which no later attempt, letter or output may show.
     """
 
     key: int
     number: int
     time: int
     fault: int | None = None
-    left: list[int] | None = field(default=None, compare=False)
+    left: Left | None = field(default=None, compare=False)
+    marks: list[int] = field(default_factory=list, hash=False)
 
 
 @dataclass(frozen=True)
@@ -52,10 +73,17 @@ class Sum:
     total: int = 0
 
 
+MARKED: list[Item] = []
+"""The records that a function has received with marks of an earlier attempt."""
+
+
 def check(item: Item) -> Item:
     """Fail at a bad item."""
+    if item.marks:
+        MARKED.append(item)
     if item.fault is None or item.left == [0]:
         return item
+    item.marks.append(item.number)
     if item.left is not None:
         item.left[0] -= 1
     raise KINDS[item.fault]()

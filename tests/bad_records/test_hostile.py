@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import time
 from dataclasses import dataclass
@@ -153,3 +154,54 @@ def test_replays_while_stopping_do_all_or_nothing() -> None:
         assert sum(found) in (0, 3)
         assert [it.value for it in sink] == ([*"abc"] if sum(found) else [])
         assert [it.value for it in dead_letters(store)] == ([] if sum(found) else [*"abc"])
+
+
+class _Meta(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__qualname__", "__name__"):
+            raise RuntimeError("no name")
+        return type.__getattribute__(cls, name)
+
+
+def nameless() -> Exception:
+    """Return an exception whose class refuses to tell its name."""
+    return _Meta("Nameless", (Exception,), {})("odd")  # type: ignore[no-any-return] # a class made by a call
+
+
+@pytest.mark.fault("N4")
+def test_a_class_that_refuses_its_name_and_others_that_are_no_exception() -> None:
+    store = stored()
+    errors: list[BaseException] = [nameless(), asyncio.CancelledError("stop"), StopIteration("at the end")]
+
+    def fail(number: int) -> Any:
+        raise errors[number]
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers: Any = provider.new_stream().source("numbers", SingleIteratorSource(range(3)))
+        numbers.map("fail", fail, on_error="dead_letter").sink("out", VecSink())
+
+    SingleThreadRuntime(build_dataflow, store).execute()
+    assert [(it.error, it.message) for it in dead_letters(store)] == [
+        ("Nameless", "odd"),
+        ("RuntimeError", "CancelledError, though nobody cancelled the call"),
+        ("StopIteration", "at the end"),
+    ]
+    assert all("raise errors[number]" in it.trace for it in dead_letters(store))
+
+
+@pytest.mark.parametrize("is_nameless", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_an_error_without_a_policy_names_operator_and_record(is_nameless: bool, keyed: bool) -> None:
+    error = nameless() if is_nameless else asyncio.CancelledError("stop")
+
+    def fail(*_: Any) -> Any:
+        raise error
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers: Any = provider.new_stream().source("numbers", SingleIteratorSource([7]))
+        stream = numbers.key_distribute("k", lambda _: 0) if keyed else numbers
+        (stream.stateful_map("fail", fail) if keyed else stream.map("fail", fail)).sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"operator 'fail' failed at key \w+, value 7") as failure:
+        SingleThreadRuntime(build_dataflow).execute()
+    assert failure.value.__cause__ is error

@@ -360,3 +360,28 @@ def test_letters_behind_the_epoch_and_texts_stay(store: FsspecBackend) -> None:
         handle.stop()
         handle.await_termination(60)
     assert [(it.value, it.attempts) for it in dead_letters(store)] == [("a", 2)]
+
+
+def of_number(key: Any, number: int, state: Any) -> Any:
+    raise ValueError(number)
+
+
+def program_of(items: Any, keep: int) -> Any:
+    """Build a dataflow in which each record becomes a letter, of which the newest are kept."""
+
+    def build(provider: StreamProvider) -> None:
+        keyed = provider.new_stream().source("s", ScriptedSource(items)).key_distribute("k", lambda msg: msg.value % 8)
+        policy = OnError("dead_letter", keep=keep, full="drop_oldest")
+        keyed.stateful_map("m", of_number, int, on_error=policy).sink("o", VecSink())
+
+    return build
+
+
+@pytest.mark.fault("N5")
+def test_the_oldest_letters_are_dropped_after_workers_have_joined() -> None:
+    store = FsspecBackend(store=MemoryStore(), allow_unsigned_pickle=True)
+    items = [it for number in range(40) for it in (number, PAUSE)]
+    SingleThreadRuntime(program_of(items, 1000), store, parallelism=4).execute()
+    assert [it.value for it in dead_letters(store)] == [*range(40)]  # oldest first, over all workers
+    SingleThreadRuntime(program_of([*items, 100, PAUSE, 101], 10), store).execute()
+    assert [it.value for it in dead_letters(store)] == [*range(32, 40), 100, 101]

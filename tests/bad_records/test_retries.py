@@ -14,7 +14,7 @@ from malflow.config import load
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import SingleIteratorSource
-from tests.bad_records.operators import KINDS, OPERATORS, Item
+from tests.bad_records.operators import KINDS, MARKED, OPERATORS, Item, Left
 from tests.kit.memory_store import MemoryStore
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def flaky(draw: st.DrawFn) -> Item:
         draw(st.integers(0, 20)),
         draw(st.integers(1, 8)),  # never late
         draw(st.integers(0, len(KINDS) - 1)) if fails else None,
-        [fails],
+        Left(fails),
     )
 
 
@@ -41,10 +41,12 @@ def flaky(draw: st.DrawFn) -> Item:
 @given(items=st.lists(flaky(), max_size=16), parallelism=st.sampled_from([1, 3]), debug=st.booleans())
 def test_an_attempt_that_failed_leaves_no_trace(name: str, items: list[Item], parallelism: int, debug: bool) -> None:
     fails = [item.left[0] for item in items if item.left]
-    marked = [replace(item, left=[3 if times >= 3 else 0]) for item, times in zip(items, fails, strict=True)]
+    marked = [replace(item, left=Left(3 if times >= 3 else 0)) for item, times in zip(items, fails, strict=True)]
     found, letters, progress = run(name, items, parallelism, debug, OnError("dead_letter", retry=AT_ONCE))
     expected, _, _ = run(name, marked, parallelism, debug, None)
     assert found == expected
+    assert not MARKED
+    assert not any(it.value.marks for it in letters)
     lost = [item for item, times in zip(items, fails, strict=True) if times >= 3]
     assert sorted(map(contents, (it.value for it in letters))) == sorted(map(contents, lost))
     assert all(it.attempts == 3 for it in letters)

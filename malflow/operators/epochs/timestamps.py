@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from malflow.errors import failures
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.timestamp_checks import check_timestamps
@@ -22,7 +23,7 @@ class AssignTimestamps(Operator):
         rest = iter(batch.values)
         try:
             timestamps = self.stamps_of(batch, rest)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         timestamps = check_timestamps(self, batch, timestamps)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Self
 
 from malflow.diagnostics import short_repr
-from malflow.errors import GraphError, error_text, release_all
+from malflow.errors import GraphError, class_name, error_text, qualified_name, release_all
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -341,7 +341,7 @@ class Source(PartOperator):
         except Exception as error:
             raise GraphError(
                 f"the reader of part {short_repr(part)} of source '{self.context.operator_name}' can't move to another "
-                f"process: {type(error).__name__}: {error}; write it as a StatefulSource, whose parts are built where "
+                f"process: {class_name(error)}: {error}; write it as a StatefulSource, whose parts are built where "
                 "they are read, from a position",
                 operator=self.context.operator_name,
             ) from error
@@ -363,7 +363,7 @@ class Source(PartOperator):
             if self.guard is None:
                 raise self.error(error, (part, raw, timestamps[0])) from error
             reason = getattr(error, "reason", None) or error_text(error)
-            self.guard.reject(part, Rejected(raw, timestamps[0], None, type(error).__qualname__, f"{reason}"))
+            self.guard.reject(part, Rejected(raw, timestamps[0], None, qualified_name(error), f"{reason}"))
             return (Batch(None, (), ()),)
         self._again += 1
         return (Batch([part] if self._keyed else None, [value], timestamps),)

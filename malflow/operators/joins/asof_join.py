@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from malflow.errors import failures
 from malflow.event_time.timers import Timers
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -129,7 +130,7 @@ class AsofJoin(JoinOperator):
             tie = self.callback(value)
             while at and times[at - 1] == timestamp and self.callback(values[at - 1]) > tie:
                 at -= 1
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, (key, value, timestamp)) from error
         return at
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from malflow.errors import failures
 from malflow.operators.contract import Operator
 from malflow.operators.result_columns import Results
 from malflow.operators.tables.table import incomparable
@@ -56,7 +57,7 @@ class MapRows(MapTable):
         rest = iter(batch.values)
         try:
             return (batch.with_values([self._mapped(row) for row in rest]),)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
 
 
@@ -74,7 +75,7 @@ class FilterTable(Operator):
                 mask.append(True if was or now else False)  # noqa: SIM210 - cheaper than bool()
                 olds.append(before if was else None)
                 news.append(after if now else None)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (with_changes(batch, olds, news, mask),)
 
@@ -87,7 +88,7 @@ class FilterRows(Operator):
         predicate, rest = self.callback, iter(batch.values)
         try:
             return (batch.with_values([row if row is not None and predicate(row) else None for row in rest]),)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
 
 
@@ -118,7 +119,7 @@ class Regroup(Operator):
                     results.add((was if after is None else now,), (change,), timestamp)
                     continue
                 results.add((was, now), (make_change((before, None)), make_change((None, after))), timestamp)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         results.mark(marks)
         return (results.batch(),)

@@ -7,6 +7,7 @@ from itertools import compress
 from typing import Any
 
 from malflow.diagnostics import short_repr
+from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
 from malflow.operators.tables.table import incomparable
@@ -58,7 +59,7 @@ class ArrivalJoin(Operator):
                     states[key] = row
                 if row is None:
                     del states[key]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         states.touch(batch.key_column())
 
@@ -71,7 +72,7 @@ class ArrivalJoin(Operator):
         rest = iter(batch.values)
         try:
             return batch.with_values(list(map(self.callback, rest, rows)))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
 
 

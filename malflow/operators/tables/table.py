@@ -8,7 +8,7 @@ from operator import eq, not_
 from typing import Any
 
 from malflow.diagnostics import short_repr
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, failures
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.logic_timers import TIMERS, LogicTimers
@@ -85,7 +85,7 @@ class ToTable(Operator):
                 for value in rest:
                     unsent.refuse_change(value)
             return list(values) if row is None else list(map(row, rest))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
 
     def _replace(self, batch: Batch, rows: Sequence[Any]) -> Sequence[Batch]:
@@ -98,7 +98,7 @@ class ToTable(Operator):
                 for old in (states[key],)
                 for states[key] in (row,)
             ]
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         try:
             sames = list(map(eq, olds, rows))

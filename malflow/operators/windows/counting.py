@@ -9,6 +9,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.diagnostics import short_repr
+from malflow.errors import failures
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
@@ -90,7 +91,7 @@ class CountAggregate(Operator):
                     numbers.append(number)
                     rows.append(index)
                 self._count(key, windows, timestamp, index, full, numbered)
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, _record(batch, index)) from error
         self._add(batch, rows, numbers, numbered.accs)
         numbered.store()
@@ -124,7 +125,7 @@ class CountAggregate(Operator):
         rest = iter(added.values)
         try:
             self._kernel.add(accs, numbers, rest, added.timestamps)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, added, rest) from error
 
     def _results(self, batch: Batch, full: Sequence[_Full], accs: Mapping[int, Any]) -> Batch:

@@ -16,7 +16,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.diagnostics import short_repr
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, failures
 from malflow.event_time.panes import Panes, RegularPanes, instant_before
 from malflow.event_time.timers import Timers
 from malflow.message import MAX
@@ -104,7 +104,7 @@ class SessionAggregate(WindowOperator):
             if not self._run.loaded[key]:
                 self._run.drop(key)
                 del self.state[key], self._ranks[key]
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, _record(run, len(numbers))) from error
         self._add_pending()
         self._run.store()
@@ -181,7 +181,7 @@ class SessionAggregate(WindowOperator):
         rest = iter(pending.values)
         try:
             self._kernel.add(self._run.accs, numbers, rest, pending.timestamps)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, pending, rest) from error
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:

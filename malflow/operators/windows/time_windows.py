@@ -9,6 +9,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.diagnostics import short_repr
+from malflow.errors import failures
 from malflow.event_time.panes import Panes, shown_in_zone
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -80,7 +81,7 @@ class WindowAggregate(PanedOperator):
         records, rest = self._kernel.begin(run.values)
         try:
             self._kernel.add(states, run.key_column(), records, run.timestamps, self._admit)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, run, rest) from error
         self.state.touch(number, run.key_column())
         if self._early is not None:
@@ -143,7 +144,7 @@ class WindowAggregate(PanedOperator):
         records, rest = self._kernel.begin(run.values)
         try:
             values = self._kernel.each(states, run.key_column(), records, run.timestamps, self._admit)
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, run, rest) from error
         self.state.touch(number, run.key_column())
         start, stop = shown_in_zone(panes, panes.start(number)), shown_in_zone(panes, panes.start(number + 1))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from malflow.engine.plan import Program
 from malflow.engine.questions import Found, Outcome, Question, find
 from malflow.engine.worker import Worker
-from malflow.errors import MalflowError, QueryError, error_text
+from malflow.errors import MalflowError, QueryError, class_name, error_text
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickling import dumps, missing_module
 
@@ -116,6 +116,6 @@ def _found(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
 
 def _unsent(name: str, reason: str, error: BaseException) -> QueryError:
     hint = missing_module(error) or "; the classes of keys and states must be importable in all processes"
-    made = QueryError(f"operator '{name}': {reason}: {type(error).__name__}: {error_text(error)}{hint}", operator=name)
+    made = QueryError(f"operator '{name}': {reason}: {class_name(error)}: {error_text(error)}{hint}", operator=name)
     made.__cause__ = error
     return made
