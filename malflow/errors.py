@@ -346,8 +346,8 @@ def error_text(error: BaseException) -> str:
 def failures() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which a function of the user fails, for an ``except`` clause.
 
-    These are all that are an `Exception`, and asyncio's CancelledError, which is none: code of the user that awaits
-    nothing raises it like any other. asyncio is slow to import, so it is looked for only once something has failed.
+    These are each `Exception`, and the CancelledError of asyncio, although it does not derive from it: a function that
+    awaits nothing may raise it too. It is looked up once something has failed, since asyncio is slow to import.
     """
     cancelled = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
     return (Exception,) if cancelled is None else (Exception, cancelled)

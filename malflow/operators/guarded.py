@@ -166,7 +166,7 @@ class GuardedKeyBy(Guarded, KeyBy):
         return (keyed,)
 
     def _keys(self, batch: Batch, view: Iterator[Any]) -> tuple[Calls, Iterable[Any]]:
-        """Return what makes the keys, and the items to make them of."""
+        """Return a function that makes keys of items, and the items."""
         del batch
         key_fn = self.callback
         return lambda rest: (_valid(key_fn(message)) for message in rest), view
@@ -199,7 +199,7 @@ class GuardedTimestamps(Guarded, AssignTimestamps):
         return (self._stamped(before, kept),)
 
     def _stamps(self, batch: Batch, view: Iterator[Any], checked: Any) -> tuple[Calls, Iterable[Any]]:
-        """Return what makes the timestamps, and the items to make them of."""
+        """Return a function that makes timestamps of items, and the items."""
         del batch
         assigner = self.callback
         return lambda rest: (checked(assigner(message)) for message in rest), view

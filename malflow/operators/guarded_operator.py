@@ -94,7 +94,7 @@ class Guarded(Operator):
 
 
 def _raised_by_user(error: BaseException) -> BaseException:
-    """Return what the user's function raised: a generator replaces a StopIteration by an error of its own."""
+    """Return the exception of the user's function: a generator replaces a StopIteration by an error of its own."""
     cause, last = error.__cause__, error.__traceback__
     if type(error) is not RuntimeError or type(cause) is not StopIteration:
         return error

@@ -27,7 +27,7 @@ def are_atomic(values: Iterable[Any]) -> bool:
 
 
 def spare_of(value: Any) -> Any:
-    """Return what `original_of` makes the value of, as it is now: the value itself if it can't change or be copied.
+    """Return a spare of a value as it is now, for `original_of`: the value itself if it can't change or be copied.
 
     >>> value = {"amount": -1}
     >>> spare = spare_of(value)

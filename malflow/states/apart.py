@@ -50,7 +50,7 @@ def apart(value: Any, state: Any, lent: Iterable[Any] = ()) -> Any:
 
 
 def _parts(value: Any) -> Collection[Any]:
-    """Return what a value holds directly."""
+    """Return the parts that a value holds directly."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else _fields(value)
