@@ -14,6 +14,7 @@ from malflow.failures import Budget, ErrorPolicy, OnError
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.history import snapshots
 from malflow.snapshot.letters import dead_letters
 from malflow.streams.stream import StreamProvider
 from malflow.testing.crash import Crash
@@ -131,8 +132,9 @@ class _Jobs:
             self._laws.broken("fails", "there are dead letters of a job whose policy is to fail")
 
     def letters(self, name: str) -> list[Any]:
-        """Return the dead letters of a job."""
-        return [*dead_letters(self._backend(name), _OUT)]
+        """Return the dead letters of a job; none if it has no snapshot, since its sink has refused before the first."""
+        backend = self._backend(name)
+        return [*dead_letters(backend, _OUT)] if any(snapshots(backend)) else []
 
     def _backend(self, name: str) -> FsspecBackend:
         return FsspecBackend("/sink", filesystem=self._files, job=f"refused-{self._run}-{name}")

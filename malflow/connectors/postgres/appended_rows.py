@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from malflow.connectors.postgres.batches import Batch
+from malflow.connectors.tables.refused_rows import WrittenAgain
 from malflow.connectors.tables.share_rows import RowsWriter
 
 __all__ = ["AppendedWriter"]
@@ -22,6 +23,9 @@ class AppendedWriter(RowsWriter):
 
     def write(self, piece: Any) -> None:
         """Add rows."""
+        if isinstance(piece, WrittenAgain):
+            self._texts += [Batch(*it) for it in piece.batches]
+            return
         if len(piece) == _TEXT:
             self._texts.append(Batch(*piece))
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +17,7 @@ from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.value_limits import DATE, JSON, TIMES, check_of, in_utc, kept_types, plain_number
 from malflow.errors import short_repr
 
-__all__ = ["Column", "copy_text"]
+__all__ = ["Column", "cells_of", "copy_text", "line_of"]
 
 
 class Column(NamedTuple):
@@ -50,6 +51,8 @@ _NULL = "\\N"
 _SPECIAL = ("\\", "\n", "\r", "\t")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _QUOTES = str.maketrans({"\\": "\\\\", '"': '\\"'})
+_ESCAPED = re.compile(r"\\[\\nrt]")
+_PLAIN = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\t": "\t"}
 
 
 def _escaped(text: str) -> str:
@@ -97,6 +100,24 @@ def copy_text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], table: s
     except UnicodeEncodeError as error:
         lone = text[error.start]
         _raise_unwritable_text(columns, rows, table, lone, "a lone surrogate can't be encoded")
+
+
+def cells_of(line: bytes) -> list[str | None]:
+    r"""Return the cells of a line of a COPY.
+
+    >>> cells_of(b"1\ta\\nb\t\\N\n")
+    ['1', 'a\nb', None]
+    """
+    return [None if cell == _NULL else _unescaped(cell) for cell in line.decode().rstrip("\n").split("\t")]
+
+
+def line_of(cells: Iterable[str | None]) -> bytes:
+    """Return a line of a COPY; the inverse of `cells_of`."""
+    return ("\t".join(_NULL if cell is None else _escaped(cell) for cell in cells) + "\n").encode()
+
+
+def _unescaped(cell: str) -> str:
+    return _ESCAPED.sub(lambda found: _PLAIN[found[0]], cell)
 
 
 def _cells(column: Column, values: Sequence[Any], table: str) -> Iterable[str]:

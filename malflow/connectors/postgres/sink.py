@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from malflow.connectors.options import names_of, require_flag
 from malflow.connectors.postgres.appended_rows import AppendedWriter
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
+from malflow.connectors.postgres.copy_text import cells_of, line_of
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger, found_ledger
 from malflow.connectors.postgres.names import Table, describe
@@ -24,15 +25,18 @@ from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
 from malflow.connectors.segmented_sink import is_sealed
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
+from malflow.connectors.tables.refused_rows import found_by_halves
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.sinks.transactional import Refused as RefusedRecord
 
 __all__ = ["PostgresSink"]
 
+_DELETED = "merge deleted"
 _LOG = logging.getLogger("malflow")
 
 _DURABLE = """
@@ -204,6 +208,10 @@ class PostgresSink(LedgerSink):
                     return self._staged_rows().write(writer, share, rows)
                 writer.stage(rows)
                 return None
+        except Refused:
+            if not self.divides:
+                raise
+            return None  # the commit reads the rows from a segment, and finds those that are refused
         finally:
             self._disconnect()
 
@@ -224,10 +232,16 @@ class PostgresSink(LedgerSink):
             if cleared:
                 writer.clear()
             writer.apply(stages, strict=True)
+            self._check_deferred(writer)
             rows.drop(writer.connection, stages)
             ledger.note(writer.connection, transaction)
         self._confirmed.note(transaction)
         return True
+
+    def _check_deferred(self, writer: TableWriter) -> None:
+        """Check deferred constraints before the commit, if refused rows are to be found."""
+        if self.divides:
+            writer.check_constraints()
 
     def _found(self, writer: TableWriter, sealed: Sequence[Any]) -> tuple[bool, Stages] | None:
         """Return whether a transaction empties the table, and its staged rows; None if these are gone."""
@@ -300,12 +314,44 @@ class PostgresSink(LedgerSink):
             if cleared:
                 writer.clear()
             writer.apply(stages, strict=transaction is not None)
+            self._check_deferred(writer)
             if ledger is not None and transaction is not None:
                 ledger.note(writer.connection, transaction)
         if transaction is not None:
             self._confirmed.note(transaction)
             self._staged.pop(transaction, None)
         writer.release(stages)
+
+    def _refused_rows(
+        self, batches: Sequence[PlainBatch], *, cleared: bool
+    ) -> list[tuple[Sequence[Any], dict[int, Exception]]]:
+        writer = self._connected()
+        found: list[tuple[Sequence[Any], dict[int, Exception]]] = []
+        with self._reliably(), writer.connection.transaction(force_rollback=True):
+            if cleared:
+                writer.clear()
+            for batch in (Batch(*it) for it in batches):
+                lines = batch.text.splitlines(keepends=True)
+                write = partial(writer.try_some, batch, writer.empty_stage(batch))
+                found.append((lines, dict(found_by_halves(lines, write))))
+        self._disconnect()  # with the temporary tables that were rolled back
+        return found
+
+    def _batch_of(self, batch: PlainBatch, rows: Sequence[Any]) -> PlainBatch:
+        return tuple(Batch(*batch)._replace(size=len(rows), text=b"".join(rows)))
+
+    def _refused_row(self, batch: PlainBatch, row: Any, error: Exception) -> RefusedRecord:
+        operation, columns, *_ = batch
+        cells = cells_of(row)
+        if operation != "merge":
+            return RefusedRecord(dict(zip(columns, cells, strict=True)), error, operation)
+        is_deleted, *rest = cells
+        return RefusedRecord(dict(zip(columns, rest, strict=True)), error, _DELETED if is_deleted == "t" else operation)
+
+    def _restored(self, operation: str, cells: Mapping[str, Any]) -> PlainBatch:
+        row = (*(("t" if operation == _DELETED else "f"),) * (operation in (_DELETED, "merge")), *cells.values())
+        kind = "merge" if operation == _DELETED else operation
+        return kind, tuple(cells), 1, line_of(row)
 
     def _claimed(self) -> Ledger:
         if self._ledger is None:

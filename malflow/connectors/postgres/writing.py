@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
@@ -20,12 +20,25 @@ Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
 """Batches, each with the table that its rows are copied to."""
 
 
+_ROW_ERRORS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.CardinalityViolation,
+    psycopg.errors.RaiseException,
+    psycopg.errors.WithCheckOptionViolation,
+    psycopg.errors.ProgramLimitExceeded,
+)
+"""The errors about rows: of values, constraints, and functions of triggers that raise one."""
+
+
 class Refused(PostgresError):
     """The table rejects a row.
 
     Attributes:
         may_pass: whether the table may accept the row once another sink has written the row that it refers to.
     """
+
+    refuses_records = True
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
@@ -100,14 +113,35 @@ class TableWriter:
         """
         try:
             self._connection.execute("set constraints all immediate")
-        except psycopg.IntegrityError as error:
+        except _ROW_ERRORS as error:
             raise self._refused(error) from None
 
     def _apply_one(self, batch: Batch, stage: sql.Identifier) -> int:
         try:
             return [self._connection.execute(it).rowcount for it in self._statements(batch, stage)][-1]
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.CardinalityViolation) as error:
+        except _ROW_ERRORS as error:
             raise self._refused(error) from None
+
+    def try_some(self, batch: Batch, stage: sql.Identifier, lines: Sequence[bytes]) -> None:
+        """Write some rows of a batch in a savepoint of the open transaction, or none of them.
+
+        Args:
+            batch: the batch.
+            stage: an empty table for its rows, of `empty_stage`.
+            lines: the rows.
+
+        Raises:
+            Refused: if the table rejects one.
+        """
+        some = batch._replace(size=len(lines), text=b"".join(lines))
+        with self._connection.transaction():
+            self._copy(some, stage)
+            self.apply([(some, stage)], strict=True)
+            self.check_constraints()
+
+    def empty_stage(self, batch: Batch) -> sql.Identifier:
+        """Return an empty temporary table for rows of a batch."""
+        return self._take(batch)
 
     def _refused(self, error: psycopg.Error) -> Refused:
         said = f"table {self._table.shown} rejects a row: {PostgresServer.reason(error)}"
@@ -156,7 +190,7 @@ class TableWriter:
             with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                 copy.write(batch.text)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
-            raise PostgresError(f"table {self._table.shown} rejects a row: {_where(batch, error)}") from None
+            raise Refused(f"table {self._table.shown} rejects a row: {_where(batch, error)}") from None
 
     def _stage_columns(self, batch: Batch) -> sql.Composed:
         cells = [

@@ -19,18 +19,20 @@ from malflow.connectors.sql.doubts import Doubts
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.ledger import Ledger
 from malflow.connectors.sql.plain import plain_batch
+from malflow.connectors.sql.row_errors import BOUND, marked
 from malflow.connectors.sql.values import ValueChecks
 from malflow.connectors.sql.writing import TableWriter
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
 from malflow.connectors.tables.options import chosen_shape
-from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.connectors.tables.refused_rows import found_by_halves
+from malflow.connectors.tables.transaction_rows import Row, RowBatch, TransactionRows
 from malflow.errors import short_repr
 from malflow.sinks.formatting import Formatter
-from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.sinks.transactional import Delivery, Refused, SinkOwner
 
 __all__ = ["SqlSink"]
 
-_BOUND = re.compile("binding parameter", re.IGNORECASE)
+_DELETED = "merge deleted"
 _FOREIGN = re.compile("foreign key", re.IGNORECASE)
 
 
@@ -227,7 +229,7 @@ class SqlSink(LedgerSink):
 
     def _refused(self, batches: Sequence[PlainBatch], error: Exception) -> SqlError:
         """Return an error that names the first row that the table rejects on its own, if there is one."""
-        is_of_row = not isinstance(error, exc.ProgrammingError) or _BOUND.search(str(error.orig))
+        is_of_row = not isinstance(error, exc.ProgrammingError) or BOUND.search(str(error.orig))
         if not is_of_row or (isinstance(error, exc.DBAPIError) and error.statement is None):
             return self._database.failure(self._writing, error)
         writer = self._made_writer()
@@ -238,10 +240,61 @@ class SqlSink(LedgerSink):
                     for row in batch.rows:
                         writer.write(connection, batch._replace(rows=[row]), strict=False)
         except (exc.StatementError, OverflowError, TypeError, ValueError) as again:
-            shown = short_repr(dict(zip(batch.columns, row[-len(batch.columns) :], strict=True)))
-            said = self._database.without_secrets(self._database.reason(again))
-            return SqlError(f"table {self._table_name} in {self._database!r} rejects the row {shown}: {said}")
-        return self._database.failure(self._writing, error)
+            return marked(self._rejection(batch, row, again), again)
+        return marked(self._database.failure(self._writing, error), error)
+
+    def _refused_rows(
+        self, batches: Sequence[PlainBatch], *, cleared: bool
+    ) -> list[tuple[Sequence[Any], dict[int, Exception]]]:
+        writer = self._made_writer()
+        found: list[tuple[Sequence[Any], dict[int, Exception]]] = []
+        with self._database.transaction(undo=True) as connection:
+            if connection.dialect.name == "sqlite":  # whose driver would begin with the first savepoint, and commit it
+                connection.exec_driver_sql("begin immediate")
+            if cleared:
+                writer.clear(connection)
+            for batch in (RowBatch(*it) for it in batches):
+                write = partial(self._write_within, connection, writer, batch)
+                found.append((batch.rows, dict(found_by_halves(batch.rows, write))))
+        return found
+
+    def _write_within(
+        self, connection: sa.Connection, writer: TableWriter, batch: RowBatch, rows: Sequence[Row]
+    ) -> None:
+        """Write some rows of a batch, or none of them.
+
+        Raises:
+            SqlError: if the table rejects one.
+        """
+        try:
+            with connection.begin_nested():
+                writer.write(connection, batch._replace(rows=rows), strict=True)
+        except (exc.StatementError, OverflowError, TypeError, ValueError) as error:
+            if self._database.is_lost(error):
+                raise
+            raise marked(self._rejection(batch, rows[0], error), error) from None
+
+    def _batch_of(self, batch: PlainBatch, rows: Sequence[Any]) -> PlainBatch:
+        operation, columns, _ = batch
+        return operation, columns, tuple(rows)
+
+    def _refused_row(self, batch: PlainBatch, row: Any, error: Exception) -> Refused:
+        operation, columns, _ = batch
+        if operation != "merge":
+            return Refused(dict(zip(columns, row, strict=True)), error, operation)
+        is_deleted, *cells = row
+        return Refused(dict(zip(columns, cells, strict=True)), error, _DELETED if is_deleted else operation)
+
+    def _restored(self, operation: str, cells: Mapping[str, Any]) -> PlainBatch:
+        row = tuple(cells.values())
+        if operation in (_DELETED, "merge"):
+            return "merge", tuple(cells), ((operation == _DELETED, *row),)
+        return operation, tuple(cells), (row,)
+
+    def _rejection(self, batch: RowBatch, row: Row, error: Exception) -> SqlError:
+        shown = short_repr(dict(zip(batch.columns, row[-len(batch.columns) :], strict=True)))
+        said = self._database.without_secrets(self._database.reason(error))
+        return SqlError(f"table {self._table_name} in {self._database!r} rejects the row {shown}: {said}")
 
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
         plain = [plain_batch(batch) for batch in batches]

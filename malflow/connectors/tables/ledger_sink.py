@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final, TypeAlias
@@ -13,11 +13,12 @@ from malflow.connectors.options import names_of, require_delivery, require_name,
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import Sealed
+from malflow.connectors.tables.refused_rows import WrittenAgain, refusing_records, without_rows
 from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 
 __all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
 
@@ -81,6 +82,7 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
         self._owner: SinkOwner | None = None
         self._rows: TransactionRows | None = None
         self._pending: dict[int, Handle] = {}
+        self._again: list[PlainBatch] = []
         self._committed = 0
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
@@ -89,7 +91,10 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
         Raises:
             MalflowError: if a value is not a row of the table; its class is PostgresError or SqlError.
         """
-        self._described_rows().add(keys, formatted(self._formatter, keys, values, timestamps))
+        rows, items = self._described_rows(), formatted(self._formatter, keys, values, timestamps)
+        if self.divides:
+            self._check_rows(keys, items)
+        rows.add(keys, items)
 
     def encode(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> Packed:
         """Return the rows of a batch.
@@ -97,7 +102,17 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
         Raises:
             MalflowError: as `sink_batch` does.
         """
-        return self._described_rows().packed(keys, formatted(self._formatter, keys, values, timestamps))
+        rows, items = self._described_rows(), formatted(self._formatter, keys, values, timestamps)
+        if self.divides:
+            self._check_rows(keys, items)
+        return rows.packed(keys, items)
+
+    def _check_rows(self, keys: Sequence[Any], items: Sequence[Any]) -> None:
+        """Raise if a record is not a row that can be written, as far as this process knows."""
+        rows = self._described_rows().empty()
+        with refusing_records():
+            rows.add(keys, items)
+            self._plain(list(rows.batches()))
 
     def open_writer(self, share: Share) -> RowsWriter:
         """Return the writer of the rows of a transaction."""
@@ -138,7 +153,8 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
             return None
         handle = transaction, cleared, batches
         self._pending = {number: it for number, it in self._pending.items() if number < transaction}
-        self._try_out(handle, [*self._pending.values(), handle])
+        if not self.divides:  # otherwise the commit tells which rows are refused
+            self._try_out(handle, [*self._pending.values(), handle])
         self._pending[transaction] = handle
         return handle
 
@@ -162,17 +178,57 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
                 self._committed = transaction
             self.drop_shares((), until=transaction)
 
+    def divide(self, handle: Any) -> Divided[Any]:
+        """Write a transaction row by row, or by halves, and roll back; return it without the rows that are refused.
+
+        Raises:
+            MalflowError: if the table does not exist, or the database reports an error that is not about rows.
+        """
+        self._described_rows()
+        transaction = handle[0]
+        cleared, batches = self._unsealed(handle[1]) if is_sealed(handle) else handle[1:]
+        find = partial(self._refused_rows, batches, cleared=cleared)
+        found = self._remote.retry(find, f"searching refused rows of table {self._table_name}")
+        refused = [
+            self._refused_row(batch, rows[at], error)
+            for batch, (rows, errors) in zip(batches, found, strict=True)
+            for at, error in errors.items()
+        ]
+        size = sum(len(rows) for rows, _ in found)
+        if not refused:
+            return Divided(handle, (), size)
+        left = [
+            self._batch_of(batch, without_rows(rows, errors))
+            for batch, (rows, errors) in zip(batches, found, strict=True)
+            if len(errors) < len(rows)
+        ]
+        divided = transaction, cleared, tuple(left)
+        if not is_sealed(handle):
+            self._pending[transaction] = divided
+        return Divided(divided, refused, size)
+
+    def write_refused(self, records: Sequence[Refused]) -> None:
+        """Write rows again that `divide` returned, after the other rows of the transaction."""
+        self._described_rows()
+        self._again += [self._restored(it.key, it.value) for it in records]
+
+    def encode_refused(self, records: Sequence[Refused]) -> WrittenAgain:
+        """Return a piece with rows that `divide` returned."""
+        self._described_rows()
+        return WrittenAgain(tuple(self._restored(it.key, it.value) for it in records))
+
     def abort(self, keep: Sequence[Any]) -> None:
         """Discard the rows that are in no transaction; none of them is in the table."""
         super().abort(keep)
         self._pending = {handle[0]: handle for handle in keep if not is_sealed(handle)}
+        self._again = []
         if self._rows is not None:
             self._rows.reset()
 
     def close(self) -> None:
         """Discard the rows that are in no transaction."""
         super().close()
-        self._rows = None
+        self._rows, self._again = None, []
 
     def _write_sealed(self, transaction: int, sealed: Sequence[Sealed]) -> None:
         """Write a transaction that workers have encoded."""
@@ -209,6 +265,24 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
     def _write(self, batches: Sequence[PlainBatch], *, cleared: bool, transaction: int | None) -> None:
         """Write rows; for a transaction, also its number in the ledger, and nothing if the ledger has it."""
 
+    @abstractmethod
+    def _refused_rows(
+        self, batches: Sequence[PlainBatch], *, cleared: bool
+    ) -> list[tuple[Sequence[Any], dict[int, Exception]]]:
+        """Write batches, and roll back; return the rows of each, and the errors of the refused ones, by position."""
+
+    @abstractmethod
+    def _batch_of(self, batch: PlainBatch, rows: Sequence[Any]) -> PlainBatch:
+        """Return a batch with some of its rows."""
+
+    @abstractmethod
+    def _refused_row(self, batch: PlainBatch, row: Any, error: Exception) -> Refused:
+        """Return a row of a batch for a dead letter: the operation as its key, and the cells by column."""
+
+    @abstractmethod
+    def _restored(self, operation: str, cells: Mapping[str, Any]) -> PlainBatch:
+        """Return a batch of one row that `_refused_row` returned."""
+
     @property
     def _writing(self) -> str:
         return f"writing to table {self._table_name}"
@@ -227,17 +301,17 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
         return self._rows
 
     def _taken(self) -> tuple[tuple[PlainBatch, ...], bool]:
-        rows = self._rows
+        rows, (again, self._again) = self._rows, (tuple(self._again), [])
         if rows is None or not len(rows):
-            return (), False
+            return again, False
         batches, cleared = list(rows.batches()), rows.cleared
         rows.reset()
-        return self._plain(batches), cleared
+        return (*self._plain(batches), *again), cleared
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the rows; a copy has the description of the table, and need not connect to encode rows."""
         described = None if self._rows is None else self._rows.empty()
-        return {**super().__getstate__(), "_rows": described, "_pending": {}}
+        return {**super().__getstate__(), "_rows": described, "_pending": {}, "_again": []}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._remote!r}, {self._table_name!r})"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from malflow.connectors.segments import Sealed, SegmentWriter
+from malflow.connectors.tables.refused_rows import WrittenAgain
 from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
 
 __all__ = ["RowsWriter"]
@@ -33,9 +34,13 @@ class RowsWriter:
         self._plain = plain
         self._segment = segment
         self._stage = stage
+        self._again: list[Any] = []
 
-    def write(self, piece: Packed) -> None:
-        """Add rows, which replace earlier ones of the same key."""
+    def write(self, piece: Packed | WrittenAgain) -> None:
+        """Add rows, which replace earlier ones of the same key; those that are written again follow all others."""
+        if isinstance(piece, WrittenAgain):
+            self._again += piece.batches
+            return
         self._rows.add(*piece)
 
     def seal(self) -> tuple[Any, ...] | None:
@@ -57,9 +62,11 @@ class RowsWriter:
         rows = self._rows
         batches, cleared = self._plain(list(rows.batches())) if len(rows) else (), rows.cleared
         rows.reset()
-        return cleared, batches
+        again, self._again = tuple(self._again), []
+        return cleared, (*batches, *again)
 
     def discard(self) -> None:
         """Drop the rows."""
+        self._again = []
         self._rows.reset()
         self._segment.discard()

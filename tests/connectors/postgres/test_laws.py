@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psycopg
 import pytest
 
 from malflow.connectors.postgres import PostgresSink, PostgresSource
 from malflow.testing import assert_sink, assert_source
+from malflow.testing.refusal_laws import REFUSAL_LAWS
 from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.postgres.kit import Database
 from tests.kit.going_back import copied
@@ -56,4 +57,17 @@ def test_laws_of_a_server_that_goes_back(own_postgres: Callable[[], Postgres]) -
         make_value=lambda number: {"n": number},
         copy_output=lambda: copied(server),
         without=[law for law in SINK_LAWS if law != "restored"],
+    )
+
+
+@pytest.mark.parametrize("key", [["n"], ()], ids=["key", "appended"])
+def test_laws_of_rows_that_are_refused(database: Database, key: Sequence[str]) -> None:
+    database.execute("create table t (n int primary key, text text, constraint no check (n >= 0))")
+    assert_sink(
+        lambda: PostgresSink(database.dsn, "t", key=key),
+        lambda: [{"n": n, "text": text} for n, text in database.rows("select n, text from t")],
+        make_value=lambda number: {"n": number, "text": str(number)},
+        refuse=lambda number: {"n": -number, "text": "a\tb\\\n'"},
+        mend=lambda: database.execute("alter table t drop constraint no"),
+        without=[law for law in SINK_LAWS if law not in REFUSAL_LAWS],
     )

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from malflow.connectors.sql import SqlSink
 from malflow.testing import assert_sink
+from malflow.testing.refusal_laws import REFUSAL_LAWS
 from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.sql.kit import Database, made
 from tests.kit.going_back import copied, copied_folder
@@ -48,3 +49,30 @@ def test_laws_of_a_server_that_goes_back(own_mariadb: Callable[[], MariaDB]) -> 
             copy_output=lambda: copied(server),
             without=[law for law in SINK_LAWS if law != "restored"],
         )
+
+
+def test_laws_of_rows_that_sqlite_refuses(sqlite: Database) -> None:
+    sqlite.execute(
+        "create table t (n int primary key)",
+        "create trigger no before insert on t when new.n < 0 begin select raise(abort, 'negative'); end",
+    )
+    assert_sink(
+        lambda: SqlSink(sqlite.url, "t"),
+        lambda: [{"n": n} for (n,) in sqlite.rows()],
+        make_value=lambda number: {"n": number},
+        refuse=lambda number: {"n": -number},
+        mend=lambda: sqlite.execute("drop trigger no"),
+        without=[law for law in SINK_LAWS if law not in REFUSAL_LAWS],
+    )
+
+
+def test_laws_of_rows_that_mariadb_refuses(mariadb: Database) -> None:
+    mariadb.execute("create table t (n int, note varchar(20), constraint no check (n >= 0))")
+    assert_sink(
+        lambda: SqlSink(mariadb.url, "t", key=()),
+        lambda: [{"n": n, "note": note} for n, note in mariadb.rows()],
+        make_value=lambda number: {"n": number, "note": str(number)},
+        refuse=lambda number: {"n": -number, "note": "refused"},
+        mend=lambda: mariadb.execute("alter table t drop constraint no"),
+        without=[law for law in SINK_LAWS if law not in REFUSAL_LAWS],
+    )
