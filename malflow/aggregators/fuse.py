@@ -56,6 +56,7 @@ class Kernel:
         self._loops: Mapping[str, Callable[..., Any]] | None = None
         self._fields = self._source.fields
         self._loops_of_columns: Mapping[str, Callable[..., Any]] | None = None
+        self._source.learn_numpy()
         functions = self._source.compile("items")
         if not self._source.reads_fields:
             self._loops = functions
@@ -154,6 +155,9 @@ class Kernel:
 
     def _prepared(self, values: Iterable[Any]) -> tuple[Mapping[str, Callable[..., Any]], Iterable[Any]]:
         """Return the loops and the values; compile the loops for the kind of the first value if necessary."""
+        if self._source.learn_numpy():
+            self._loops_of_columns = None
+            self._loops = None if self._source.reads_fields else self._source.compile("items")
         if type(values) is _Columns:
             if self._loops_of_columns is None:
                 self._loops_of_columns = self._source.compile("columns")

@@ -19,6 +19,7 @@ from malflow.aggregators.fields import (
     refuse_other,
     source_of_field,
 )
+from malflow.aggregators.numbers import PLAIN, added, divided, may_be_of_numpy, number
 from malflow.aggregators.slots import Slot, Slotted, unique
 
 __all__ = ["Source"]
@@ -52,8 +53,13 @@ class Source:
             "refuse_other": refuse_other,
             "refuse_not_integer": refuse_not_integer,
             "exact": exact,
+            "plain": PLAIN,
+            "added": added,
+            "divided": divided,
+            "number": number,
         }
         self._columns = self._numbered_columns()
+        self.knows_numpy = False
 
     @property
     def reads_fields(self) -> bool:
@@ -121,6 +127,13 @@ class Source:
         ]
         return "\n".join(lines)
 
+    def learn_numpy(self) -> bool:
+        """Make loops convert scalars of numpy once it is loaded; return whether those compiled before do not."""
+        if self.knows_numpy or not may_be_of_numpy():
+            return False
+        self.knows_numpy = True
+        return True
+
     def _reads(self, kind: Kind) -> list[str]:
         lines = []
         for name, column in self._columns.values():
@@ -136,6 +149,8 @@ class Source:
                 lines.append(
                     f"if {name}.__class__ is not int: refuse_not_integer({self.bind('field', column)}, {name})"
                 )
+            elif self.knows_numpy and self._needs_number(column):
+                lines.append(f"if {name}.__class__ not in plain: {name} = number({name})")
         return lines
 
     def _update(self, *, each: bool) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import Exact
 from malflow.aggregators.fields import Field, read, refuse_none, refuse_not_integer, refuse_other
+from malflow.aggregators.numbers import number
 
 __all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
 
@@ -74,6 +75,8 @@ class Slot:
     def added(self, state: Any, value: Any, timestamp: Any) -> Any:
         """Return the state after one record."""
         x = read(self.column, value)
+        if self.needs_number:
+            x = number(x)
         if x is None and self.needs_value:
             refuse_none(self.column)
         if self.needs_number:

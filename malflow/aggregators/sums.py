@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call
+from malflow.aggregators.numbers import added, divided, number
 from malflow.aggregators.slots import Slot, Slotted
 
 __all__ = ["Count", "Mean", "Sum"]
@@ -65,7 +66,7 @@ class Mean(Slotted[V, Any, Any]):
 
     field: Field = None
     of: type[int] | None = None
-    outcome = "{1} / {0}"
+    outcome = "({1} / {0} if {1}.__class__ in plain else divided({1}, {0}))"
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the count and the sum."""
@@ -74,7 +75,7 @@ class Mean(Slotted[V, Any, Any]):
     def combine(self, *states: Any) -> Any:
         """Return the mean."""
         count, total = states
-        return total / count if count else None
+        return divided(total, count) if count else None
 
     def __repr__(self) -> str:
         return call("agg.mean", self.field, of=self.of)
@@ -93,7 +94,7 @@ def nothing() -> None:
 
 
 def _plus(total: Any, x: Any, _timestamp: Any) -> Any:
-    return as_number(x) if total is None else total + x
+    return as_number(number(x)) if total is None else added(total, x)
 
 
 def either(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
@@ -108,7 +109,7 @@ def _plus_integer(total: Any, x: Any, timestamp: Any) -> Any:
 
 
 def _merged_sums(one: Any, other: Any) -> Any:
-    return either(add, one, other)
+    return either(added, one, other)
 
 
 def as_number(x: Any) -> Any:
@@ -127,10 +128,11 @@ def _counted_if(predicate: Field) -> Slot:
 def summed(field: Field, *, of: type[int] | None = None) -> Slot:
     """Return the slot of a sum, which is exact if all terms are integers.
 
-    ``{a} += {x}`` would change a list that is summed.
+    ``{a} += {x}`` would change a list that is summed. The sum of other numbers than Python's own is computed again: the
+    check of the sum is cheaper than one of both terms. With ``of=int``, both are known to be integers.
     """
     first = "{x} if {x} is not True and {x} is not False else int({x})"
-    step = "{to} = {a} + {x}"
+    step = "{to} = {a} + {x}" if of else "s_ = {a} + {x}; {to} = s_ if s_.__class__ in plain else added({a}, {x})"
     slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
-    slot = replace(slot, join="{a} + {b}")
+    slot = replace(slot, join="({a} + {b} if {a}.__class__ in plain and {b}.__class__ in plain else added({a}, {b}))")
     return slot if of is None else replace(slot, add=_plus_integer, needs_integer=True, exact=Exact(Holds.INTEGERS))

@@ -162,7 +162,7 @@ def test_columns_of_different_lengths_are_an_error() -> None:
 
 def test_a_traceback_shows_the_step() -> None:
     error = failure(agg.sum("x"), {"x": 1}, {"x": "a"})
-    assert "accs[key] = a + x0" in "".join(traceback.format_exception(error))
+    assert "s_ = a + x0" in "".join(traceback.format_exception(error))
 
 
 @dataclass(frozen=True)
