@@ -18,6 +18,7 @@ from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
 from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.pgoutput import Relation, lsn_number
+from malflow.connectors.postgres.publication_gaps import PublicationGaps, oids_of
 from malflow.connectors.postgres.replicated_transactions import TransactionReader
 from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
 from malflow.connectors.postgres.replication_slots import (
@@ -44,9 +45,11 @@ __all__ = ["ChangeOptions", "ChangesPartition", "Position", "check_new"]
 Position: TypeAlias = tuple[Any, ...]
 """Plain values: ``("start",)``, then ``("copy", system, lsn, copied, timeline)``, then ``("stream", system, end of the
 last whole transaction, changes taken of the next one, its commit, the copy's state while the stream may repeat it,
-timeline)``. Positions of older versions lack the server's timeline."""
+timeline, oids of the copied tables)``. Positions of older versions lack the oids, or the server's timeline too."""
 
 _LOG = logging.getLogger("malflow")
+_KNOWN = 7
+"""The place of the tables in the position of a stream."""
 _LAG_SECONDS = 5.0
 _BEGIN_SECONDS = 2.0
 """How long the first poll waits for the slot, so that the reader's position shows that the slot exists: on Spark, a
@@ -75,6 +78,7 @@ class _Copying(NamedTuple):
     history: Sequence[Timeline]
     lsn: int
     reader: CopyReader
+    known: tuple[int, ...]
 
 
 class _Streaming(NamedTuple):
@@ -84,6 +88,7 @@ class _Streaming(NamedTuple):
     reader: TransactionReader
     copied: CopyState | None
     overlap: Overlap | None
+    known: tuple[int, ...]
 
 
 def check_new(options: ChangeOptions) -> None:
@@ -124,6 +129,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self._finished = self._has_begun = False
         self._server_end: Background[int] | None = None
         self._has_looked_for_old = False
+        self._gaps = PublicationGaps(slot, options.publication, copies=options.copy)
         self._known_end = 0
         self._asked_at = float("-inf")
 
@@ -156,7 +162,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             copied = now.copied.plain() if now.copied is not None and now.reader.overlaps else ()
             end, taken, commit = now.reader.position
             timeline = timeline_at(now.history, commit if taken else end)
-            self._position = ("stream", now.system, end, taken, commit, copied, timeline)
+            self._position = ("stream", now.system, end, taken, commit, copied, timeline, now.known)
         return self._position
 
     def go_on_from(self, position: Position) -> bool:
@@ -284,7 +290,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def _end_copy(self, now: _Copying) -> None:
         self._release()
         timeline = timeline_at(now.history, now.lsn)
-        self._position = ("stream", now.system, now.lsn, 0, 0, now.reader.state.plain(), timeline)
+        self._position = ("stream", now.system, now.lsn, 0, 0, now.reader.state.plain(), timeline, now.known)
 
     def _connect(self, position: Position) -> _Copying | _Streaming:
         server, options = self._options.server, self._options
@@ -294,26 +300,28 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             system, history = system_identifier(connection), timelines(server)
             if self._target is None and options.until_now:
                 self._target = _end(connection)
+            known = position[_KNOWN] if len(position) > _KNOWN else oids_of(tables)
+            self._gaps.look(connection, tables, known)
             if position[0] == "start":
                 if options.copy:
                     note_beginning(connection, options.publication, options.slot)
                     lsn, copy = begin_copy(server, options.slot, self._wanted(tables))
-                    return _Copying(system, history, lsn, copy)
+                    return _Copying(system, history, lsn, copy, known)
                 position = ("stream", system, self._begin_without_copy(connection), 0, 0, ())
             if position[0] == "copy":
                 _, wanted, lsn, copied, *timeline = position
                 self._check(connection, wanted, history, lsn, lsn, timeline)
                 copy = resume_copy(server, self._wanted(tables), CopyState.of_plain(copied))
-                return _Copying(system, history, lsn, copy)
+                return _Copying(system, history, lsn, copy, known)
             _, wanted, end, taken, commit, copied, *timeline = position
             self._check(connection, wanted, history, end, commit if taken else end, timeline)
             state = CopyState.of_plain(copied) if copied else None
             overlap = Overlap(server, tables, state) if state is not None and state.seen_until > end else None
-            wanted = _wanted_of(tables) if options.tables else _any
+            wanted = _wanted_of(tables) if options.tables else self._gaps.see
             old = bool(options.require_old)
             reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap, wanted, needs_old=old)
             stream = self._stream(connection, end)
-            return _Streaming(system, history, stream, reader, state, overlap)
+            return _Streaming(system, history, stream, reader, state, overlap, known)
 
     def _check(
         self,
@@ -429,11 +437,6 @@ def _wanted_of(tables: Sequence[Table]) -> Callable[[Relation], bool]:
     """Return a test whether a relation is one of the tables, even if it is renamed or recreated while it is read."""
     oids, names = {table.oid for table in tables}, {table.shown for table in tables}
     return lambda relation: relation.oid in oids or relation.table in names
-
-
-def _any(relation: Relation) -> bool:
-    del relation
-    return True
 
 
 def _end(connection: psycopg.Connection[tuple[Any, ...]]) -> int:

@@ -30,8 +30,8 @@ _WHOLE: Final = {20: range(-(2**63), 2**63), 21: range(-(2**15), 2**15), 23: ran
 def key_texts(kind: Kind, place: str) -> KeyText:
     """Return a function that writes keys as texts of a column's type.
 
-    Numbers that are equal have one text, since they are one key: 1, 1.0 and Decimal(1). A number that the column can't
-    have finds no row.
+    Numbers that are equal have one text, since they are one key: 1, 1.0, Decimal(1) and True. A number that the column
+    can't have finds no row.
 
     Args:
         kind: the type of the column; its limits do not count.
@@ -48,6 +48,7 @@ def key_texts(kind: Kind, place: str) -> KeyText:
         if is_text and type(key) is str:
             return key
         key = plain_number(key)
+        key = int(key) if isinstance(key, bool) else key
         if key is None:
             return None
         try:

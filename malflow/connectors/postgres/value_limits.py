@@ -84,6 +84,7 @@ _SMALLEST = ((12, 1), (11, 60_000_000), (10, 3_600_000_000), (3, 86_400_000_000)
 """Bits of the fields of an interval type, and the microseconds of each, the smallest first."""
 
 _MICROSECOND = timedelta(microseconds=1)
+_OCTAL = re.compile(r"\\[0-3][0-7]{2}")
 _FRACTION = re.compile(r":\d\d[.,](\d+)")
 _ZONE = re.compile(r":\d\d.*(?:[zZ]|[+-]\d\d(?::?\d\d)*)\s*$")
 _CLOCK = re.compile(r"[T ](\d\d:\d\d.*)")
@@ -192,7 +193,7 @@ def _check_of_text(kind: Kind) -> Check:
         if not isinstance(value, str):
             wrong = isinstance(value, (*_BYTES, list, tuple)) or type(value) is bool
             return f"is {type(value).__name__}, not text; convert it first" if wrong else None
-        if kind.oid == _ONE_BYTE and len(value.encode(errors="replace")) > 1:
+        if kind.oid == _ONE_BYTE and len(value.encode(errors="replace")) > 1 and not _OCTAL.fullmatch(value):
             return 'is longer than the one byte that "char" keeps'
         if kind.oid == _NAME and len(value.encode(errors="replace")) > _NAME_BYTES:
             return f"is longer than the {_NAME_BYTES} bytes that the type name keeps"

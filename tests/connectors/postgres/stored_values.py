@@ -45,13 +45,20 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def _nearest_of_32_bits(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return number  # the server refuses it
+
+
 PARSERS: Mapping[str, Parser] = {
     "smallint": int,
     "integer": int,
     "bigint": int,
     "oid": int,
     "numeric": Decimal,
-    "real": lambda text: struct.unpack("f", struct.pack("f", float(text)))[0],
+    "real": lambda text: _nearest_of_32_bits(float(text)),
     "double precision": float,
     "money": lambda text: Decimal(text.replace("$", "").replace(",", "")),
     "boolean": {"true": True, "false": False}.__getitem__,
@@ -215,7 +222,7 @@ def _as_truth(value: Any, kind: str) -> Any:
 
 
 def _nearest(value: Any, kind: str) -> Any:
-    return PARSERS["real"](str(float(value))) if kind == "real" and isinstance(value, (float, Decimal)) else value
+    return _nearest_of_32_bits(float(value)) if kind == "real" and isinstance(value, (float, Decimal)) else value
 
 
 def _as_float(value: Any, kind: str) -> Any:
