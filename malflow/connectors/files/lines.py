@@ -13,6 +13,7 @@ from functools import partial
 from gzip import BadGzipFile
 from itertools import chain
 from typing import Any, NamedTuple, Self
+from zipfile import BadZipFile, ZipFile
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
@@ -24,6 +25,7 @@ from malflow.disk_names import written_as
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of
 from malflow.store import s3
+from malflow.store.redaction import shown_path
 
 __all__ = [
     "LineBuffer",
@@ -42,7 +44,10 @@ REMOTE_BLOCK = 1 << 22
 """The number of bytes per request to an object store; each open file holds one such block in memory."""
 
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
-_DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
+_DAMAGED = (EOFError, BadGzipFile, BadZipFile, lzma.LZMAError, zlib.error)
+_SHOWN = 3
+_OF_MACOS = "__MACOSX/"
+"""The folder in an archive in which macOS keeps attributes of the files."""
 
 
 @written_as("malflow.LinePosition")
@@ -313,12 +318,37 @@ def open_lines(
         except OSError as error:
             raise InputFileError(path, s3.with_hint(f"cannot be read: {error.strerror or error}", error)) from error
         compression = get_compression(inner, "infer")
-        file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
+        file = opening.enter_context(_decompressed(path, raw, compression)) if compression else raw
         read_head = None
         if file is raw and isinstance(raw, AbstractBufferedFile):  # it would fetch a whole block
             read_head = partial(_cat_head, filesystem, inner)
         opened = opening.pop_all()
         return LineBuffer(path, file, opened, encoding, split, read_head, stored=raw if compression else None)
+
+
+def _decompressed(path: str, raw: Any, compression: str) -> Any:
+    """Return a compressed file, opened for reading.
+
+    Raises:
+        InputFileError: if it is a damaged archive, or one that does not hold exactly one file.
+    """
+    if compression != "zip":
+        return compr[compression](raw, mode="rb")
+    try:
+        archive = ZipFile(raw)
+        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith(_OF_MACOS)]
+        if len(names) == 1:
+            return archive.open(names[0])
+    except (BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise InputFileError(path, f"cannot be decompressed: {error}") from error
+    if not names:
+        raise InputFileError(path, "is a zip archive without a file in it")
+    shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    raise InputFileError(
+        path,
+        f"is a zip archive of {len(names)} files, {shown}; write each as 'zip://{names[0]}::{shown_path(path)}', or "
+        "unpack it",
+    )
 
 
 def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:

@@ -15,6 +15,7 @@ from pyarrow.fs import LocalFileSystem
 
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.connectors.parquet.dictionary_columns import is_text
+from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
 from malflow.filesystem import filesystem_of, is_local
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in
@@ -128,6 +129,7 @@ class OpenParquet:
         self._sizes: list[int] = [group.num_rows for group in groups]
         self._starts = list(accumulate(self._sizes, initial=0))
         self._bytes: list[int] = [group.total_byte_size for group in groups]
+        self._exact: ExactTimes | None = None
 
     def rows_in(self, group: int) -> int:
         """Return the number of rows in a row group."""
@@ -140,7 +142,8 @@ class OpenParquet:
     def groups_for(self, condition: Any) -> frozenset[int]:
         """Return the row groups that may have rows which meet a condition, by their statistics."""
         local = LocalFileSystem() if self._file is None else None
-        fragment = ds.ParquetFileFormat().make_fragment(self._path if local else self._file, local)
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        fragment = ds.ParquetFileFormat(options).make_fragment(self._path if local else self._file, local)
         return frozenset(group.id for part in fragment.split_by_row_group(condition) for group in part.row_groups)
 
     def keep_dictionaries(self, columns: Sequence[str]) -> None:
@@ -162,6 +165,15 @@ class OpenParquet:
                 raise InputFileError(self._path, f"cannot be read as Parquet: {error}") from error
             plain.close()
 
+    def refuse_nanoseconds(self, columns: Sequence[str]) -> None:
+        """Refuse times with a fraction of a microsecond in those of the columns that are stored as INT96."""
+        names = int96_columns(self._parquet.metadata.schema, self.schema.names)
+        if chosen := [name for name in columns if name in names]:
+            source = self._path if self._file is None else self._file
+            self._exact = ExactTimes(
+                _parquet_file(source, in_microseconds=False, metadata=self._parquet.metadata), chosen
+            )
+
     def _is_small(self, column: int) -> bool:
         """Whether each row group of a column has few distinct texts."""
         groups = (self._parquet.metadata.row_group(group).column(column) for group in range(len(self._sizes)))
@@ -178,6 +190,8 @@ class OpenParquet:
         self.require_unchanged()
         rows = max(1, min(_ROWS, _BYTES * self._sizes[group] // max(1, self._bytes[group])))
         end, found = 0, self._parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+        if self._exact is not None:
+            found = self._exact.checked(found, rows, group)
         while True:
             try:
                 batch = next(found, None)
@@ -210,6 +224,8 @@ class OpenParquet:
     def close(self) -> None:
         """Close the file."""
         self._parquet.close()
+        if self._exact is not None:
+            self._exact.close()
         if self._file is not None:
             self._file.close()
 
@@ -238,9 +254,11 @@ def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
     raise failure  # without its cause, which may show secrets
 
 
-def _parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
+def _parquet_file(source: Any, *, in_microseconds: bool = True, **options: Any) -> pq.ParquetFile:
+    """Open a file; times stored as INT96 are read in microseconds, since nanoseconds wrap outside 1677 to 2262."""
     buffer = _BUFFER if isinstance(source, str) else _REMOTE_BUFFER
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer, **options)
+    unit = "us" if in_microseconds else None
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer, coerce_int96_timestamp_unit=unit, **options)
 
 
 _UNCACHED = {"cache_type": "none"}

@@ -15,7 +15,7 @@ from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
 from malflow.records.rows import Rows
 
-__all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options"]
+__all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
 
 Row: TypeAlias = str | Callable[..., Any]
 """The type of a record: `dict`, `tuple`, a function of the columns' values, or the name of one column."""
@@ -127,10 +127,7 @@ class RowMaker:
                 plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
                 column = plain.cast(exact, safe=self._options.nanoseconds == "fail")
         except pa.ArrowInvalid as error:
-            raise UnreadableColumn(
-                f"has times in column '{name}' with a fraction of a microsecond, which Python's datetime can't hold; "
-                "pass nanoseconds='truncate' to cut it off"
-            ) from error
+            raise UnreadableColumn(too_fine(name)) from error
         try:
             if isinstance(column, pa.DictionaryArray) and is_text(column.type.value_type):
                 return self._texts[name].to_list(column)
@@ -141,6 +138,14 @@ class RowMaker:
                 "to read in columns="
             ) from error
         return python
+
+
+def too_fine(name: str) -> str:
+    """Return the problem of a column with times that Python can't represent."""
+    return (
+        f"has times in column '{name}' with a fraction of a microsecond, which Python's datetime can't hold; pass "
+        "nanoseconds='truncate' to cut it off"
+    )
 
 
 def _require_one(name: str, schema: pa.Schema) -> None:

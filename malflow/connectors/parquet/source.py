@@ -234,6 +234,8 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         filtered = () if self._filter is None else self._filter.reads
         self._columns = [*self._maker.reads, *filtered]
         file.keep_dictionaries([name for name in self._maker.reads if name not in filtered])
+        if options.rows.nanoseconds == "fail":
+            file.refuse_nanoseconds(self._columns)
         return file
 
 
