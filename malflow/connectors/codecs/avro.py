@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from malflow.connectors.codecs.avro_fidelity import ambiguous_unions, difference, refuse_ambiguous
+from malflow.connectors.codecs.avro_resolution import (
+    has_mutable_defaults,
+    with_logical_types_of,
+    with_python_defaults,
+)
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.registry import SchemaRegistry, require_registry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
@@ -17,6 +24,7 @@ from malflow.errors import GraphError, MissingDependency, short_repr
 __all__ = ["AvroDecoder", "AvroEncoder"]
 
 _SHOWN = 3
+_CURE = "convert it before the sink, or widen the schema"
 
 AvroSchema: TypeAlias = str | dict[str, Any] | list[Any] | Path
 """A schema: parsed JSON, its text, or the path of an ``.avsc`` file."""
@@ -45,7 +53,9 @@ class AvroDecoder(Decoder[Any]):
         self._fastavro = _Fastavro()
         if schema is None and registry is None:
             raise GraphError("AvroDecoder needs a schema, or registry=SchemaRegistry(...)")
-        self._reader = None if schema is None else _parsed(self._fastavro, schema, "AvroDecoder")[0]
+        self._plain = None if schema is None else _parsed(self._fastavro, schema, "AvroDecoder")[0]
+        self._reader = None if self._plain is None else self._with_defaults(self._plain)
+        self._copies = self._reader is not None and has_mutable_defaults(self._reader)
         self._registry = registry
         self._writers: dict[int, Any] = {}
 
@@ -56,7 +66,7 @@ class AvroDecoder(Decoder[Any]):
             ValueError: if the frame is damaged, or the registry does not know the schema.
             RegistryUnavailable: if the registry does not answer.
         """
-        stream, writer, reader = BytesIO(raw), self._reader, None
+        stream, writer, reader = BytesIO(raw), self._plain, None
         if self._registry is not None:
             number = schema_id(raw)
             writer, reader = self._writers.get(number) or self._writer(self._registry, number), self._reader
@@ -64,7 +74,13 @@ class AvroDecoder(Decoder[Any]):
         value = self._fastavro.read(stream, writer, reader)
         if stream.tell() != len(raw):
             raise ValueError(f"{len(raw) - stream.tell()} bytes are left after the value; its schema differs")
-        return value
+        return deepcopy(value) if self._copies and reader is not None else value
+
+    def _with_defaults(self, schema: Any) -> Any:
+        try:
+            return with_python_defaults(schema, self._fastavro.logical_readers)
+        except ValueError as error:
+            raise _unreadable("AvroDecoder", "cannot use the schema", schema, error) from error
 
     def _writer(self, registry: SchemaRegistry, number: int) -> Any:
         answer = registry.schema(number)
@@ -73,6 +89,8 @@ class AvroDecoder(Decoder[Any]):
         named: dict[str, Any] = {}
         self._parse_references(registry, answer, named, frozenset())
         writer = self._fastavro.parse(json.loads(answer["schema"]), named)
+        if self._reader is not None:
+            writer = self._fastavro.parse(with_logical_types_of(self._reader, writer), {})
         self._writers[number] = writer
         return writer
 
@@ -91,7 +109,11 @@ class AvroDecoder(Decoder[Any]):
 
 
 class AvroEncoder(Encoder[Any]):
-    """Encode Avro records. A value of another type than its field, such as 1.5 for an int, is refused.
+    """Encode Avro records. A value that a reader would get as another one is refused.
+
+    Such are a value of another type than its field, such as 1.5 for an int; a field that the schema lacks; digits of a
+    time or number beyond those of its type; a time without a zone for a timestamp, and one with a zone for a local
+    timestamp; and a dict that fits several records of a union, unless its item ``"-type"`` names one.
 
     Args:
         schema: the schema of the records.
@@ -116,6 +138,8 @@ class AvroEncoder(Encoder[Any]):
         require_flag("AvroEncoder", "register", register)
         self._fastavro = _Fastavro()
         self._schema, self._text = _parsed(self._fastavro, schema, "AvroEncoder")
+        self._named = self._schema.get("__named_schemas", {}) if isinstance(self._schema, dict) else {}
+        self._is_ambiguous = ambiguous_unions(self._schema, self._named)
         self._registry, self._subject, self._register = registry, subject, register
         self._frame: bytes | None = b"" if registry is None else None
 
@@ -127,9 +151,16 @@ class AvroEncoder(Encoder[Any]):
             ValueError: if the value does not fit the schema, or the registry lacks the schema and `register` is False.
         """
         self._fastavro.check(value, self._schema)
+        if self._is_ambiguous:
+            refuse_ambiguous(value, self._schema, self._named, self._fastavro.fits)
         stream = BytesIO()
         stream.write(self._first() if self._frame is None else self._frame)
+        start = stream.tell()
         self._fastavro.write(stream, self._schema, value)
+        stream.seek(start)
+        read = self._fastavro.read(stream, self._schema, None)
+        if read is not value and not _is_plainly(value, read) and (fault := difference(value, read)) is not None:
+            raise ValueError(f"{fault}; {_CURE}")
         return stream.getvalue()
 
     def _first(self) -> bytes:
@@ -147,6 +178,7 @@ class _Fastavro:
         module = _fastavro()
         self.read, self.write = module.schemaless_reader, module.schemaless_writer
         self._module, self._validate = module, module.validation.validate
+        self.logical_readers = module.read.LOGICAL_READERS
 
     def check(self, value: Any, schema: Any) -> None:
         """Raise an error if a value does not fit the schema; fastavro would write some such values as others."""
@@ -155,11 +187,26 @@ class _Fastavro:
         except self._module.validation.ValidationError as error:
             raise ValueError("; ".join(str(it) for it in error.errors[:_SHOWN])) from None
 
+    def fits(self, value: Any, schema: Any) -> bool:
+        """Whether a value has no field that the schema lacks, and lacks none without a default."""
+        try:
+            self.write(BytesIO(), schema, value, strict_allow_default=True)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return False
+        return bool(self._validate(value, schema, raise_errors=False))
+
     def parse(self, schema: Any, named: dict[str, Any]) -> Any:
         return self._module.parse_schema(schema, named_schemas=named)
 
     def __reduce__(self) -> tuple[type[_Fastavro], tuple[()]]:
         return _Fastavro, ()
+
+
+def _is_plainly(value: Any, read: Any) -> bool:
+    try:
+        return bool(value == read)
+    except Exception:  # noqa: BLE001 - an array of numpy; it is compared in detail
+        return False
 
 
 def _fastavro() -> ModuleType:
