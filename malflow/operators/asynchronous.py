@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from inspect import isawaitable
 from itertools import chain
 from types import CoroutineType
@@ -340,7 +341,7 @@ def _in_threads(function: Callable[[Any], Any], pool: ThreadPoolExecutor) -> Cal
             return None, error
 
     async def call(argument: Any) -> Any:
-        begun = pool.submit(outcome, argument)
+        begun = pool.submit(copy_context().run, outcome, argument)
         waiting = asyncio.wrap_future(begun)
         try:
             answer, error = await asyncio.shield(waiting)

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from malflow.drawing.notebook import notebook_display, picture_bundle, refresh
@@ -17,6 +18,7 @@ from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.steered import Steered
 from malflow.runtime.tracebacks import of_user
+from malflow.runtime.transport.surroundings import thread_with_context
 
 __all__ = ["DrivenHandle", "RunHandle", "SkippedHandle"]
 
@@ -184,7 +186,7 @@ class DrivenHandle(RunHandle):
             held: reserves the runtime until the run has ended; the handle takes it over.
         """
         held = held.pop_all()  # not earlier: until then, the caller's stack is closed after an error
-        self._thread = threading.Thread(target=self._run_apart, args=(held,), name="malflow-run", daemon=True)
+        self._thread = thread_with_context(partial(self._run_apart, held), "malflow-run")
         self._thread.start()
 
     def _run_apart(self, held: ExitStack) -> None:

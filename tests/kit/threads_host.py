@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ class ThreadsHost:
 
     def _everywhere(self, act: Callable[[int], T]) -> list[T]:
         """Do something on all threads, and wait until all of them have done it; raise the first error."""
-        made = [thread.submit(act, at) for at, thread in enumerate(self._threads)]
+        made = [thread.submit(copy_context().run, act, at) for at, thread in enumerate(self._threads)]
         for it in made:
             it.exception()
         return [it.result() for it in made]

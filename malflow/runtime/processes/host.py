@@ -55,6 +55,7 @@ from malflow.runtime.transport.program_pickle import check_sources, dumps_progra
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
 from malflow.runtime.transport.state_answers import PackedQuestion, outcome, packed_or_error
+from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.persistence import RestoredState, Session
 
 __all__ = ["ProcessesHost", "pickled_program"]
@@ -162,11 +163,11 @@ class ProcessesHost:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             _raise_first(pool.close(None))
-        levels, disabled, filters = levels_of_loggers(), logging_disabled(), pickled_filters()
+        levels, disabled, filters, here = levels_of_loggers(), logging_disabled(), pickled_filters(), Surroundings()
         self._pool = Pool(
             count,
             self._launch,
-            lambda number: Setup(self._pickled, number, self._tracked, self._debug, levels, disabled, filters),
+            lambda number: Setup(self._pickled, number, self._tracked, self._debug, levels, disabled, filters, here),
             self._named_workers,
         )
         return self._pool

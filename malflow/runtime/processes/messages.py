@@ -12,6 +12,7 @@ from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.state_answers import PackedQuestion
+from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -68,6 +69,7 @@ class Setup:
         levels: the levels of loggers by name, the root's under ``""``, and whether they propagate.
         disabled: the level up to which logging is disabled.
         filters: the filters of warnings, each pickled.
+        surroundings: the settings of the script's interpreter.
     """
 
     program: bytes = field(repr=False)
@@ -77,6 +79,7 @@ class Setup:
     levels: Mapping[str, tuple[int, bool]]
     disabled: int
     filters: Sequence[bytes] = field(repr=False)
+    surroundings: Surroundings = field(default_factory=Surroundings, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,7 @@ class WorkerProcess:
             return
         self._is_ready = True  # if it fails, the only command that follows is to close
         setup = self._setup
+        setup.surroundings.install()
         self._program = _loaded_program(setup.program)
         install_filters(setup.filters)
         _leave_imports_out()

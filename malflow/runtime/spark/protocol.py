@@ -21,6 +21,7 @@ from malflow.failures import Replay
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.transport.error_pickles import loaded_error
+from malflow.runtime.transport.surroundings import Surroundings
 
 __all__ = [
     "COMMAND",
@@ -63,6 +64,7 @@ class RunSpec:
         poll_seconds: how long a worker keeps polling in a tick while there is input.
         debug: whether to make checks that are too expensive for production.
         number: the number of the run; a run with the number zero never counts as ended.
+        surroundings: the settings of the driver's interpreter.
     """
 
     generation: int
@@ -74,6 +76,7 @@ class RunSpec:
     poll_seconds: float
     debug: bool
     number: int = 0
+    surroundings: Surroundings = field(default_factory=Surroundings, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _run(spec: RunSpec, stage: int, worker: int, rows: list[Row]) -> Iterator[Ro
     context = TaskContext.get()
     command = TickCommand.loads(context.getLocalProperty(COMMAND))
     try:
-        with rarer_collections():
+        with rarer_collections(), spec.surroundings.applied():
             attempt = StageAttempt(spec, stage, worker, command)
             _leave_modules_out()
             yield from attempt.take(rows)
