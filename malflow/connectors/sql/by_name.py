@@ -29,6 +29,7 @@ def sink(
     key: Iterable[str] | None = None,
     columns: Iterable[str] | None = None,
     delivery: Delivery = "exactly-once",
+    round: bool = False,
     ledger: str = DEFAULT_LEDGER,
     retry_for: timedelta = timedelta(minutes=1),
     driver: Mapping[str, str] | None = None,
@@ -44,7 +45,13 @@ def sink(
         GraphError: if the URL has no table.
     """
     url, table = _taken_apart(address, driver)
-    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss, "on_workers": on_workers}
+    options: Any = {
+        "round": round,
+        "ledger": ledger,
+        "retry_for": retry_for,
+        "on_data_loss": on_data_loss,
+        "on_workers": on_workers,
+    }
     return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from malflow.connectors.sql.errors import SqlError
 
-__all__ = ["character_sets", "check_engine", "has_conditions", "has_fixed_zone"]
+__all__ = ["Zone", "character_sets", "check_engine", "has_conditions", "zone_of_session"]
+
+Zone: TypeAlias = Literal["utc", "fixed", "changing"]
+"""The kind of a time zone: UTC, another offset, or an offset that changes, so that some local times do not exist."""
 
 _ENGINE = """
 select t.engine, e.transactions, t.table_schema, t.table_name, t.table_type
@@ -39,7 +42,7 @@ select c.relkind not in ('r', 'f') or c.relrowsecurity
 from pg_class c where c.oid = to_regclass(:shown)
 """
 _CONDITIONS = ("check (", "partition by", "system versioning")
-_UTC = ("UTC", "GMT")
+_UTC = ("UTC", "GMT", "+00:00", "-00:00")
 _WHOLE = "utf8mb4"
 
 
@@ -78,13 +81,15 @@ def character_sets(connection: sa.Connection, table: sa.Table) -> Mapping[str, s
     return {}
 
 
-def has_fixed_zone(connection: sa.Connection) -> bool:
-    """Whether the session's time zone has one offset, so that every local time exists."""
+def zone_of_session(connection: sa.Connection) -> Zone:
+    """Return the kind of the session's time zone."""
     if connection.dialect.name not in ("mysql", "mariadb"):
-        return True
+        return "utc"
     zone, system = connection.exec_driver_sql("select @@session.time_zone, @@system_time_zone").one()
-    name = system if zone == "SYSTEM" else zone
-    return name.upper() in _UTC or name[:1] in ("+", "-")
+    name = str(system if zone == "SYSTEM" else zone)
+    if name.upper() in _UTC:
+        return "utc"
+    return "fixed" if name[:1] in ("+", "-") else "changing"
 
 
 def check_engine(connection: sa.Connection, table: sa.Table, shown: str) -> None:

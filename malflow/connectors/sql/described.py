@@ -10,8 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
+from sqlalchemy.dialects import mysql
 
-from malflow.connectors.sql.catalog import character_sets, check_engine, has_conditions, has_fixed_zone
+from malflow.connectors.sql.catalog import Zone, character_sets, check_engine, has_conditions, zone_of_session
 from malflow.connectors.sql.errors import SqlError
 
 __all__ = ["SqlTable", "described"]
@@ -29,7 +30,7 @@ class SqlTable:
         has_conditions: whether it may refuse a row whose values fit: by checks, triggers or unique indexes of parts of
             rows.
         character_sets: the character sets of columns of text that are not the database's own.
-        has_fixed_zone: whether the session's time zone has one offset.
+        zone: the kind of the session's time zone.
     """
 
     shown: str
@@ -40,7 +41,7 @@ class SqlTable:
     uniques: tuple[frozenset[str], ...]
     has_conditions: bool = False
     character_sets: Mapping[str, str] = field(default_factory=dict)
-    has_fixed_zone: bool = True
+    zone: Zone = "utc"
 
     def exact_types(self, column: str) -> frozenset[type]:
         """Return the Python types whose values are equal if, and only if, the database's are, in this column.
@@ -48,6 +49,18 @@ class SqlTable:
         Text is not among them, since a collation may ignore case or trailing spaces.
         """
         return frozenset({int}) if isinstance(self.table.c[column].type, sa.Integer) else frozenset()
+
+    @property
+    def without_zone(self) -> frozenset[str]:
+        """The columns of dates and times that keep no zone."""
+        found = {it.name: it.type for it in self.table.columns}
+        return frozenset(
+            name
+            for name, kind in found.items()
+            if isinstance(kind, (sa.DateTime, sa.Date))
+            and not getattr(kind, "timezone", False)
+            and not (isinstance(kind, mysql.TIMESTAMP) and self.zone != "utc")
+        )
 
 
 def described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
@@ -86,8 +99,8 @@ def _described(connection: sa.Connection, name: str, asked_by: str, where: objec
     names = tuple(it["name"] for it in found if not _is_generated(it))
     counted = frozenset(it["name"] for it in found if _is_counted(it, primary, connection.dialect.name))
     conditions = _has_partial_index(inspector, table, whole) or has_conditions(connection, inspector, table, found)
-    charsets, fixed = character_sets(connection, table), has_fixed_zone(connection)
-    return SqlTable(name, table, names, counted, primary, tuple(uniques), conditions, charsets, fixed)
+    charsets, zone = character_sets(connection, table), zone_of_session(connection)
+    return SqlTable(name, table, names, counted, primary, tuple(uniques), conditions, charsets, zone)
 
 
 def _has_partial_index(inspector: sa.Inspector, table: sa.Table, whole: set[frozenset[str]]) -> bool:

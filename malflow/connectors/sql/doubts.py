@@ -65,7 +65,7 @@ def _doubt_of(table: SqlTable, name: str, dialect: str) -> Doubt | None:
     if dialect not in _KNOWN:
         return _always
     if isinstance(column, mysql.TIMESTAMP):
-        return _unlike_timestamp if table.has_fixed_zone else _always
+        return _always if table.zone == "changing" else _unlike_timestamp
     if isinstance(column, mysql.YEAR):
         return _unlike_year
     if isinstance(column, mysql.BIT):

@@ -11,7 +11,7 @@ from malflow.connectors.sql.errors import SqlError
 
 __all__ = ["BOUND", "is_about_row", "marked"]
 
-BOUND = re.compile("binding parameter", re.IGNORECASE)
+BOUND = re.compile("binding parameter|can not be used", re.IGNORECASE)
 """What a driver says of a value that it can't send."""
 
 _ABOUT_ROWS = frozenset(

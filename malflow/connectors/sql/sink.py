@@ -56,6 +56,8 @@ class SqlSink(LedgerSink):
         key: the columns that make a row unique, which need a unique index. None: the primary key; ``()``: append.
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
+        round: whether the database rounds numbers with more digits than a column keeps, and fractions of a second, and
+            cuts the time of day of a date. If False, such a value is refused before the snapshot.
         ledger: the table of the ledger, created if it does not exist.
         retry_for: how long to retry a lost connection before the run fails.
         settings: arguments of `sqlalchemy.create_engine`, such as ``connect_args``. Never shown.
@@ -81,6 +83,7 @@ class SqlSink(LedgerSink):
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
         delivery: Delivery = "exactly-once",
+        round: bool = False,
         ledger: str = DEFAULT_LEDGER,
         retry_for: timedelta = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
@@ -99,6 +102,9 @@ class SqlSink(LedgerSink):
             on_data_loss=on_data_loss,
         )
         require_flag("SqlSink", "on_workers", on_workers)
+        require_flag("SqlSink", "round", round)
+        self._rounds = round
+        self._without_zone: frozenset[str] = frozenset()
         self.on_workers = on_workers
         self._writer: TableWriter | None = None
         self._checks: ValueChecks | None = None
@@ -297,7 +303,7 @@ class SqlSink(LedgerSink):
         return SqlError(f"table {self._table_name} in {self._database!r} rejects the row {shown}: {said}")
 
     def _plain(self, batches: Sequence[RowBatch]) -> tuple[PlainBatch, ...]:
-        plain = [plain_batch(batch) for batch in batches]
+        plain = [plain_batch(batch, self._without_zone) for batch in batches]
         if self._checks is not None:
             for batch in plain:
                 self._checks.check(batch)
@@ -310,7 +316,9 @@ class SqlSink(LedgerSink):
             table = described(connection, self._table_name, "SqlSink", database, needs_undo=needs_undo)
             shape = chosen_shape(table, self._key, self._columns, SqlError)
             self._writer = TableWriter(table, shape.key, connection.dialect.name)
-            self._checks = ValueChecks(table, connection.dialect, shape.key, largest_packet(connection))
+            packet = largest_packet(connection)
+            self._checks = ValueChecks(table, connection.dialect, shape.key, packet, rounds=self._rounds)
+            self._without_zone = table.without_zone
             self._doubts = Doubts(table, connection.dialect.name)
         self._tried.clear()
         self._needs_trial = table.has_conditions or bool(set(table.uniques) - {frozenset(shape.key)})

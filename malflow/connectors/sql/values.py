@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, localcontext
 from numbers import Integral, Number, Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.kept_values import Check, unkept
 from malflow.connectors.tables.transaction_rows import Row, RowBatch
 from malflow.errors import short_repr
 
 __all__ = ["ValueChecks"]
-
-Check: TypeAlias = Callable[[Any], str | None]
-"""Returns the problem with a value, or None."""
 
 _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.Boolean, (bool, Integral), "a boolean"),
     (sa.Integer, (Integral,), "an integer"),
     ((sa.Numeric, sa.Float), (Real, Decimal), "a number"),
     (sa.String, (str,), "text"),
-    (sa.LargeBinary, (bytes, bytearray, memoryview), "bytes"),
+    ((sa.LargeBinary, sa.BINARY, sa.VARBINARY), (bytes, bytearray, memoryview), "bytes"),
     (sa.DateTime, (datetime,), "a datetime"),
     (sa.Date, (date,), "a date"),
 )
 """Kinds of columns, the Python types of their values, and names for these in messages."""
 
+_SPANS = ("timedelta64",)  # numpy counts them among the integers
+_MISSING = ("NaTType", "NAType")
 _SENT = (int, float, Decimal)
 """Types of numbers that every driver accepts."""
 
@@ -50,6 +50,7 @@ _BYTES: Mapping[type, int] = {
 """The capacity of MySQL's columns, in bytes."""
 _BINARIES = (sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.TINYBLOB, mysql.MEDIUMBLOB)
 _LONGEST = 2**32 - 1
+_UTF_8 = ("utf8mb4", "utf8mb3", "utf8")
 _STRICT = ("mysql", "mariadb", "postgresql")
 
 
@@ -67,7 +68,13 @@ class ValueChecks:
     """
 
     def __init__(
-        self, table: SqlTable, dialect: sa.Dialect, key: Collection[str] = (), packet: int | None = None
+        self,
+        table: SqlTable,
+        dialect: sa.Dialect,
+        key: Collection[str] = (),
+        packet: int | None = None,
+        *,
+        rounds: bool = False,
     ) -> None:
         """Build the checks.
 
@@ -76,11 +83,14 @@ class ValueChecks:
             dialect: the dialect of the database.
             key: the columns whose values are looked up again, so that they must not be rounded.
             packet: the largest size of a statement in bytes; None if there is no limit.
+            rounds: whether the database may round digits and fractions of a second, but for those of keys.
         """
         self._packet = packet
         self._table = table
-        self._made_of = table, dialect.name, dialect.driver, tuple(key), packet
-        self._checks = {name: _check_of(table, name, dialect, is_key=name in key) for name in table.columns}
+        self._made_of = table, dialect.name, dialect.driver, tuple(key), packet, rounds
+        self._checks = {
+            name: _check_of(table, name, dialect, is_key=name in key, rounds=rounds) for name in table.columns
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _checks, self._made_of
@@ -124,9 +134,11 @@ class ValueChecks:
             )
 
 
-def _checks(table: SqlTable, dialect: str, driver: str, key: tuple[str, ...], packet: int | None) -> ValueChecks:
+def _checks(
+    table: SqlTable, dialect: str, driver: str, key: tuple[str, ...], packet: int | None, rounds: bool
+) -> ValueChecks:
     """Return the checks in another process, which need not have the driver of the database."""
-    return ValueChecks(table, sa.make_url(f"{dialect}+{driver}://").get_dialect()(), key, packet)
+    return ValueChecks(table, sa.make_url(f"{dialect}+{driver}://").get_dialect()(), key, packet, rounds=rounds)
 
 
 def _size(value: Any) -> int:
@@ -137,24 +149,26 @@ def _size(value: Any) -> int:
     return len(raw) + sum(raw.count(it) for it in _ESCAPED)
 
 
-def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) -> Check:
+def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool, rounds: bool) -> Check:
     column = table.table.c[name]
     may_be_null = bool(column.nullable) or name in table.counted
     kind = _kind_of(column.type)
-    limits = [_unlike_datetime] if isinstance(column.type, sa.DateTime) else _limits(column.type, dialect.name)
-    if is_key and dialect.name in _STRICT:
-        limits += _limits_of_digits(column.type)
+    limits = _limits_of(table, column, dialect.name, is_key=is_key, rounds=rounds)
     process = column.type.dialect_impl(dialect).bind_processor(dialect)
 
     def check(value: Any) -> str | None:
         if value is None:
             return None if may_be_null else "is NULL, which the column does not accept"
-        if kind is not None and not isinstance(value, kind[0]):
+        if type(value).__name__ in _MISSING:
+            return "is not a value; write None"
+        if kind is not None and (not isinstance(value, kind[0]) or type(value).__name__ in _SPANS):
             return f"is {type(value).__name__}, not {kind[1]}"
-        for limit in limits:
-            wrong = limit(value)
-            if wrong is not None:
-                return wrong
+        try:
+            wrong = next((it for it in (limit(value) for limit in limits) if it is not None), None)
+        except (ArithmeticError, ValueError) as error:
+            return f"can't be written: {error}"
+        if wrong is not None:
+            return wrong
         sent = value
         if process is not None:
             try:
@@ -168,56 +182,57 @@ def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) 
     return check
 
 
+def _limits_of(table: SqlTable, column: sa.Column[Any], dialect: str, *, is_key: bool, rounds: bool) -> list[Check]:
+    limits: list[Check] = [_unlike_datetime] if isinstance(column.type, (sa.DateTime, sa.Date)) else []
+    limits += _limits(column.type, dialect, table.character_sets.get(column.name, "utf8mb4"))
+    if dialect == "sqlite" and isinstance(column.type, (sa.Numeric, sa.Float, sa.types.NullType)):
+        exactly = not isinstance(column.type, sa.types.NullType) and (is_key or not rounds)
+        limits.append(_unlike_float if exactly else _unlike_nan)
+        if isinstance(column.type, sa.types.NullType):
+            limits.append(_unlike_stored)
+    limits += unkept(column.type, dialect, rounds=rounds, is_key=is_key)
+    if isinstance(column.type, mysql.TIMESTAMP) and table.zone != "utc":
+        limits.append(_with_zone)
+    return limits
+
+
 def _kind_of(column: Any) -> tuple[tuple[type, ...], str] | None:
     return next(((types, called) for kind, types, called in _KINDS if isinstance(column, kind)), None)
 
 
-def _limits(column: Any, dialect: str) -> list[Check]:
+def _limits(column: Any, dialect: str, charset: str) -> list[Check]:
     limits: list[Check] = []
     if isinstance(column, sa.JSON):
         limits.append(_unlike_json)
     elif isinstance(column, sa.Boolean) and dialect == "postgresql":
         limits.append(lambda value: None if isinstance(value, bool) else "is an integer, not a boolean")
     elif isinstance(column, sa.String):
-        limits += _limits_of_text(column, dialect)
+        limits += _limits_of_text(column, dialect, charset)
     elif type(column) in _BINARIES and dialect in ("mysql", "mariadb"):
         limits.append(_of_bytes(column.length or _BYTES.get(type(column), _LONGEST)))
     elif isinstance(column, sa.Integer) and dialect in (*_STRICT, "sqlite"):
         bits = 64 if dialect == "sqlite" else next(bits for kind, bits in _BITS if isinstance(column, kind))
         bits = _FEWER_BITS.get(type(column), bits)
         limits.append(_within(bits, unsigned=bool(getattr(column, "unsigned", False))))
-    elif isinstance(column, (sa.Numeric, sa.Float)) and dialect == "sqlite":
-        limits.append(_unlike_float)
     elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in _STRICT:
         if dialect != "postgresql":
             limits.append(_finite)
-        if not isinstance(column, sa.Float) and column.precision is not None:
-            limits.append(_below(10 ** (column.precision - (column.scale or 0))))
+        if column.precision is not None and not (
+            isinstance(column, sa.Float) and getattr(column, "scale", None) is None
+        ):
+            limits.append(_below(int(column.precision), int(column.scale or 0)))
     return limits
 
 
-def _limits_of_digits(column: Any) -> list[Check]:
-    """Return checks of a key: the database rounds a value that it stores, but not one that it looks up."""
-    if isinstance(column, sa.Numeric) and not isinstance(column, sa.Float) and column.scale is not None:
-        scale = int(column.scale)
-        wrong = f"has more than {scale} decimals; the column rounds to that many, so the key could not be found again"
-        return [lambda value: wrong if round(Decimal(value), scale) != value else None]
-    if isinstance(column, (mysql.DATETIME, mysql.TIMESTAMP)):
-        digits = int(column.fsp or 0)
-        told = f"has more than {digits} decimals of a second; the column cuts the rest, so the key could not be found"
-        return [lambda value: told if value.microsecond % 10 ** (6 - digits) else None]
-    return []
-
-
-def _limits_of_text(column: sa.String, dialect: str) -> list[Check]:
+def _limits_of_text(column: sa.String, dialect: str, charset: str) -> list[Check]:
     limits: list[Check] = [_encodable]
     if dialect == "postgresql":
         limits.append(lambda value: "has a character NUL, which Postgres can't store" if "\0" in value else None)
     if isinstance(column, sa.Enum):
         limits.append(_one_of(column.enums))
     elif dialect in _STRICT and column.length and not isinstance(column, mysql.SET):  # its members' length
-        limits.append(_shorter_than(int(column.length)))
-    elif type(column) in _BYTES:
+        limits.append(_shorter_than(int(column.length), is_padded=isinstance(column, sa.CHAR)))
+    elif type(column) in _BYTES and charset in _UTF_8:
         limits.append(_of_bytes(_BYTES[type(column)]))
     return limits
 
@@ -247,12 +262,20 @@ def _unlike_datetime(value: datetime) -> str | None:
     return None
 
 
-def _shorter_than(length: int) -> Check:
+def _shorter_than(length: int, *, is_padded: bool) -> Check:
+    """Return the check of the length of a text; the database pads a text of fixed length with spaces."""
+
     def check(value: str) -> str | None:
-        found = len(value.rstrip(" "))
+        found = len(value.rstrip(" ") if is_padded else value)
         return f"has {found} characters; the column takes {length}" if found > length else None
 
     return check
+
+
+def _with_zone(value: datetime) -> str | None:
+    if value.tzinfo is None:
+        return None
+    return "has a zone, and the session's time_zone is not UTC; set it to '+00:00', or write the session's time"
 
 
 def _one_of(members: Sequence[str]) -> Check:
@@ -272,13 +295,23 @@ def _of_bytes(length: int) -> Check:
 
 def _unlike_float(value: Any) -> str | None:
     """Return the problem with a value that SQLite, whose numbers are floats, would not keep exactly."""
-    if value != value:  # noqa: PLR0124 - NaN
-        return "would be stored as NULL by SQLite"
+    if (wrong := _unlike_nan(value)) is not None:
+        return wrong
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:
         return "has more digits than SQLite keeps; use a column of text"
     if isinstance(value, Integral) and not _is_sqlite_int(int(value)):
         return "has more digits than SQLite keeps; use a column of text"
     return None
+
+
+def _unlike_nan(value: Any) -> str | None:
+    return "would be stored as NULL by SQLite" if isinstance(value, Number) and value != value else None  # noqa: PLR0124
+
+
+def _unlike_stored(value: Any) -> str | None:
+    if type(value) in (bool, int, float, str, bytes):
+        return None
+    return f"is {type(value).__name__}, which a column without a type does not keep; write a number, text or bytes"
 
 
 def _is_sqlite_int(value: int) -> bool:
@@ -293,11 +326,26 @@ def _finite(value: Any) -> str | None:
     return None if math.isfinite(value) else "is not finite, which the database can't store"
 
 
-def _below(limit: int | float) -> Check:
+def _below(precision: int, scale: int) -> Check:
+    limit = 10 ** (precision - scale)
+
     def check(value: Any) -> str | None:
-        return f"is out of the column's range, below {limit}" if math.isfinite(value) and abs(value) >= limit else None
+        if not math.isfinite(value) or abs(_rounded(value, scale)) < limit:
+            return None
+        return f"is out of the column's range, below {limit}"
 
     return check
+
+
+def _rounded(value: Any, scale: int) -> Any:
+    """Return a number as the database rounds it."""
+    if isinstance(value, Integral):
+        return value
+    number = Decimal(repr(float(value))) if isinstance(value, float) else value
+    if not isinstance(number, Decimal):
+        return value
+    with localcontext(Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)):
+        return number.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP) if number.adjusted() < 100 else number  # noqa: PLR2004
 
 
 def _within(bits: int, *, unsigned: bool) -> Check:
