@@ -343,12 +343,36 @@ def error_text(error: BaseException) -> str:
         return f"<its str raised {class_name(worse)}>"
 
 
+class _Process:
+    """This process.
+
+    Attributes:
+        is_own: whether malflow has started it, or runs in it as Spark's task.
+    """
+
+    is_own = False
+
+
+def own_process() -> None:
+    """From now on, report each exception of user code in this process as a failure of its operator."""
+    _Process.is_own = True
+
+
 def failures() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which a function of the user fails, for an ``except`` clause.
 
     These are each `Exception`, and the CancelledError of asyncio, although it does not derive from it: a function that
     awaits nothing may raise it too. It is looked up once something has failed, since asyncio is slow to import.
+
+    In processes that malflow owns they are all others too, such as SystemExit: user code can't end the process there.
     """
+    if _Process.is_own:
+        return tuple(kind for kind in BaseException.__subclasses__() if kind is not GeneratorExit)
+    return settled_failures()
+
+
+def settled_failures() -> tuple[type[BaseException], ...]:
+    """Return the `failures` of a process that malflow does not own: those that a policy for bad records can settle."""
     cancelled = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
     return (Exception,) if cancelled is None else (Exception, cancelled)
 

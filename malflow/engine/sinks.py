@@ -64,6 +64,7 @@ class RunSinks:
             if offers(node.sink.impl, "divide"):
                 node.sink.impl.divides = policy(node) is not None  # type: ignore[union-attr] # it has a divide()
         self.captured: Mapping[str, Any] = {}
+        self._nobody_reads = False
         self._resumable = {it.context.operator_name: it for it in self.writers if it.is_resumable}
         self._transactions = {
             it.name: SinkTransactions(
@@ -87,8 +88,12 @@ class RunSinks:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output of a sink has lost its reader (a broken pipe)."""
-        return any(writer.reader_is_gone for writer in self.writers)
+        """Whether the output of a sink, or what the workers print, has lost its reader (a broken pipe)."""
+        return self._nobody_reads or any(writer.reader_is_gone for writer in self.writers)
+
+    def note_reader(self, *, is_gone: bool) -> None:
+        """Note whether what the workers print has lost its reader."""
+        self._nobody_reads = self._nobody_reads or is_gone
 
     # Positions
 

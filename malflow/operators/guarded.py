@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from malflow.diagnostics import note_missing_field
-from malflow.errors import failures
+from malflow.errors import settled_failures
 from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.calling_out import CallingOut
@@ -131,7 +131,7 @@ class GuardedStatelessOp(Guarded, StatelessOp):
                 try:
                     if (answer := on_data(DataMessage(*record), output)) is not None:
                         refuse_answer(answer)
-                except failures() as error:
+                except settled_failures() as error:
                     output.cut(start)
                     if not self.guard.repeats(error):
                         self.guard.take(error, record)

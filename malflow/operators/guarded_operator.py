@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.diagnostics import is_of_malflow
-from malflow.errors import failures
+from malflow.errors import settled_failures
 from malflow.event_time.tick import Tick
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
@@ -67,7 +67,7 @@ class Guarded(Operator):
             try:
                 found.extend(calls(rest))
                 break
-            except failures() as error:
+            except settled_failures() as error:
                 ended = _raised_by_user(error)
             if guard.repeats(ended):
                 continue

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from malflow.diagnostics import shape_error, short_repr
-from malflow.errors import error_text, failures
+from malflow.errors import error_text, settled_failures
 from malflow.message import DataMessage
 from malflow.operators.connected import ConnectOp, TimedConnectOp, TwoEdges
 from malflow.operators.contract import Operator, OperatorContext
@@ -81,7 +81,7 @@ class GuardedStatefulMap(GuardedStates, StatefulMap):
                 emitted, state = mapper(key, value, held if type(held) in ATOMIC_TYPES else spare(key, held))
                 if type(emitted) not in ATOMIC_TYPES:
                     emitted = apart(emitted, state)
-            except failures() as error:
+            except settled_failures() as error:
                 if self.guard.repeats(error):
                     continue
                 self.lose(error, (key, value, timestamp), self._explained(error))
@@ -108,7 +108,7 @@ class GuardedStatefulOp(GuardedStates, StatefulOp):
             try:
                 output.held = held = spare(key, states[key])
                 state = on_data(message, held, output)
-            except failures() as error:
+            except settled_failures() as error:
                 output.cut(start)
                 if not self.guard.repeats(error):
                     self.lose(error, record)
@@ -137,7 +137,7 @@ class GuardedTimedOp(GuardedStates, TimedOp):
             try:
                 output.held = held = self.spare(key, self.state[key])
                 state = on_data(message, held, output)
-            except failures() as error:
+            except settled_failures() as error:
                 output.cut(start)
                 for timers in self._set:
                     timers.drop()
@@ -195,7 +195,7 @@ class GuardedTtlMap(GuardedStates, TtlMap):
                 emitted = self.set_apart(emitted, entries)
                 if entries is not None:
                     self.note_read(entries)
-            except failures() as error:
+            except settled_failures() as error:
                 if self.guard.repeats(error):
                     continue
                 self.lose(error, record, shape_error(error, "(value, ExpireMap | None)"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.type_parameters import K, T, V
 
-__all__ = ["StdOutSink"]
+__all__ = ["StdOutSink", "discard_output"]
 
 
 class StdOutSink(StatelessSinkImpl[K, V, T]):
@@ -62,11 +63,16 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
     def _note_broken_pipe(self) -> None:
         """Discard all further output, including Python's own at exit."""
         self.reader_is_gone = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, sys.stdout.fileno())
-        finally:
-            os.close(nowhere)
+        discard_output(sys.stdout)
+
+
+def discard_output(stream: TextIO) -> None:
+    """Discard all further output of a standard stream whose reader is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
 
 
 def _line(key: object, value: object, timestamp: object) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NoReturn
 
-from malflow.runtime.processes.spawning import flags_of_interpreter, handle_stops, stops_blocked
+from malflow.runtime.processes.spawning import connected_sockets, handle_stops, launched, stops_blocked
 
 __all__ = ["fork", "serve"]
 
@@ -97,14 +97,10 @@ class ForkServer:
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
         self._launched: list[int] = []
-        self._socket, theirs = socket.socketpair()
+        self._socket, theirs = connected_sockets()
         with theirs:
-            command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM]
             arguments = json.dumps(([*map(str, sys.path)], theirs.fileno()))
-            with stops_blocked():
-                self._process = subprocess.Popen(  # noqa: S603 - our own program
-                    [*command, arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-                )
+            self._process = launched(_PROGRAM, arguments, [theirs.fileno()])
         atexit.register(self.close)
 
     def launch(self, descriptors: Sequence[int], peers: int) -> int:
@@ -215,7 +211,7 @@ def serve(end: int) -> None:
     """
     from malflow.runtime.processes import worker_process  # noqa: PLC0415 - what the processes need
 
-    with socket.socket(fileno=end) as requests:
+    with socket.socket(fileno=end) as requests, suppress(ConnectionError):  # the client is gone
         _serve(requests, worker_process.main)
 
 

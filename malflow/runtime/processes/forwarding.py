@@ -14,6 +14,7 @@ from typing import Any, TextIO, assert_never
 
 from malflow.errors import short_repr
 from malflow.runtime.processes.messages import Logged, Printed, Setup, Warned
+from malflow.sinks.stdout import discard_output
 
 __all__ = [
     "deliver_side",
@@ -112,9 +113,16 @@ def _is_picklable(fact: object) -> bool:
 
 
 class _Printer(io.TextIOBase):
-    """A standard stream that sends whole lines, each with the number of its workers in front."""
+    """A standard stream that sends whole lines, each with the number of its workers in front.
+
+    Its file descriptor is that of the process: what programs write there goes to the same place, without the number.
+    """
 
     encoding = "utf-8"
+    errors = "strict"
+    mode = "w"
+    line_buffering = True
+    write_through = False
 
     def __init__(self, stream: str, send: _Send, workers: Callable[[], str]) -> None:
         self._stream = stream
@@ -124,9 +132,28 @@ class _Printer(io.TextIOBase):
         self._has_begun = False
 
     @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return f"<{self._stream}>"
+
+    @property
     def buffer(self) -> io.RawIOBase:
         """The stream of bytes."""
         return _Bytes(self)
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the process's own stream.
+
+        Raises:
+            UnsupportedOperation: if it is closed.
+        """
+        own: TextIO | None = getattr(sys, f"__{self._stream}__")
+        if own is None:
+            raise io.UnsupportedOperation("fileno")
+        return own.fileno()
+
+    def reconfigure(self, **_: object) -> None:
+        """Ignore settings: lines are sent as soon as they are complete."""
 
     def writable(self) -> bool:
         return True
@@ -161,6 +188,9 @@ class _Bytes(io.RawIOBase):
 
     def __init__(self, text: _Printer) -> None:
         self._text = text
+
+    def fileno(self) -> int:
+        return self._text.fileno()
 
     def writable(self) -> bool:
         return True
@@ -204,7 +234,11 @@ def pickled_filters() -> list[bytes]:
 
 
 def deliver_side(message: Logged | Printed | Warned) -> None:
-    """Pass a message of a worker process to the user's handlers, streams and filters."""
+    """Pass a message of a worker process to the user's handlers, streams and filters.
+
+    Raises:
+        BrokenPipeError: if the reader of a standard stream is gone; further text is dropped.
+    """
     match message:
         case Logged(record=facts):
             record = logging.makeLogRecord(dict(facts))
@@ -212,10 +246,30 @@ def deliver_side(message: Logged | Printed | Warned) -> None:
             if logger.isEnabledFor(record.levelno):
                 logger.handle(record)
         case Printed(stream=stream, text=text):
-            target: TextIO = getattr(sys, stream)
-            target.write(text)
-            target.flush()
+            _write(stream, text)
         case Warned():
             warnings.showwarning(message.message, message.category, message.filename, message.lineno)
         case _:
             assert_never(message)
+
+
+def _write(stream: str, text: str) -> None:
+    """Write what a worker process has printed; as `print` does, drop it if the stream is closed.
+
+    Raises:
+        BrokenPipeError: if the reader of the stream is gone.
+    """
+    target: TextIO | None = getattr(sys, stream)
+    if target is None:
+        return
+    try:
+        try:
+            target.write(text)
+        except UnicodeEncodeError:  # the worker could not know the encoding
+            encoding = target.encoding or "ascii"
+            target.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        target.flush()
+    except BrokenPipeError:
+        with suppress(OSError):  # a stream of the user's without a file descriptor
+            discard_output(target)
+        raise

@@ -236,6 +236,7 @@ class ProcessesHost:
         """Run a tick in all processes, and write its output to the sinks in this process."""
         ticked: list[Ticked] = self._running.ask_all(RunTick(tick))
         self._tick = tick.number
+        self._sinks.note_reader(is_gone=self._running.reader_is_gone)
         sinks = deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
         return [*(report for it in ticked for report in it.reports), sinks]
 
@@ -330,6 +331,8 @@ class ProcessesHost:
         writers = (writer.close for writer in self._sinks.writers)
         ends = () if pool is None else (lambda: _raise_first(pool.close(error)),)
         release_all((*ends, *writers), error)
+        if pool is not None:
+            self._sinks.note_reader(is_gone=pool.reader_is_gone)
 
 
 def pickled_program(program: Program) -> bytes:

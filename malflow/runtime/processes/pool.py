@@ -45,9 +45,14 @@ class Pool:
         setup: returns what the process with a number needs to know.
         name_workers: returns the numbers of a process's workers as text, for errors.
 
+    Attributes:
+        reader_is_gone: whether the reader of what the processes print has exited (a broken pipe).
+
     Raises:
         RunFailed: if a process can't be started.
     """
+
+    reader_is_gone = False
 
     def __init__(
         self, count: int, launch: Launch, setup: Callable[[int], Setup], name_workers: Callable[[int], str]
@@ -97,7 +102,7 @@ class Pool:
         """Take the replies that have arrived; return whether all have, or one that ends the command."""
         for process in expected:
             while expected[process] is None and process.link.arrived:
-                expected[process] = _reply_in(process.link.arrived.popleft())
+                expected[process] = self._reply_in(process.link.arrived.popleft())
         if in_tick and any(isinstance(it, Failed | PeerLost) for it in expected.values()):
             return True
         missing = [process for process, reply in expected.items() if reply is None]
@@ -152,7 +157,7 @@ class Pool:
 
         def has_ended() -> bool:
             while process.link.arrived:
-                reply = _reply_in(process.link.arrived.popleft())
+                reply = self._reply_in(process.link.arrived.popleft())
                 closed.extend([reply.answer] if isinstance(reply, Done) and isinstance(reply.answer, Closed) else [])
             return bool(closed) or not process.link.is_open
 
@@ -169,11 +174,13 @@ class Pool:
             process.wait(_REST)
         return closed[0].errors if closed else ()
 
-
-def _reply_in(frame: bytearray) -> Reply | None:
-    """Return a reply, or None for a message that passes by: text, a log record or a warning."""
-    reply: Reply = pickle.loads(frame)  # noqa: S301 - of this run
-    if isinstance(reply, Done | Failed | PeerLost):
-        return reply
-    deliver_side(reply)
-    return None
+    def _reply_in(self, frame: bytearray) -> Reply | None:
+        """Return a reply, or None for a message that passes by: text, a log record or a warning."""
+        reply: Reply = pickle.loads(frame)  # noqa: S301 - of this run
+        if isinstance(reply, Done | Failed | PeerLost):
+            return reply
+        try:
+            deliver_side(reply)
+        except BrokenPipeError:
+            self.reader_is_gone = True
+        return None

@@ -6,8 +6,11 @@ classes travel with the program.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +20,22 @@ from typing import Final
 
 from malflow.runtime.signals import take_signal
 
-__all__ = ["STOPS", "flags_of_interpreter", "handle_stops", "spawn", "stops_blocked"]
+__all__ = [
+    "STOPS",
+    "above_standard_streams",
+    "connected_sockets",
+    "flags_of_interpreter",
+    "handle_stops",
+    "launched",
+    "spawn",
+    "stops_blocked",
+]
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 """The signals that stop a run: the coordinator handles them."""
+
+_STANDARD: Final = (0, 1, 2)
+"""The file descriptors of the standard streams."""
 
 _PROGRAM = """
 import json, sys
@@ -41,9 +56,53 @@ def spawn(descriptors: Sequence[int], peers: int) -> subprocess.Popen[bytes]:
         OSError: if it can't be launched.
     """
     arguments = json.dumps(([*map(str, sys.path)], [*descriptors, peers]))
-    command = [sys.executable, *flags_of_interpreter(), "-c", _PROGRAM, arguments]
+    return launched(_PROGRAM, arguments, descriptors)
+
+
+def launched(program: str, arguments: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Launch a new interpreter, without input, and with the output of this process.
+
+    Args:
+        program: its code.
+        arguments: its only argument.
+        descriptors: the file descriptors that it inherits.
+
+    Raises:
+        OSError: if it can't be launched.
+    """
+    command = [sys.executable, *flags_of_interpreter(), "-c", program, arguments]
+    out, err = map(_output, _STANDARD[1:])
     with stops_blocked():
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)  # noqa: S603 - our own program
+        return subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=descriptors
+        )
+
+
+def _output(descriptor: int) -> int | None:
+    """Return what a new process writes to: None for an output of this one, or nothing if that is closed."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return subprocess.DEVNULL
+    return None
+
+
+def above_standard_streams(descriptor: int) -> int:
+    """Return a file descriptor that is none of the standard streams: theirs are free if this process has closed them.
+
+    A new process has other streams in these places.
+    """
+    if descriptor not in _STANDARD:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(_STANDARD) + 1)
+    os.close(descriptor)
+    return moved
+
+
+def connected_sockets() -> tuple[socket.socket, socket.socket]:
+    """Return two sockets that are connected with each other, for a new process."""
+    one, other = (socket.socket(fileno=above_standard_streams(it.detach())) for it in socket.socketpair())
+    return one, other
 
 
 @contextmanager

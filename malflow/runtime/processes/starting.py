@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from malflow.errors import RunFailed
 from malflow.runtime.processes.links import Link
+from malflow.runtime.processes.spawning import above_standard_streams, connected_sockets
 
 __all__ = ["Launch", "Launched", "StartedProcess", "receive_link", "start_all"]
 
@@ -110,7 +111,7 @@ def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
     Raises:
         RunFailed: if a process can't be started.
     """
-    watched, life = os.pipe()
+    watched, life = map(above_standard_streams, os.pipe())
     launched: list[_Ends] = []
     try:
         while len(launched) < count:
@@ -131,8 +132,7 @@ def start_all(count: int, launch: Launch) -> tuple[list[StartedProcess], int]:
 
 
 def _launched(launch: Launch, watched: int, peers: int) -> _Ends:
-    control, its_control = socket.socketpair()
-    files, its_files = socket.socketpair()
+    (control, its_control), (files, its_files) = connected_sockets(), connected_sockets()
     with its_control, its_files:
         try:
             process = launch((its_control.fileno(), its_files.fileno(), watched), peers)
@@ -154,7 +154,7 @@ def _connect(launched: Sequence[_Ends]) -> None:
     """
     for one, of_one in enumerate(launched):
         for of_other in launched[:one]:
-            first, second = socket.socketpair()
+            first, second = connected_sockets()
             with first, second:
                 _send_link(of_one, first)
                 _send_link(of_other, second)
@@ -189,8 +189,14 @@ def _ended_early(process: Launched) -> RunFailed:
 
 
 def receive_link(end: socket.socket) -> Link:
-    """Receive the socket to another process, and confirm it."""
+    """Receive the socket to another process, and confirm it.
+
+    Raises:
+        EOFError, ConnectionError: if the coordinator is gone.
+    """
     _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    if not descriptors:
+        raise EOFError
     end.sendall(b"r")
     return Link(socket.socket(fileno=descriptors[0]))
 

@@ -22,7 +22,7 @@ from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions
 from malflow.engine.workers import Workers
-from malflow.errors import GraphError, MalflowError, RunFailed
+from malflow.errors import GraphError, MalflowError, RunFailed, own_process
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAborted
 from malflow.runtime.processes.forwarding import finish_lines, forward_all, install_filters
@@ -83,8 +83,12 @@ def main(control: int, files: int, life: int, peers: int) -> None:
     _end_with(life)
     handle_stops(_leave_to_coordinator)
     _let_this_process_be_killed_first()
+    own_process()
     end = socket.socket(fileno=control)
-    links = [receive_link(end) for _ in range(peers)]
+    try:
+        links = [receive_link(end) for _ in range(peers)]
+    except (EOFError, ConnectionError):  # the coordinator is gone
+        os._exit(1)
     WorkerProcess(Link(end), links, Connection(files)).run()
 
 

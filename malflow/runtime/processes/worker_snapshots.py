@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -121,7 +122,8 @@ class WorkerSnapshots:
             failure = RunFailed(f"data files could not be written: {type(error).__name__}: {error}")
             failure.__cause__ = error
             written = WrittenFiles((), dumps_error(failure))
-        self._end.send_bytes(dumps(written))
+        with suppress(OSError):  # the coordinator is gone
+            self._end.send_bytes(dumps(written))
 
     def _write(self, command: WriteFiles) -> WrittenFiles:
         sections = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from struct import Struct
 
-from malflow.errors import MalflowError, OperatorError
+from malflow.errors import MalflowError, OperatorError, own_process
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.quiet_process import end_quietly
@@ -54,6 +54,7 @@ def _run(spec: RunSpec, stage: int, worker: int, rows: list[Row]) -> Iterator[Ro
 
     context = TaskContext.get()
     command = TickCommand.loads(context.getLocalProperty(COMMAND))
+    own_process()
     try:
         with rarer_collections(), spec.surroundings.applied():
             attempt = StageAttempt(spec, stage, worker, command)
