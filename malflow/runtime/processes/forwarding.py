@@ -58,7 +58,7 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
     warnings.showwarning = show  # type: ignore[assignment] # it takes all that Python passes
 
     def restore() -> None:
-        """Let a child that user code forks write by itself: the connection is its parent's."""
+        """Make a child that user code forks write by itself: the connection is its parent's."""
         logging.root.removeHandler(forwarder)
         warnings.showwarning = shown
         for name, usual in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
