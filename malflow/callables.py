@@ -45,9 +45,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("distinct_until_changed", "stateful_distinct"), "changes"),
     **dict.fromkeys(("table", "to_ktable", "as_table", "to_dynamic_table"), "to_table"),
     **dict.fromkeys(("lookup_join", "temporal_join", "enrich"), "join_table"),
+    **dict.fromkeys(("broadcast", "with_broadcast", "broadcast_join", "join_global_table"), "join_broadcast"),
     **dict.fromkeys(("sort_by", "order_by", "sort_values"), "sort"),
     **dict.fromkeys(("rate_limit", "limit"), "throttle"),
-    **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
+    **dict.fromkeys(("tee", "duplicate"), "cloned"),
 }
 """malflow's names for the methods of other stream processors."""
 

@@ -255,7 +255,7 @@ class Graph:
                 | UnionNode()
                 | SinkNode()
             ):
-                return self._combined(vertex.inputs)
+                return self._combined(vertex.timed_by)
             case _:
                 assert_never(vertex.node)
 

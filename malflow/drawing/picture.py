@@ -26,6 +26,7 @@ from malflow.nodes import (
     Vertex,
 )
 from malflow.operators.contract import Logic
+from malflow.operators.tables.broadcast import Replicate
 from malflow.sinks.contract import StatefulSink
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
@@ -184,7 +185,7 @@ def _box(vertices: Sequence[Vertex], group: list[int], stage: int, read: set[Por
     is_here = here is not None and here.vertex == group[-1]
     return Box(
         node.name,
-        "event_time" if isinstance(vertices[group[0]].node, TimestampsNode) and len(group) > 1 else _kind(node),
+        _kind_of_group([vertices[it].node for it in group]),
         stage,
         tuple(group),
         _implementation(node),
@@ -221,6 +222,16 @@ def _outputs(node: Node) -> tuple[str, ...]:
         if len(named) == count:
             return named
     return tuple(map(str, range(count)))
+
+
+def _kind_of_group(nodes: Sequence[Node]) -> str:
+    """Return the method of streams that adds one or several nodes of a name."""
+    first, last = nodes[0], nodes[-1]
+    if len(nodes) > 1 and isinstance(first, TimestampsNode):
+        return "event_time"
+    if len(nodes) > 1 and isinstance(first, KeyNode) and first.logic is Replicate:
+        return "broadcast"
+    return _kind(last)
 
 
 def _kind(node: Node) -> str:

@@ -16,7 +16,7 @@ from malflow.engine.part_names import with_present_names
 from malflow.engine.plan import Program
 from malflow.engine.refusals import Refuse, raised, refusing
 from malflow.engine.rescale import local_states, reroute
-from malflow.engine.state_specs import OldStates, States
+from malflow.engine.state_specs import OldStates, States, stored_once
 from malflow.errors import SnapshotError
 from malflow.snapshot.persistence import RestoredState
 
@@ -34,6 +34,7 @@ class Loaded:
         migrated: the old version of each state that was migrated.
         routed: the states of each new worker, by name.
         discovered: the new parts of each source that has parts in the snapshot.
+        once: the states that every worker loads, and only worker 0 stores.
     """
 
     before: int
@@ -42,12 +43,14 @@ class Loaded:
     migrated: Mapping[str, int]
     routed: Mapping[str, Sequence[States]]
     discovered: Mapping[str, set[Any]]
+    once: frozenset[str] = frozenset()
 
     def changed(self, worker: int, workers: int) -> set[str]:
         """Return the names of a worker's states that differ from the snapshot, given the number of workers."""
         if self.before != workers:
             return set(self.routed)
-        moved = {name for name, new in self.routed.items() if _has_moved(self.old[name].get(worker, {}), new[worker])}
+        ours = {name: new for name, new in self.routed.items() if worker == 0 or name not in self.once}
+        moved = {name for name, new in ours.items() if _has_moved(self.old[name].get(worker, {}), new[worker])}
         return moved.union(self.migrated)
 
     def moved_keys(self, name: str) -> int:
@@ -126,7 +129,7 @@ def loaded(
             converted[name] = version
     discovered = _discovered(program, listed, present, refuse)
     routed = reroute(program, present, before, parallelism, placements=placements, refuse=refuse)
-    return Loaded(before, old, present, converted, routed, discovered)
+    return Loaded(before, old, present, converted, routed, discovered, stored_once(program))
 
 
 def _discovered(

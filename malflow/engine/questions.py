@@ -19,7 +19,7 @@ from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.letters import oldest_first
 from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.keyed import copied
-from malflow.states.kinds import StateKind, StateSpec
+from malflow.states.kinds import Movement, StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
 
@@ -165,6 +165,8 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
     Raises:
         OperatorError: if the partitioner fails.
     """
+    if kept.spec.kind.movement is Movement.EVERYWHERE:
+        return replace(question, workers=frozenset({0}))
     placement = placement_of(kept.node)
     if placement is None or question.keys is None:
         return question

@@ -49,7 +49,7 @@ def refuse_local(program: Program) -> None:
     """
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
-            if spec.kind.migrates and spec.placement is None:
+            if spec.kind.is_by_key and spec.placement is None:
                 raise _local(spec.name)
 
 
@@ -147,7 +147,7 @@ def key_routes(
     routes: dict[str, KeyRoute | None] = {}
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
-            if spec.kind.migrates and spec.name in names:
+            if spec.kind.is_by_key and spec.name in names:
                 was = spec.placement if placements is None else placements.get(spec.name)
                 routes[spec.name] = _key_route(vertex, spec, before, after, was)
     return routes
@@ -159,7 +159,7 @@ def local_states(
     """Yield each state whose keys have no owner among the new workers, with its error; see above for the arguments."""
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
-            is_local = spec.kind.migrates and placement_of(vertex.node) is None and spec.name in names
+            is_local = spec.kind.is_by_key and placement_of(vertex.node) is None and spec.name in names
             if is_local and not _stays(vertex, spec, before, after, placements.get(spec.name)):
                 yield spec.name, _local(spec.name)
 
@@ -228,6 +228,8 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
         case Movement.BY_KEY | Movement.BY_SLOT | Movement.BY_ENTRY:
             route = _key_route(vertex, spec, len(old), after, was)
             return old if route is None else _dealt(route, old)
+        case Movement.EVERYWHERE:
+            return [old[0]] * after
         case Movement.BY_PART:
             stays = same and was not in FORMER_PLACEMENTS
             return old if stays else _dealt(KeyRoute(spec.name, after, rendezvous_select), old)

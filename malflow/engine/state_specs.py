@@ -22,7 +22,7 @@ from malflow.nodes import (
 from malflow.operators.letters import LETTERS, REFUSED, UNWRITTEN
 from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
-from malflow.states.kinds import StateKind, StateSpec
+from malflow.states.kinds import Movement, StateKind, StateSpec
 
 __all__ = [
     "OldStates",
@@ -35,6 +35,7 @@ __all__ = [
     "stages_of_keys",
     "state_id",
     "states_of",
+    "stored_once",
 ]
 
 States = Mapping[Any, Any]
@@ -87,8 +88,13 @@ def stages_of_keys(program: Program) -> dict[str, int]:
         for number, stage in enumerate(program.stages)
         for step in stage.steps
         for spec in specs_of(program.vertices[step.vertex].node)
-        if spec.kind.migrates
+        if spec.kind.is_by_key
     }
+
+
+def stored_once(program: Program) -> frozenset[str]:
+    """Return the names of the states that every worker has, of which snapshots have that of worker 0."""
+    return frozenset(spec.name for spec in states_of(program) if spec.kind.movement is Movement.EVERYWHERE)
 
 
 def hidden_id(node: Node, role: str) -> str:
@@ -102,7 +108,7 @@ def _own_spec(node: Node) -> StateSpec | None:
         case SourceNode():
             return StateSpec(name, StateKind.SOURCE, 1, name_of(rendezvous_select))
         case StatefulNode(kind=kind, version=version, definition=definition, panes=panes):
-            return StateSpec(name, kind, version, _placed(node), definition, panes)
+            return StateSpec(name, kind, version, _placed(node) if kind.is_by_key else None, definition, panes)
         case EpochsNode():
             return StateSpec(name, StateKind.EPOCHS, 1, _placed(node))
         case ExchangeNode() | UnionNode():

@@ -14,7 +14,7 @@ from malflow.engine.part_placement import Parts, Place, place_parts
 from malflow.engine.plan import Program, Stage, refuse_to_write_input
 from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
-from malflow.engine.state_specs import States
+from malflow.engine.state_specs import States, stored_once
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
@@ -75,6 +75,7 @@ class Workers:
         self._debug = debug
         self._is_open = False
         self._discovering = discovering(program)
+        self._once = stored_once(program)
         self.discovered: dict[str, set[Any]] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
@@ -285,6 +286,8 @@ class Workers:
     def deltas(self, whole: bool = False) -> list[StateDelta]:
         """Return the changes of every state since the last call, one entry per worker and changed state.
 
+        Of a state that every worker has, only that of worker 0 is returned.
+
         States are live: serialise them before the next tick. The first delta of a state is complete.
 
         Args:
@@ -295,6 +298,8 @@ class Workers:
             deltas = worker.delta(whole)
             states = worker.states() if deltas else {}
             for name, delta in deltas.items():
+                if worker.worker_id and name in self._once:
+                    continue
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
         return [*found.values()]
 
@@ -311,6 +316,10 @@ class Workers:
         for worker in self._workers:
             merge_held(found, worker.held())
         return found
+
+    def stored_states(self) -> dict[tuple[int, str], OperatorState]:
+        """Return the live states that `deltas` describe, by worker and name."""
+        return {it: state for it, state in self.states().items() if it[0] == 0 or it[1] not in self._once}
 
     def states(self) -> dict[tuple[int, str], OperatorState]:
         """Return the live states by worker and name, as the last deltas left them."""

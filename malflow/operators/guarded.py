@@ -39,6 +39,7 @@ from malflow.operators.stateless import (
     elements_returned,
     refuse_answer,
 )
+from malflow.operators.tables.broadcast import BroadcastJoin
 from malflow.partitioners import PLAIN_TYPES, check_key
 from malflow.records.batch import Batch
 
@@ -225,6 +226,16 @@ class GuardedTimestampsByField(GuardedTimestamps, AssignTimestampsByField):
         return lambda rest: (checked(_read(field, value)) for value in rest), self.guard.turns(batch.values, batch)
 
 
+class GuardedBroadcastJoin(Guarded, BroadcastJoin):
+    """A `BroadcastJoin` that drops the records at which its joiner fails."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Join the records, without the failed ones."""
+        answers = map(self.callback, self.guard.turns(batch.values, batch), repeat(self.rows))
+        values, failed = self.attempt(answers, batch)
+        return (without(failed, batch.with_values(values)),)
+
+
 _GUARDED: Mapping[Any, type[Guarded]] = {
     **GUARDED_STATES,
     Map: GuardedMap,
@@ -240,6 +251,7 @@ _GUARDED: Mapping[Any, type[Guarded]] = {
     KeyByField: GuardedKeyByField,
     AssignTimestamps: GuardedTimestamps,
     AssignTimestampsByField: GuardedTimestampsByField,
+    BroadcastJoin: GuardedBroadcastJoin,
 }
 """The guarded operator for each one that has a guarded form."""
 

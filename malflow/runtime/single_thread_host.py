@@ -144,7 +144,7 @@ class SingleThreadHost:
         del alone
         deltas = [*self._workers.deltas(full), *sinks(full)]
         if self._recount is not None:
-            self._recount.check(deltas, self._workers.states(), base=full)
+            self._recount.check(deltas, self._workers.stored_states(), base=full)
         made = session.commit(tick, self.parallelism, self._states, deltas)
         self._confirmations.note(tick)
         return made

@@ -143,7 +143,8 @@ def _check(old: WorkerStates, new: WorkerStates) -> None:
         raise SnapshotError(
             f"operator '{two.name}' is {facts[0]} in {at[0]} and {facts[1]} in {at[1]}, whose states can't be compared"
         )
-    if one.placement is None and not old.is_by_worker and old.manifest.parallelism != new.manifest.parallelism:
+    is_by_key = old.kind is not None and old.kind.is_by_key
+    if one.placement is None and is_by_key and old.manifest.parallelism != new.manifest.parallelism:
         raise SnapshotError(
             f"operator '{two.name}' was kept under key_local() by {old.manifest.parallelism} workers in {at[0]} and by "
             f"{new.manifest.parallelism} in {at[1]}, whose states can't be compared"

@@ -18,6 +18,7 @@ WINDOWS: Final = (StateKind.WINDOW, StateKind.ROLLUP, StateKind.SESSION, StateKi
 RECORD_KEYS: Final[Mapping[Movement, Callable[[Any], Any]]] = MappingProxyType(
     {
         Movement.BY_KEY: lambda key: key,
+        Movement.EVERYWHERE: lambda key: key,
         Movement.BY_SLOT: lambda slot: slot[1],
         Movement.BY_ENTRY: lambda slot: slot[1][0],
     }

@@ -20,6 +20,9 @@ class Movement(Enum):
     BY_ENTRY = auto()
     """Each entry of a key in a pane goes to the worker that its stream's partitioner selects for the key."""
 
+    EVERYWHERE = auto()
+    """Every worker has all of it, and the same: it is stored once, as that of worker 0, and loaded by all."""
+
     BY_PART = auto()
     """Each part goes to the worker that now owns that part of the source or sink."""
 
@@ -54,6 +57,7 @@ class StateKind(Enum):
     DISTINCT = "distinct", Movement.BY_ENTRY
     CHANGES = "changes", Movement.BY_KEY
     TABLE = "table", Movement.BY_KEY
+    BROADCAST = "broadcast", Movement.EVERYWHERE
     THROTTLE = "throttle", Movement.BY_KEY
     SORT = "sort", Movement.BY_SLOT
     BATCH = "batch", Movement.BY_KEY
@@ -74,9 +78,14 @@ class StateKind(Enum):
         return next((kind for kind in cls if kind.word == word), None)
 
     @property
+    def is_by_key(self) -> bool:
+        """Whether each state belongs to a key of records, and so to one worker."""
+        return self.movement in (Movement.BY_KEY, Movement.BY_SLOT, Movement.BY_ENTRY)
+
+    @property
     def migrates(self) -> bool:
         """Whether a program can migrate its states, which are the user's objects."""
-        return self.movement in (Movement.BY_KEY, Movement.BY_SLOT, Movement.BY_ENTRY)
+        return self.is_by_key or self.movement is Movement.EVERYWHERE
 
     @property
     def may_be_lost(self) -> bool:

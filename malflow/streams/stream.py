@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
@@ -32,6 +32,7 @@ from malflow.streams.arguments import (
     location,
     malformed,
 )
+from malflow.streams.broadcasting import BroadcastOperators
 from malflow.streams.calling_out import CallingOperators
 from malflow.streams.connecting import ConnectOperators
 from malflow.streams.event_time import EventTimeOperators
@@ -44,6 +45,7 @@ from malflow.streams.routing import RoutingOperators
 from malflow.streams.selection import SelectionOperators
 from malflow.streams.several import Timed
 from malflow.streams.stateless import KeyedStatelessOperators, StatelessOperators
+from malflow.streams.table import Table
 from malflow.streams.tables import TableOperators
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 from malflow.type_parameters import K, T, V_co
@@ -105,6 +107,7 @@ class StreamProvider:
 class Stream(
     StatelessOperators[K, V_co, T],
     LookupOperators[K, V_co, T],
+    BroadcastOperators[K, V_co, T],
     CallingOperators[K, V_co, T],
     RoutingOperators[K, V_co, T],
     EventTimeOperators[K, V_co, T],
@@ -349,6 +352,16 @@ class KeyedStream(
             threads: int,
         ) -> KeyedStream[K, VO, T]: ...
         def map_async(self, name: str, function: Any, **options: Any) -> Any: ...
+        def join_broadcast(
+            self,
+            name: str,
+            rows: Table[A, R, Any] | KeyedStream[A, R | None, Any],
+            joiner: Callable[[V_co, Mapping[A, R]], VO],
+            *,
+            version: int = ...,
+            migrate: Callable[[Any, int], Any] | None = ...,
+            on_error: ErrorPolicy = ...,
+        ) -> KeyedStream[K, VO, T]: ...
         def flatten(
             self: KeyedStream[K, Iterable[VO], T], name: str, *, on_error: ErrorPolicy = ...
         ) -> KeyedStream[K, VO, T]: ...

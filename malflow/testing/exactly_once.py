@@ -113,7 +113,8 @@ def assert_exactly_once(
     _check(max_examples, at_end, runtime)
     program = built(build_dataflow)
     nodes = [vertex.node for vertex in program.vertices]
-    rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
+    kept = [node for node in nodes if isinstance(node, StatefulNode) and node.kind.is_by_key]
+    rescale = rescale and not any(node.placement is None for node in kept)
     feed = feed_of(inputs, program.sources)
     for number, names in replays.items():
         _check_replays(program, number, names, len(feed))

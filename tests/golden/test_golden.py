@@ -2,10 +2,10 @@
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
-same holds for the folders ``rollups``, ``patterns``, ``limits`` and ``tables``, with `tests.golden.rolled_up`,
-`tests.golden.matched`, `tests.golden.limited` and `tests.golden.tabled`, of kinds of state that came after their
-format, and for ``moments`` and ``members``, with `tests.golden.moments` and `tests.golden.members`, whose keys had
-other places.
+same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables`` and ``broadcasts``, with
+`tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled` and
+`tests.golden.everywhere`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
+`tests.golden.moments` and `tests.golden.members`, whose keys had other places.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -38,6 +38,7 @@ from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
 from malflow.snapshot.persistence import RestoreOptions
+from tests.golden.everywhere import build_broadcasts
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
@@ -252,6 +253,7 @@ def test_golden_files_of_tables_have_rows_and_their_expiries(job: Job, tmp_path:
         ("patterns", build_patterns),
         ("limits", build_limits),
         ("tables", build_tables),
+        ("broadcasts", build_broadcasts),
     ],
 )
 def test_readings_continue_from_golden_files(

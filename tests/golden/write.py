@@ -17,6 +17,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
+from tests.golden.everywhere import build_broadcasts
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
@@ -103,6 +104,7 @@ def main() -> None:
         "patterns": (build_patterns, JOBS),
         "limits": (build_limits, JOBS),
         "tables": (build_tables, JOBS),
+        "broadcasts": (build_broadcasts, JOBS),
         "moments": (build_moments, [PLACED]),
         "members": (build_members, [PLACED]),
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from malflow.engine.clock import RunClock
 from malflow.sources.contract import StatefulSourceImpl
 
-__all__ = ["PARTS", "HandClock", "Polls", "Step", "SteppingClock", "scripts"]
+__all__ = ["PARTS", "HandClock", "Polls", "Step", "SteppingClock", "WholeTicks", "scripts"]
 
 PARTS = ("a", "b", "c")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,3 +97,38 @@ def scripts(draw: Any) -> list[Step]:
             stamps = [now + draw(jitter) for _ in range(draw(st.integers(1, 2)))] if busy else []
             found.append(Step(gap, busy[turn % len(busy)] if busy else None, stamps))
     return found
+
+
+class WholeTicks(StatefulSourceImpl[Any, Any, Any, int]):
+    """A source that emits a list of values each tick, however many a tick may take; timestamps count from 0."""
+
+    keyed = False
+
+    def __init__(self, ticks: Sequence[Sequence[Any]]) -> None:
+        self._ticks = ticks
+
+    def list_parts(self) -> list[Any]:
+        """Return the only part."""
+        return ["all"]
+
+    def build_part(self, part: Any, state: int | None) -> Any:
+        """Return a reader that begins at a tick."""
+        return _WholeTicksPart(self._ticks, state or 0)
+
+
+class _WholeTicksPart:
+    def __init__(self, ticks: Sequence[Sequence[Any]], position: int) -> None:
+        self._ticks, self._position = ticks, position
+
+    def poll_batch(self, _limit: int) -> tuple[list[Any], list[int]]:
+        at = self._position
+        values = list(self._ticks[at]) if at < len(self._ticks) else []
+        self._position += 1
+        first = sum(map(len, self._ticks[:at]))
+        return values, list(range(first, first + len(values)))
+
+    def is_finished(self) -> bool:
+        return self._position >= len(self._ticks)
+
+    def snapshot(self) -> int:
+        return self._position

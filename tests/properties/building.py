@@ -103,7 +103,7 @@ def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
     """List the states that a dataflow keeps by key."""
     graph = Graph()
     build(dataflow, StreamProvider(graph), None, Run())
-    return [spec for spec in states_of(compile_graph(graph)) if spec.kind.migrates]
+    return [spec for spec in states_of(compile_graph(graph)) if spec.kind.is_by_key]
 
 
 def build(
@@ -355,14 +355,36 @@ def _join_tables(step: Step, inputs: list[Any], _: Run) -> Any:
 def _arrival(step: Step, inputs: list[Any], _: Run) -> Any:
     held, how = step.arg
     records = inputs[0]
-    if held:  # until the end, by a new time that has no other epoch
-        untimed = records.assign_timestamps(f"{step.name} times", lambda msg: msg.timestamp)
-        never = untimed.generate_epochs(f"{step.name} epochs", lambda msg, epoch: None, per_part=False)
-        records = never.on_time.sort(f"{step.name} held")
+    if held:
+        records = _until_the_end(records, step.name)
         rows = inputs[0].map(f"{step.name} row", functions.row_of)
     else:
         rows = inputs[0].map_with_key(f"{step.name} row", lambda key, _: functions.row_of_key(key))
     return records.join_table(step.name, rows.to_table(f"{step.name} rows"), _pair, how=how, at="arrival")
+
+
+def _until_the_end(records: Any, name: str) -> Any:
+    """Hold records until the end, by a new time that has no other epoch."""
+    untimed = records.assign_timestamps(f"{name} times", lambda msg: msg.timestamp)
+    never = untimed.generate_epochs(f"{name} epochs", lambda msg, epoch: None, per_part=False)
+    return never.on_time.sort(f"{name} held")
+
+
+def _broadcast(step: Step, inputs: list[Any], _: Run) -> Any:
+    records = inputs[0]
+    keyed = records.key_distribute(f"{step.name} key", lambda msg: functions.weight(msg.value) % 5)
+    rows = keyed.map_with_key(f"{step.name} row", lambda key, _: functions.row_of_key(key))
+    if step.arg:
+        return _until_the_end(records, step.name).join_broadcast(step.name, rows, _with_all_rows)
+    return records.join_broadcast(step.name, rows.to_table(f"{step.name} rows"), _with_own_row)
+
+
+def _with_all_rows(value: Any, rows: Any) -> Any:
+    return value, tuple(sorted(rows.items()))
+
+
+def _with_own_row(value: Any, rows: Any) -> Any:
+    return value, rows.get(functions.weight(value) % 5)
 
 
 def _lookup(step: Step, inputs: list[Any], _: Run) -> Any:
@@ -438,6 +460,7 @@ _BUILDERS: dict[str, Builder] = {
     "join_table": _join_table,
     "join_tables": _join_tables,
     "arrival": _arrival,
+    "broadcast": _broadcast,
     "grouped": _grouped,
     "lookup": _lookup,
     "aggregate": lambda step, inputs, _: inputs[0].aggregate(step.name, agg.count(), agg.sum(functions.weight)),

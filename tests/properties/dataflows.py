@@ -434,6 +434,19 @@ def _batch(draft: Draft, index: int) -> None:
     draft.add("batch", (index,), draft.choose([(2, 5), (3, 20), (4, 3)]), traits)
 
 
+def broadcast(draft: Draft, index: int) -> None:
+    """Join records with rows that all workers have: those of a tick come first, and all are there at the end.
+
+    The records may have any keys or none; they can only be held until the end by key.
+    """
+    held = _selectable(draft.traits[index]) and draft.draw(st.booleans())
+    traits = replace(draft.traits[index], family=draft.family(shared=True))
+    _share(draft, index)
+    if held:
+        traits = replace(traits, epochs=ONLY_MAX, here=False, parts=False)
+    draft.add("broadcast", (index,), held, traits)
+
+
 def sample(draft: Draft, index: int) -> None:
     draft.add("sample", (index,), draft.choose([0.2, 0.7, 1]), draft.traits[index])
 
@@ -710,6 +723,7 @@ PLAIN = (
     Move(inspect_frontier),
     Move(sample),
     Move(lookup),
+    Move(broadcast),
 )
 SHAPES = (Move(split), Move(cloned), Move(union), Move(union), Move(inspect))
 NOTABLE = (

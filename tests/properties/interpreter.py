@@ -614,6 +614,30 @@ class Arrival(Operator):
             self.send(DataMessage(record.key, (owned(record.value), row), record.timestamp))
 
 
+class Broadcast(Operator):
+    """Joins a record with rows that are a function of their key: its own one, or all that there are at the end."""
+
+    def prepare(self) -> None:
+        self._records: list[Record] = []
+
+    def on_record(self, record: Record) -> None:
+        if self.step.arg:
+            self._records.append(record)
+            return
+        key = functions.weight(record.value) % 5
+        self.send(DataMessage(record.key, (owned(record.value), functions.row_of_key(key)), record.timestamp))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if not self.step.arg:
+            self.issue(epoch)
+        elif epoch is MAX:
+            rows = {key: functions.row_of_key(key) for key in (functions.weight(it.value) % 5 for it in self._records)}
+            known = tuple(sorted((key, row) for key, row in rows.items() if row is not None))
+            for record in sorted(self._records, key=lambda it: it.timestamp):
+                self.send(DataMessage(record.key, (owned(record.value), known), record.timestamp))
+            self.issue(epoch)
+
+
 class Lookup(Operator):
     def on_record(self, record: Record) -> None:
         row = functions.Outside.row(functions.outside_key(record.value))
@@ -902,6 +926,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "join_table": JoinTable,
     "join_tables": JoinTables,
     "arrival": Arrival,
+    "broadcast": Broadcast,
     "grouped": Grouped,
     "lookup": Lookup,
     "aggregate": Running,

@@ -11,6 +11,7 @@ import pytest
 from malflow import StreamProvider
 from malflow.snapshot import read_state
 from malflow.states.kinds import StateKind
+from tests.golden.everywhere import build_broadcasts
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
@@ -34,6 +35,7 @@ KINDS = {
     "rollups": {"rollup"},
     "patterns": {"match"},
     "limits": {"throttle"},
+    "broadcasts": {"broadcast"},
     "tables": {"table", "join", "timers", "stateful_map"},
 }
 
@@ -45,6 +47,7 @@ FOLDERS = {
     "patterns": build_patterns,
     "limits": build_limits,
     "tables": build_tables,
+    "broadcasts": build_broadcasts,
     "moments": build_moments,
     "members": build_members,
 }

@@ -52,6 +52,18 @@ def joined(
     assert_type(full, Table[int, tuple[User | None, str | None], datetime])
 
 
+def broadcast(
+    users: Table[int, User, datetime],
+    rows: KeyedStream[int, User | None, int],
+    orders: KeyedStream[str, bytes, datetime],
+    numbers: Stream[NoKeyType, int, int],
+) -> None:
+    keyed = orders.join_broadcast("keyed", users, lambda order, rows: (order, rows.get(1)))
+    assert_type(keyed, KeyedStream[str, tuple[bytes, User | None], datetime])
+    plain = numbers.join_broadcast("plain", rows, lambda number, rows: rows[number], on_error="skip")
+    assert_type(plain, Stream[NoKeyType, User, int])
+
+
 def of_databases(
     changes: Stream[NoKeyType, Change, datetime],
     events: Stream[NoKeyType, bytes, datetime],

@@ -56,6 +56,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "states": lambda it: isinstance(it, Mapping) and list(it.items()) in ([("k", "state")], []),
     "expire_map": lambda it: isinstance(it, ExpireMap),
     "row": lambda it: it == "row 1",
+    "rows": lambda it: dict(it) == {"k": VALUE},
     "so_far": lambda it: it["a"] == [],
     "accumulator": lambda it: it == [],
 }
@@ -149,6 +150,7 @@ USES: dict[tuple[str, str], Make] = {
     ("inspect_frontier", "inspector"): lambda stream, keyed, given: stream.inspect_frontier("op", given),
     ("lookup", "by"): lambda stream, keyed, given: stream.lookup("op", given, Rows(), lambda value, row: row),
     ("lookup", "joiner"): lambda stream, keyed, given: stream.lookup("op", "n", Rows(), given),
+    ("join_broadcast", "joiner"): lambda stream, keyed, given: stream.join_broadcast("op", keyed, given),
     ("map_async", "function"): lambda stream, keyed, given: stream.map_async("op", given, threads=1),
     ("split", "partitioner"): lambda stream, keyed, given: stream.split("op", given, 1)[0],
     ("stateless_op", "logic"): lambda stream, keyed, given: stream.stateless_op("op", given),

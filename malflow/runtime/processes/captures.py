@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.engine.state_specs import States, kept_versions, states_of
+from malflow.engine.state_specs import States, kept_versions, states_of, stored_once
 from malflow.errors import RunFailed
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.processes.messages import Capture, Captured, WriteFiles, WrittenFiles
@@ -44,13 +44,19 @@ class ProcessCaptures:
     def __init__(self, program: Program, sinks: RunSinks, *, is_in_memory: bool) -> None:
         self._specs = states_of(program)
         self._versions = kept_versions(program)
+        self._once = stored_once(program)
         self._sinks = sinks
         self._keys: dict[tuple[int, str], int] = {}
         self._can_travel: bool | None = False if is_in_memory else None
 
     def begin(self, states: Mapping[int, Mapping[str, States]]) -> None:
         """Continue with workers that have these states, by worker and name."""
-        self._keys = {(worker, name): len(state) for worker, them in states.items() for name, state in them.items()}
+        self._keys = {
+            (worker, name): len(state)
+            for worker, them in states.items()
+            for name, state in them.items()
+            if worker == 0 or name not in self._once
+        }
 
     def write(
         self, session: Session, pool: Pool, tick: int, parallelism: int, sinks: SinkPositions, *, full: bool

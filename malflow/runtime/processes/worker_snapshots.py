@@ -64,7 +64,7 @@ class WorkerSnapshots:
         self._unwritten = []
         if self._debug:
             self._recount = Recount(None)
-            states = workers.states()
+            states = workers.stored_states()
             whole = [StateDelta(*place, Delta(state, whole=True), len(state)) for place, state in states.items()]
             self._recount.check(whole, states, base=True)
 
@@ -76,7 +76,7 @@ class WorkerSnapshots:
         """
         found = workers.deltas(command.full)
         if self._recount is not None:
-            self._recount.check(found, workers.states(), base=command.full)
+            self._recount.check(found, workers.stored_states(), base=command.full)
         deltas = [it for it in found if it.name in self._versions]
         keys = {(it.worker, it.name): it.keys for it in deltas}
         if command.codec is None:

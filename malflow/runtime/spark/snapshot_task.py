@@ -17,7 +17,7 @@ from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.sections import Found, Written, bare_sections, finding, merge_files, with_frame, write_file
 from malflow.states.keyed import Delta
 
-__all__ = ["MergeTask", "SnapshotTask", "summed"]
+__all__ = ["MergeTask", "SnapshotTask", "stored_names", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class SnapshotTask:
         place, generation: the changelog to read.
         spans: the ticks of the entries to read, by worker and stage.
         versions: the version of each state that is saved.
+        once: the states that every worker has, of which that of worker 0 is saved.
         writer: writes the files.
         codec, compression: the encoding of the files.
         base: whether the snapshot is a full one.
@@ -37,6 +38,7 @@ class SnapshotTask:
     generation: int
     spans: Mapping[int, Mapping[int, Sequence[int]]]
     versions: Mapping[str, int]
+    once: Collection[str]
     writer: DataWriter
     codec: Codec
     compression: str
@@ -60,8 +62,9 @@ class SnapshotTask:
         changelog = Changelog(self.place, self.generation)
         sections = []
         findings = []
+        names = stored_names(self.versions, self.once, worker)
         for stage, ticks in self.spans.get(worker, {}).items():
-            for name, delta in summed(changelog, stage, worker, ticks, self.versions).items():
+            for name, delta in summed(changelog, stage, worker, ticks, names).items():
                 found = Found()
                 try:
                     sections += [
@@ -99,6 +102,11 @@ class MergeTask:
             StoreError: if the merged ones can't be written.
         """
         return merge_files(self.writer, self.files, self.codec, self.compression)
+
+
+def stored_names(versions: Mapping[str, int], once: Collection[str], worker: int) -> Collection[str]:
+    """Return the states of a worker that snapshots have."""
+    return versions if worker == 0 or not once else versions.keys() - set(once)
 
 
 def summed(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import Cut
 from malflow.engine.sinks import RunSinks, delta_of
-from malflow.engine.state_specs import kept_versions, states_of
+from malflow.engine.state_specs import kept_versions, states_of, stored_once
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.seal_task import SealTask, StoredShare
 from malflow.runtime.spark.sink_pieces import SinkPieces, by_sink
-from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, summed
+from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, stored_names, summed
 from malflow.runtime.spark.spark_tasks import results, task_count
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
@@ -59,6 +59,7 @@ class ChangelogCapture:
     ) -> None:
         self._specs = states_of(program)
         self._versions = kept_versions(program)
+        self._once = stored_once(program)
         self._context = context
         self._place = place
         self._generation = generation
@@ -85,7 +86,7 @@ class ChangelogCapture:
         cuts = self._sinks.cuts
         if not isinstance(session, SnapshotSession):
             return self._pass_on(session, tick, since, [*ours, *self._sealed_here(cuts)])
-        spans, versions, place = self._index.since(since), self._versions, self._place
+        spans, versions, once, place = self._index.since(since), self._versions, self._once, self._place
         codec, compression = session.codec, session.compression
         sections, findings = encoded(codec, compression, versions, ours)
         generation, context = self._generation, self._context
@@ -93,7 +94,7 @@ class ChangelogCapture:
         seal = self._pieces.task if shares else None
 
         def write(writer: DataWriter) -> Written:
-            task = SnapshotTask(place, generation, spans, versions, writer, codec, compression, base)
+            task = SnapshotTask(place, generation, spans, versions, once, writer, codec, compression, base)
             entries, found, sealed = _written(context, _Work(task, seal), sorted(spans), shares, alone=alone)
             failpoint("sealed")
             by_name = by_sink(shares, sealed)
@@ -110,6 +111,7 @@ class ChangelogCapture:
             return merged[0]
 
         keys = {name: count for name, count in self._index.total_keys.items() if name in versions}
+        keys.update({name: self._index.keys.get((0, name), 0) for name in once if name in keys})
         keys.update(dict.fromkeys(self._sinks.captured, 1))
         return session.commit_written(tick, self._index.workers, self._specs, keys, write, merge, base=base)
 
@@ -120,7 +122,9 @@ class ChangelogCapture:
             StateDelta(worker, name, delta, self._index.keys[worker, name])
             for worker, stages in self._index.since(since).items()
             for stage, ticks in stages.items()
-            for name, delta in summed(changelog, stage, worker, ticks, self._versions).items()
+            for name, delta in summed(
+                changelog, stage, worker, ticks, stored_names(self._versions, self._once, worker)
+            ).items()
         ]
         return session.commit(tick, self._index.workers, self._specs, [*deltas, *ours])
 
