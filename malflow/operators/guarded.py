@@ -231,8 +231,8 @@ class GuardedBroadcastJoin(Guarded, BroadcastJoin):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Join the records, without the failed ones."""
-        answers = map(self.callback, self.guard.turns(batch.values, batch), repeat(self.rows))
-        values, failed = self.attempt(answers, batch)
+        joiner, rows, turns = self.callback, self.rows, self.guard.turns(batch.values, batch)
+        values, failed = self.attempt(lambda rest: (joiner(value, rows) for value in rest), turns, batch)
         return (without(failed, batch.with_values(values)),)
 
 
