@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from malflow.connectors.tables.change import UNCHANGED, Change
+from malflow.connectors.tables.connect_values import exact_number, is_unavailable, row_reader
 from malflow.diagnostics import location
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.table_change import TableChange
@@ -16,10 +16,7 @@ from malflow.table_change import TableChange
 __all__ = ["KeyedRow", "debezium", "rows_by_key", "to_debezium"]
 
 OnTruncate = Literal["fail", "skip"]
-
-_PLACEHOLDER = "__debezium_unavailable_value"
-_UNAVAILABLE = (_PLACEHOLDER, base64.b64encode(_PLACEHOLDER.encode()).decode())
-"""Debezium's words for a value that the database did not send, as text and as bytes."""
+_ReadRow = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 _OPERATIONS = {"insert": "c", "update": "u", "delete": "d"}
 _NAMED = {"c": "insert", "r": "insert", "u": "update", "d": "delete"}
@@ -63,7 +60,8 @@ def debezium(*columns: str, on_truncate: OnTruncate = "fail") -> Callable[[Any],
     """Return a function for `flat_map` that makes rows by key of the change events of Debezium.
 
     An event is a dict, or its JSON as text or bytes, with its schema or without. Tombstones (None) have nothing to say.
-    Values that Debezium calls unavailable are `UNCHANGED`.
+    Values that Debezium calls unavailable are `UNCHANGED`. With its schema, values have the types that it names: dates,
+    times, Decimals, bytes, UUIDs. Without it, they are as JSON writes them.
 
     Args:
         columns: the columns of the key.
@@ -146,14 +144,19 @@ class _Rows:
 class _DebeziumRows(_Rows):
     """Makes rows by key of events of Debezium."""
 
+    _schema: Any = None
+    _reads: Mapping[str, _ReadRow] = {}
+
     def __call__(self, event: Any) -> list[KeyedRow]:
         if event is None:
             return []
-        fields = json.loads(event) if isinstance(event, (str, bytes, bytearray)) else event
+        is_text = isinstance(event, (str, bytes, bytearray))
+        fields = json.loads(event, parse_float=exact_number) if is_text else event
         if fields is None:
             return []
+        schema: Any = None
         if isinstance(fields, Mapping) and isinstance(fields.get("payload"), Mapping):
-            fields = fields["payload"]
+            schema, fields = fields.get("schema"), fields["payload"]
         if not isinstance(fields, Mapping) or "op" not in fields:
             raise MalflowError(
                 f"takes events of Debezium with op, before and after, or their JSON; got {short_repr(event)}; if its "
@@ -166,16 +169,31 @@ class _DebeziumRows(_Rows):
             return list(self.rows("truncate", table, None, None))
         if operation not in _NAMED:
             raise MalflowError(f"knows the operations c, r, u, d and t of Debezium; got {short_repr(operation)}")
-        old, new = fields.get("before"), fields.get("after")
-        return list(self.rows(_NAMED[operation], table, old, None if operation == "d" else _sent(new)))
+        reads = self._readers(schema, table)
+        old, new = (_as_sent(fields.get(name), reads.get(name)) for name in ("before", "after"))
+        return list(self.rows(_NAMED[operation], table, old, None if operation == "d" else new))
+
+    def _readers(self, schema: Any, table: str) -> Mapping[str, _ReadRow]:
+        """Return the functions that read the rows before and after a change; none if there is no schema."""
+        if not isinstance(schema, Mapping):
+            return {}
+        if schema != self._schema:
+            rows = [it for it in schema.get("fields", ()) if it.get("field") in ("before", "after")]
+            self._reads = {it["field"]: row_reader(it, table) for it in rows}
+            self._schema = schema
+        return self._reads
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_schema": None, "_reads": {}}
 
 
-def _sent(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _as_sent(row: Mapping[str, Any] | None, read: _ReadRow | None) -> Mapping[str, Any] | None:
+    """Return a row with the types of its schema, and `UNCHANGED` for values that are not sent."""
     if row is None:
         return None
-    return {
-        name: UNCHANGED if isinstance(value, str) and value in _UNAVAILABLE else value for name, value in row.items()
-    }
+    if read is not None:
+        return read(row)
+    return {name: UNCHANGED if is_unavailable(value) else value for name, value in row.items()}
 
 
 def _checked(what: str, columns: tuple[Any, ...], on_truncate: Any) -> tuple[str, ...]:
