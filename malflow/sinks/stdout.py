@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from malflow.errors import MalflowError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -20,6 +21,8 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
 
     Lines appear at the end of each tick at the latest. When the reader of a pipe exits, as with ``| head``, the run
     ends as if by `stop`, and the program exits with the status of a broken pipe, 141.
+
+    If the standard output was closed before the program began, nothing is printed.
 
     Args:
         formatter: returns the object to print for a message, as its ``str`` on one line.
@@ -44,6 +47,8 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
 
     def flush(self) -> None:
         """Flush the lines to the terminal, file or pipe."""
+        if sys.stdout is None:
+            return
         try:
             sys.stdout.flush()
         except BrokenPipeError:
@@ -55,10 +60,18 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
         return "".join([f"{it}\n" for it in formatted(self._formatter, keys, values, timestamps)])
 
     def _write(self, text: str) -> None:
+        if sys.stdout is None:  # closed before Python began, as by `>&-`; print does nothing then either
+            return
         try:
             sys.stdout.write(text)
         except BrokenPipeError:
             self._note_broken_pipe()
+        except UnicodeEncodeError as error:
+            lacking = short_repr(error.object[error.start : error.end])
+            raise MalflowError(
+                f"the standard output has the encoding {error.encoding}, which lacks {lacking}; set "
+                "PYTHONIOENCODING=utf-8 or PYTHONUTF8=1 in the environment, or pass formatter="
+            ) from error
 
     def _note_broken_pipe(self) -> None:
         """Discard all further output, including Python's own at exit."""

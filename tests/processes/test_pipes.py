@@ -39,3 +39,28 @@ def test_a_program_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> Non
         assert (process.wait(60), process.stderr.read()) == (141, b"")
     [position] = kept_states(FsspecBackend(str(tmp_path)), "numbers").values()
     assert 0 < position < 200_000, "it took a snapshot, as when it is stopped"
+
+
+SPEAKING = """
+from malflow import SingleThreadRuntime
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
+
+words = SingleIteratorSource(["K\\u00f6ln"])
+build = lambda provider: provider.new_stream().source("words", words).sink("out", StdOutSink())
+SingleThreadRuntime(build).execute()
+"""
+
+
+def test_a_program_whose_output_was_closed_prints_nothing() -> None:
+    command = f'exec {sys.executable} -W error -c "$0" >&-'
+    done = subprocess.run(["/bin/sh", "-c", command, SPEAKING], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_terminal_without_the_letters_of_a_value_is_told() -> None:
+    surroundings = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", SPEAKING.replace("StdOutSink()", "StdOutSink(formatter=lambda msg: msg.value)")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, env=surroundings, text=True)
+    assert done.returncode == 1
+    assert "the standard output has the encoding ascii, which lacks '\\xf6'; set PYTHONIOENCODING=utf-8" in done.stderr

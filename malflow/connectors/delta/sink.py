@@ -12,6 +12,7 @@ import deltalake
 import pyarrow as pa
 
 from malflow.connectors.delta.files import DataFileWriter, Staged
+from malflow.connectors.delta.partitions import refuse_partitions
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
 from malflow.connectors.lost_output import OnDataLoss
@@ -141,7 +142,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         if self._columns.schema is None:  # types are inferred better from more rows
             self._rows.extend(rows)
         elif rows:
-            self.write_piece(self._columns.make(rows))
+            self.write_piece(self._batch(rows))
 
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> pa.RecordBatch:
         """Return a batch of records as columns; a table that does not exist is created with the first one's schema.
@@ -151,11 +152,11 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         """
         rows = list(formatted(self._formatter, keys, values, timestamps))
         if self._columns.schema is not None:
-            return self._columns.make(rows)
+            return self._batch(rows)
         batch = self._first_batch(rows)
         self._table.create(batch.schema)
         self._columns.schema = self._table.schema()
-        return self._columns.make(rows)
+        return self._batch(rows)
 
     def open_writer(self, share: Share) -> DataFileWriter | RowsWriter:
         """Return a writer of a data file in the table's folder; if files can't be added, of rows for the handle."""
@@ -205,6 +206,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
     def _begin(self) -> None:
         self._columns = Columns(self._shown, self._schema, delta_type)
         self._rows: list[Any] = []
+        self._partitions: Sequence[str] | None = None
         self._last = 0
 
     def _discard(self) -> None:
@@ -220,11 +222,20 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
     def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
         columns = self._columns
         columns.schema = self._table.schema()  # another writer, or a commit of the last run, may have created it since
-        batch = columns.make(rows)
+        batch = self._batch(rows)
         try:
             delta_schema(batch.schema)
         except ValueError as error:
             raise UnfitRow(self._shown, None, rows[0], f"the rows have {error}; pass formatter=") from None
+        return batch
+
+    def _batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return rows as columns, whose partitions can be written."""
+        batch = self._columns.make(rows)
+        if self._partitions is None:
+            self._partitions = self._table.partitions()
+        if self._partitions:
+            refuse_partitions(self._shown, batch, self._partitions, rows)
         return batch
 
     def _append_now(self) -> None:

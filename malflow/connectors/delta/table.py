@@ -95,6 +95,14 @@ class Table:
         table = self._load()
         return None if table is None else pa.schema(table.schema().to_arrow())
 
+    def partitions(self) -> list[str]:
+        """Return the columns by which the table is partitioned, or will be."""
+        table = self._load()
+        if table is not None:
+            return list(table.metadata().partition_columns)
+        given = self._settings.get("partition_by") or []
+        return [given] if isinstance(given, str) else list(given)
+
     def fence(self, owner: SinkOwner, schema: pa.Schema | None) -> int:
         """Take over the sink's ids; return the last committed transaction.
 

@@ -15,7 +15,7 @@ from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
-from malflow.connectors.files.typed import FieldError, RecordTypes, Types
+from malflow.connectors.files.typed import DELIMITERS, FieldError, RecordTypes, Types
 from malflow.connectors.options import names_of, require_flag
 from malflow.errors import GraphError
 
@@ -215,6 +215,13 @@ class _CsvParser(RecordParser[Any]):
         if self._types is not None:
             return self._types.rows(self.header, rows)
         return map(dict, map(zip, repeat(self.header), rows))
+
+    def doubt(self, first: Any) -> str | None:
+        names = self.header or tuple(first)
+        mark = next(
+            (it for it in DELIMITERS if len(names) == 1 and it in names[0] and it != self._dialect.delimiter), None
+        )
+        return mark and f"has one field, {names[0]!r}; pass delimiter={mark!r} if it separates fields"
 
     def _fault_in_types(self, names: Sequence[str]) -> str | None:
         return None if self._types is None else self._types.missing(names)

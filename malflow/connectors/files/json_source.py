@@ -108,6 +108,14 @@ class _JsonParser(RecordParser[Any]):
             return value
         return types.record(value, _decode_exactly(line) if types.wants_exact else None)
 
+    def doubt(self, first: Any) -> str | None:
+        if isinstance(first, list) and first and all(isinstance(it, dict) for it in first):
+            return (
+                f"has an array of {len(first)} objects in a line: it is one record; call .flatten() to make each "
+                "object a record, or write one a line"
+            )
+        return None
+
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
         taken = lines.lines[lines.next : lines.next + limit]
         try:

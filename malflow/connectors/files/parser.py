@@ -35,6 +35,11 @@ class RecordParser(ABC, Generic[V]):
         del lines, at
         return None
 
+    def doubt(self, first: V) -> str | None:
+        """Return what is odd about the first record of a file, such as another delimiter; None if nothing is."""
+        del first
+        return None
+
     @abstractmethod
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], int] | None:
         """Return up to `limit` records and the number of lines they span; None if one is bad."""

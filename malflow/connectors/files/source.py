@@ -295,6 +295,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         lines.advance(taken)
         start = self._index
         self._index += len(values)
+        if start == 0 and values and (doubt := self._parser.doubt(values[0])) is not None:
+            _LOG.warning("source file '%s' %s", shown_path(self._path), doubt)
         return values, range(start, self._index)
 
     def _parse_one_by_one(self, lines: LineBuffer, limit: int) -> tuple[list[V], list[int]]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from math import inf, isinf
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["FieldError", "RecordTypes", "Types"]
+__all__ = ["DELIMITERS", "FieldError", "RecordTypes", "Types"]
 
 Types = type[Any] | Mapping[str, Any]
 """A dataclass, or types by the names of fields."""
@@ -26,7 +28,7 @@ def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
 
 
-_DELIMITERS = (";", "\t", "|")
+DELIMITERS = (";", "\t", "|")
 """Delimiters other than a comma that a file may use."""
 
 _OF_TEXT: dict[Any, Callable[[str], Any]] = {
@@ -40,6 +42,17 @@ _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     time: time.fromisoformat,
     UUID: UUID,
 }
+_NO_DIGITS = re.compile(r"_|[^\x00-\x7f]")
+_TOO_FINE = re.compile(r"[.,]\d{6}\d*[1-9]")
+_LENIENT: dict[Any, re.Pattern[str]] = {
+    int: _NO_DIGITS,
+    float: _NO_DIGITS,
+    Decimal: _NO_DIGITS,
+    datetime: _TOO_FINE,
+    time: _TOO_FINE,
+}
+"""What Python takes in a text though it is a mistake: ``1_000``, digits of other scripts; or cuts: nanoseconds."""
+
 _EXACT = (Decimal, int, str, float)
 """The types that JSON values of Decimal fields have; a float is NaN or infinite, others are read as Decimals."""
 
@@ -82,6 +95,8 @@ class RecordTypes:
         )
         self._types = named
         self._exact = tuple(name for name, kind in named.items() if kind is Decimal or Decimal in get_args(kind))
+        lenient = _LENIENT if of_text else {datetime: _TOO_FINE, time: _TOO_FINE}
+        self._strict = {name: kind for name, kind in map(_without_none, named.items()) if kind in lenient}
         self._converters = {name: self._converter(asked_by, name, kind) for name, kind in named.items()}
 
     def missing(self, header: Sequence[str]) -> str | None:
@@ -89,7 +104,7 @@ class RecordTypes:
         lacking = [name for name in self.required if name not in header]
         if not lacking:
             return None
-        mark = next((it for it in _DELIMITERS if it in header[0]), None) if self._of_text and len(header) == 1 else None
+        mark = next((it for it in DELIMITERS if it in header[0]), None) if self._of_text and len(header) == 1 else None
         cure = f"; pass delimiter={mark!r}" if mark is not None else ""
         return f"no field {lacking[0]!r}, which is in types; the fields are {', '.join(header)}{cure}"
 
@@ -144,7 +159,21 @@ class RecordTypes:
             may_be_empty = value in ("", None) and isinstance(kind, type)
             cure = f"; write {_shown(kind)} | None if it may be empty" if may_be_empty else ""
             raise FieldError(f"field {name!r} is not {_shown(kind)}: {short_repr(value)}{cure}") from error
+        if name in self._strict:
+            self._refuse_lenient(name, values, converted)
         return converted
+
+    def _refuse_lenient(self, name: str, values: Sequence[str], converted: Sequence[Any]) -> None:
+        """Refuse texts that Python converts, though no other program would, or to another value."""
+        kind = self._strict[name]
+        find = _LENIENT[kind]
+        at = None
+        if find.search("\n".join(map(str, values))) is not None:
+            at = next(at for at, text in enumerate(values) if find.search(f"{text}") is not None)
+        elif kind is float and (inf in converted or -inf in converted):
+            at = next((at for at, it in enumerate(converted) if _is_too_large(it, values[at])), None)
+        if at is not None:
+            raise FieldError(f"field {name!r} is not {_shown(self._types[name])}: {short_repr(values[at])}")
 
     def _make(self, record: dict[str, Any]) -> Any:
         try:
@@ -177,6 +206,17 @@ class RecordTypes:
             f"{asked_by} cannot read field {name!r} as {_shown(kind)}; pass int, float, bool, str, Decimal, datetime, "
             "date, time, UUID, an Enum, one of these or None, or a function of the value"
         )
+
+
+def _without_none(field: tuple[str, Any]) -> tuple[str, Any]:
+    """Return a field with its type, without an alternative None."""
+    name, kind = field
+    inner = [it for it in get_args(kind) if it is not NoneType]
+    return name, inner[0] if get_origin(kind) in (Union, UnionType) and len(inner) == 1 else kind
+
+
+def _is_too_large(value: Any, text: str) -> bool:
+    return isinstance(value, float) and isinf(value) and "inf" not in text.lower()
 
 
 def _annotations(asked_by: str, made: Any, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class Columns:
             raise UnfitRow(self._target, field.name, values[index], "it is null, but the column is not nullable")
         if isinstance(array, pa.ChunkedArray):
             raise UnfitRow(self._target, field.name, values[0], "the texts of a batch exceed 2 GiB; use large_string")
-        changed = first_changed(array, column)
+        changed = first_changed(array, column, encodes=self._given)
         if changed is not None:
             at, stored = changed
             reason = f"{field.type} would hold {short_repr(stored)} instead; {self._mend()}"

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import pickle
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -411,3 +412,43 @@ def test_data_files_that_no_snapshot_has_are_removed(tmp_path: Path) -> None:
     assert [it.parent.name for it in staged(tmp_path)] == ["00000001", "00000002"]
     heir.commit([kept])
     assert sorted(values(tmp_path)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.decimal128(5, 2), Decimal("1.20"), Decimal("-1.20")),
+        (pa.string(), "a b/ü", ""),
+        (pa.string(), "a", "a" * 300),
+        (pa.binary(), None, b"a"),
+        (pa.float64(), -1.5, 1e300),
+    ],
+)
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_partitions_that_no_commit_could_write(
+    tmp_path: Path, kind: pa.DataType, good: Any, bad: Any, delivery: Any
+) -> None:
+    schema = pa.schema([("n", kind), ("m", pa.int64())])
+    sink = run(tmp_path / "t", 1, schema=schema, settings={"partition_by": ["n"]}, delivery=delivery)
+    sink.sink_batch([0], [{"n": good, "m": 1}], [0])
+    with pytest.raises(UnfitRow, match=r"cannot store .* in column 'n': .*; partition by a column of"):
+        sink.sink_batch([0], [{"n": bad, "m": 2}], [0])
+    if delivery == "exactly-once":
+        transaction = sink.prepare(1)
+        assert transaction is not None
+        sink.commit([transaction])
+    sink.close()
+    assert values(tmp_path / "t") == [good]
+
+
+def test_partitions_of_a_table_that_others_made(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path / "t"), pa.table({"n": ["a"], "m": [1]}), partition_by=["n"])
+    sink = run(tmp_path / "t", 1)
+    with pytest.raises(UnfitRow, match="deltalake writes an empty text as null in a partition"):
+        sink.sink_batch([0], [{"n": "", "m": 1}], [0])
+
+
+def test_a_table_of_partition_columns_alone(tmp_path: Path) -> None:
+    sink = run(tmp_path / "t", 1, settings={"partition_by": ["n"]}, schema=SCHEMA)
+    with pytest.raises(UnfitRow, match="the table needs a column that is no partition"):
+        sink.sink_batch([0], [{"n": 1}], [0])

@@ -504,3 +504,20 @@ def test_records_that_are_kept_are_not_told_as_skipped(tmp_path: Path, caplog: p
         )
     ).execute()
     assert "1 bad record kept as dead letters, the first in line 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        (CsvSource, b"a;b\n1;2\n", "has one field, 'a;b'; pass delimiter=';'"),
+        (CsvSource, b"a\n1;2\n", None),
+        (JsonLinesSource, b'[{"a": 1}, {"a": 2}]\n', "has an array of 2 objects in a line"),
+        (JsonLinesSource, b"[1, 2]\n", None),
+    ],
+)
+def test_a_file_of_another_form_is_told(
+    kind: Any, content: bytes, told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    drain(kind(file_of(tmp_path, content)))
+    assert (told or "") in caplog.text
+    assert bool(told) is bool(caplog.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -137,6 +137,23 @@ BAD = [
     (CsvSource, "gate;b\n1;2\n", {"gate": int}, r"the fields are gate;b; pass delimiter=';'; got"),
     (CsvSource, 'gate,b\n1,"2;3"\n', {"gat": int}, r"the fields are gate, b; got"),
     (CsvSource, "gate\nmaybe\n", {"gate": bool}, r"line 2: field 'gate' is not bool: 'maybe'"),
+    (CsvSource, "gate\n7\n1_000\n", {"gate": int}, r"line 3: field 'gate' is not int: '1_000'"),
+    (CsvSource, "gate\n1_0\n", {"gate": float}, r"field 'gate' is not float: '1_0'"),
+    (CsvSource, "gate\n1_0\n", {"gate": Decimal}, r"field 'gate' is not Decimal: '1_0'"),
+    (CsvSource, "gate\n\uff17\n", {"gate": int | None}, r"field 'gate' is not int \| None: '\uff17'"),
+    (CsvSource, "gate\n1\n-1e400\n", {"gate": float}, r"line 3: field 'gate' is not float: '-1e400'"),
+    (
+        CsvSource,
+        "gate\n2024-01-01T00:00:00.1234567Z\n",
+        {"gate": datetime},
+        r"is not datetime: '2024-01-01T00:00:00.12345",
+    ),
+    (
+        JsonLinesSource,
+        '{"gate": "00:00:00.1234567"}',
+        {"gate": time},
+        r"line 1: field 'gate' is not time: '00:00:00.12345",
+    ),
     (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', which is in types; the fields are gate"),
     (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
     (JsonLinesSource, '{"gate": 1}\n{"gate": "2"}', {"gate": int}, r"line 2: field 'gate' is not int: '2'"),
@@ -153,6 +170,14 @@ BAD = [
 def test_a_value_of_another_type_is_a_bad_record(kind: Any, text: str, types: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=told):
         values(kind(written(tmp_path, text), types=types))
+
+
+def test_numbers_and_times_as_others_write_them(tmp_path: Path) -> None:
+    text = "a,b,c\n-inf,2024-01-01T00:00:00.123456000Z,+7\n1E+2,,007\n"
+    types = {"a": float, "b": datetime | None, "c": int}
+    at = datetime(2024, 1, 1, 0, 0, 0, 123456, UTC)
+    rows = [{"a": float("-inf"), "b": at, "c": 7}, {"a": 100.0, "b": None, "c": 7}]
+    assert values(CsvSource(written(tmp_path, text), types=types)) == rows
 
 
 def test_bad_values_can_be_skipped(tmp_path: Path) -> None:

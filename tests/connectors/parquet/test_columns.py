@@ -172,6 +172,22 @@ def test_values_that_arrow_would_change_silently(kind: pa.DataType, good: list[A
         rows([{"v": value} for value in [*good, bad]], schema)
 
 
+@pytest.mark.parametrize(
+    ("values", "given"),
+    [
+        (["a", b"b"], None),
+        ([b"a", "b"], None),
+        ([["a"], [b"b"]], None),
+        ([b"b"], pa.string()),
+        ([[b"b"]], pa.list_(pa.string())),
+    ],
+)
+def test_bytes_and_texts_do_not_become_each_other(values: list[Any], given: pa.DataType | None) -> None:
+    schema = None if given is None else pa.schema([("v", given)])
+    with pytest.raises(UnfitRow, match="in column 'v'"):
+        rows([{"v": value} for value in values], schema)
+
+
 def test_values_that_are_stored_in_another_form() -> None:
     schema = pa.schema([("f", pa.float32()), ("m", pa.map_(pa.string(), pa.int64())), ("b", pa.binary())])
     [row] = rows([{"f": 1.1, "m": {"k": 1}, "b": "text"}], schema)
