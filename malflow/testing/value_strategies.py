@@ -49,6 +49,9 @@ _TEXTS = (
     "e\u0301", "é", "İ", "\u2028", "\ufeff", "\x7f", "\x85", "\xa0", "a ", " a", "x" * 300, "2024-02-30",
 )  # fmt: skip
 _BINARIES = (b"", b"'", b"''", b"\\", b"\\x27", b"\0", b"\n", b"\t", b"\xff", b"\x80'", bytes(range(256)))
+_SPECIAL = "'\"\\\0\n\t,{}%é"
+"""Characters that some format quotes or escapes."""
+
 _DECIMALS = tuple(
     Decimal(it)
     for it in (
@@ -75,7 +78,13 @@ def _integers() -> st.SearchStrategy[Any]:
 
 
 def _texts() -> st.SearchStrategy[Any]:
-    return st.sampled_from(_TEXTS) | st.text(st.characters(exclude_categories=()), max_size=20)
+    special = st.text(st.sampled_from(_SPECIAL), min_size=1, max_size=5)
+    return st.sampled_from(_TEXTS) | special | st.text(st.characters(exclude_categories=()), max_size=20)
+
+
+def _binaries() -> st.SearchStrategy[Any]:
+    special = st.lists(st.sampled_from(_SPECIAL.encode()), min_size=1, max_size=5).map(bytes)
+    return st.sampled_from(_BINARIES) | special | st.binary(max_size=20)
 
 
 def _datetimes() -> st.SearchStrategy[Any]:
@@ -92,7 +101,7 @@ def _scalars() -> list[st.SearchStrategy[Any]]:
         st.sampled_from(_FLOATS) | st.floats(),
         st.sampled_from(_DECIMALS) | st.decimals() | st.decimals(-1000, 1000, places=2),
         _texts(),
-        st.sampled_from(_BINARIES) | st.binary(max_size=20),
+        _binaries(),
         st.dates() | st.sampled_from([date.min, date.max]),
         st.times(timezones=st.none() | st.sampled_from(_ZONES)) | st.sampled_from([time.min, time.max]),
         _datetimes(),

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[3] / "docs" / "postgres.md"
 
 _EVERY = python_values()
+_BYTES = st.lists(st.sampled_from(b"'\\\0\n\xff"), max_size=3).map(bytes) | st.binary()
 _NUMBERS = st.decimals(-9999, 9999, places=2) | st.integers(-9999, 9999) | st.floats(-9999, 9999) | _EVERY
 _TIMES = st.datetimes().map(lambda it: it.replace(microsecond=0)) | st.datetimes(timezones=st.timezones()) | _EVERY
 _JSON = (
@@ -75,8 +76,8 @@ KINDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "interval day to minute": st.timedeltas() | _EVERY,
     },
     "bytes": {
-        "bytea": st.binary() | _EVERY,
-        "bytea[]": _lists(st.binary()),
+        "bytea": _BYTES | _EVERY,
+        "bytea[]": _lists(_BYTES),
         "text[]": _lists(st.text()),
     },
     "arrays": {
