@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 from numbers import Number
 from typing import Any
@@ -245,16 +246,31 @@ _CHANGES: Mapping[str, Callable[[Any, str], Any]] = {
     "`real` keeps the nearest of its numbers": _nearest,
     "`double precision` takes a `Decimal` in all its digits": _as_float,
 }
+_READ_IN_ARRAYS = 'by its name. So `"5"` may be written'
 _READ = "A `str` is read by the server as a value of the column's type, and a member of a plain `Enum` by its name"
 
 
 def changed(kind: str, connection: psycopg.Connection[Any]) -> Mapping[str, Callable[[Any], Any]]:
     """Return the changes that docs/postgres.md tells: by its lines, what a value becomes in a cell of this type."""
-    changes: dict[str, Callable[[Any], Any]] = {
-        line: lambda value, change=change: change(value, kind)  # type: ignore[misc] # of the loop
-        for line, change in _CHANGES.items()
+
+    def of_cell(change: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+        if not kind.endswith("[]"):
+            return lambda value: change(value, kind)
+        element = kind.removesuffix("[]")
+
+        def of_elements(value: Any) -> Any:
+            if not isinstance(value, (list, tuple)) or value is None:
+                return value
+            return [of_elements(it) if isinstance(it, list) else change(it, element) for it in value]
+
+        return of_elements
+
+    changes = {line: of_cell(change) for line, change in _CHANGES.items()}
+    return {
+        _READ: lambda value: _read_by_server(value, kind, connection),
+        _READ_IN_ARRAYS: of_cell(partial(_read_by_server, connection=connection)),
+        **changes,
     }
-    return {_READ: lambda value: _read_by_server(value, kind, connection), **changes}
 
 
 def equal(kind: str) -> Callable[[Any, Any], bool]:

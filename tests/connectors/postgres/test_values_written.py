@@ -32,6 +32,10 @@ _JSON = (
 )
 
 
+_FREQUENT = ("bytea", "numeric(6")
+"""Kinds of which more values are tried: they were wrong once."""
+
+
 def _lists(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(values | st.none(), max_size=4) | st.lists(st.lists(values, max_size=2), max_size=2) | _EVERY
 
@@ -109,7 +113,7 @@ def _held(database: Database, kind: str, values: st.SearchStrategy[Any], table: 
         changes=changed(kind, database.connection),
         docs=[PAGE],
         names=_names,
-        examples=max(2, settings().max_examples // 12),
+        examples=max(6 if kind.startswith(_FREQUENT) else 2, settings().max_examples // 12),
     ).check()
 
 
