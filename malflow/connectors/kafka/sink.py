@@ -55,7 +55,9 @@ _FIXED: dict[str, tuple[Any, str]] = {
     "dr_cb": (None, _CALLED),
     "transactional.id": (None, "it follows from the names of the job and the sink"),
 }
-_USUAL: dict[str, Any] = {"linger.ms": 5}
+_USUAL: dict[str, Any] = {"linger.ms": 5, "partitioner": "murmur2_random"}
+"""Settings that a user's replace. The partition of a key is the one that clients of Java and Kafka Streams choose."""
+
 _SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(minutes=15)
 
 
@@ -95,7 +97,8 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         timeout: how long brokers may take to acknowledge a tick or commit a transaction.
         on_workers: with ``"exactly-once"``, whether the workers encode the records, on Spark; if False, the driver
             does.
-        settings: settings of librdkafka, such as ``compression.type``. Never shown.
+        settings: settings of librdkafka, such as ``compression.type``. Never shown. Its ``partitioner`` is
+            ``murmur2_random``, that of clients of Java, unless this names another.
 
     Raises:
         GraphError: if an argument is invalid, or a setting conflicts with one that malflow depends on.

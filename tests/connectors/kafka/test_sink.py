@@ -110,6 +110,34 @@ def test_key_that_is_no_text(broker: Broker) -> None:
         write(broker.sink(broker.topic()), [b"x"], key=("a", 1))
 
 
+def java_partition(key: bytes, partitions: int) -> int:
+    """Return the partition that org.apache.kafka.common.utils.Utils.murmur2 leads to."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = 0x9747B28C ^ len(key)
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if whole < len(key):
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return ((h ^ h >> 15) & 0x7FFFFFFF) % partitions
+
+
+@pytest.mark.parametrize("delivery", [LEAST, ONCE])
+def test_keys_are_in_the_partitions_that_java_chooses(delivery: Any, broker: Broker) -> None:
+    assert java_partition(b"21", 2**31) == -973932308 & 0x7FFFFFFF, "a case of Kafka's own UtilsTest"
+    topic, keys = broker.topic(partitions=7), [f"k\u00fc{n}"[: n % 9 + 1] + str(n) for n in range(40)]
+    sink: Any = fenced(broker, topic) if delivery == ONCE else broker.sink(topic)
+    sink.sink_batch(keys, [b"x"] * len(keys), [0] * len(keys))
+    if delivery == ONCE:
+        sink.commit([sink.prepare(1)])
+    sink.flush()
+    sink.close()
+    found = {record.key(): number for number in range(7) for record in broker.read(topic, number)}
+    assert found == {key.encode(): java_partition(key.encode(), 7) for key in keys}
+
+
 def test_equal_keys_are_written_alike_and_others_are_not(broker: Broker) -> None:
     topic = broker.topic()
     sink = broker.sink(topic)
