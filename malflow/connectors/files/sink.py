@@ -40,6 +40,8 @@ class UnwritableValue(MalflowError, ValueError):
         reason: the cause.
     """
 
+    refuses_records = True
+
     def __init__(self, path: str, value: object, reason: str) -> None:
         shown = repr(value)
         shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown

@@ -75,6 +75,8 @@ class UnwritableKafkaRecord(MalflowError, ValueError):
         reason: the cause.
     """
 
+    refuses_records = True
+
     def __init__(self, target: str, value: object, reason: str) -> None:
         super().__init__(f"{target} cannot take {short_repr(value)}: {reason}")
         self.target = target

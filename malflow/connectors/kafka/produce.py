@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
 
-__all__ = ["Failures", "Record", "hint_of", "produce_all"]
+__all__ = ["Failures", "Record", "hint_of", "is_about_records", "produce_all"]
 
 Record: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...] | None]
 """Topic, key, value, time in milliseconds (None: now), headers."""
@@ -22,6 +22,17 @@ _HINTS = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's 'max.message.bytes', or lower the setting 'batch.size'",
     KafkaError.TOPIC_EXCEPTION: "the topic's name is not valid",
 }
+
+_ABOUT_RECORDS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""The errors of brokers about records, which they refuse for good."""
 
 _POLL_SECONDS = 0.1
 _SHOWN = 3
@@ -69,6 +80,7 @@ class Failures:
         failed = KafkaFailed(
             f"{self._count} records were not written on {self._settings.servers}: {shown}{self.heard}{hints}"
         )
+        failed.refuses_records = any(is_about_records(error) for error, _ in self._errors)
         self._errors, self._count = [], 0
         return failed
 
@@ -77,6 +89,11 @@ class Failures:
         is_final = any(error.code() in codes for error, _place in self._errors)
         failed = self.take()
         return failed if is_final else None
+
+
+def is_about_records(error: KafkaError) -> bool:
+    """Whether brokers refuse records for good."""
+    return error.code() in _ABOUT_RECORDS
 
 
 def hint_of(code: int) -> str:

@@ -35,7 +35,7 @@ from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "KafkaSink"]
@@ -45,6 +45,10 @@ Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
 """The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
 
 _LARGEST = 1_000_000
+_PARTS = ("topic", "key", "value", "timestamp", "headers")
+_RECORD = "record"
+"""The key of a refused record, whose own key is among its parts."""
+
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 _CALLED = "malflow checks the delivery of each record"
@@ -276,6 +280,31 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
             self._last_transaction = max(self._last_transaction, transaction)
             if is_sealed(handle):
                 self.drop_shares((), until=transaction)
+
+    def divide(self, handle: Any) -> Divided[Any]:
+        """Try the records of a transaction in transactions that abort, and return it without the refused ones.
+
+        Raises:
+            KafkaFailed: if the brokers can't be asked.
+        """
+        writer = self._writer
+        if writer is None:
+            raise KafkaFailed(f"{self!r} was not fenced")
+        transaction, before, records, claim = self._read(handle)
+        errors = writer.refused(records)
+        if not errors:
+            return Divided(handle, (), len(records))
+        refused = [Refused(dict(zip(_PARTS, records[at], strict=True)), error, _RECORD) for at, error in errors.items()]
+        kept = tuple(record for at, record in enumerate(records) if at not in errors)
+        return Divided((transaction, before, kept, claim), refused, len(records))
+
+    def write_refused(self, records: Sequence[Refused]) -> None:
+        """Write records that `divide` returned again, with the open transaction."""
+        self._rows.extend(self.encode_refused(records))
+
+    def encode_refused(self, records: Sequence[Refused]) -> list[Record]:
+        """Return records that `divide` returned."""
+        return [(it["topic"], it["key"], it["value"], it["timestamp"], it["headers"]) for it, *_ in records]
 
     def abort(self, keep: Sequence[Any]) -> None:
         """Drop the open transaction, of which nothing is in Kafka, and segments that are in none of the handles."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any, NamedTuple
@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
-from malflow.connectors.kafka.produce import Failures, Record, hint_of, produce_all
+from malflow.connectors.kafka.produce import Failures, Record, hint_of, is_about_records, produce_all
 from malflow.connectors.kafka.topics import describe
+from malflow.connectors.tables.refused_rows import found_by_halves
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
@@ -119,6 +120,46 @@ class MarkedWriter:
         if transaction > self.marker.transaction:
             self._write(records, transaction)
 
+    def refused(self, records: Sequence[Record]) -> dict[int, Exception]:
+        """Return the errors of the records that the brokers refuse, by position; try them in transactions that abort.
+
+        Raises:
+            KafkaFailed: if the brokers can't be asked.
+        """
+        return dict(found_by_halves(records, self._try))
+
+    def _try(self, records: Sequence[Record]) -> None:
+        """Write records, and abort their transaction.
+
+        Raises:
+            KafkaFailed: if the brokers refuse them, or can't be asked.
+        """
+        deadline = time.monotonic() + self._seconds
+        try:
+            if self._producer is None:
+                self._renew(deadline)
+            self._attempted(lambda: self._transact_and_abort(records, deadline))
+        except KafkaException as failure:
+            self._drop_producer()
+            rejected = self._failures.take()
+            if rejected is not None and rejected.refuses_records:
+                raise rejected from None
+            failed = self._settings.failed(f"trying records of topic '{self._topic}'", failure)
+            failed.refuses_records = is_about_records(failure.args[0])
+            raise failed from None
+        rejected = self._failures.take()
+        if rejected is not None:
+            self._drop_producer()  # later records would be out of its order
+            raise rejected
+
+    def _transact_and_abort(self, records: Sequence[Record], deadline: float) -> None:
+        producer = self._producer
+        assert producer is not None  # noqa: S101 - narrows the type
+        producer.begin_transaction()
+        produce_all(producer, records, deadline)
+        producer.flush(_left(deadline))
+        producer.abort_transaction(_left(deadline))
+
     def close(self) -> None:
         """Release the clients; the next producer aborts an open transaction."""
         self._drop_producer()
@@ -187,7 +228,11 @@ class MarkedWriter:
                 self._drop_producer()
 
     def _attempt(self, records: Sequence[Record], wanted: Marker, deadline: float) -> None:
-        """Write a transaction. The client's calls do not always keep to their timeouts, so a thread makes them.
+        """Write a transaction."""
+        self._attempted(lambda: self._transact(records, wanted, deadline))
+
+    def _attempted(self, act: Callable[[], None]) -> None:
+        """Act in a thread, since the client's calls do not always keep to their timeouts.
 
         A thread that hangs in a call is abandoned: the next producer ends its transaction.
         """
@@ -195,7 +240,7 @@ class MarkedWriter:
 
         def transact() -> None:
             try:
-                self._transact(records, wanted, deadline)
+                act()
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
                 done.set_exception(error)
             else:
@@ -234,7 +279,9 @@ class MarkedWriter:
             )
         doing = f"committing to topic '{self._topic}' as '{self._name}'"
         if error.code() in _FINAL:
-            raise self._settings.failed(doing, failure, *filter(None, [hint_of(error.code())[2:]]))
+            failed = self._settings.failed(doing, failure, *filter(None, [hint_of(error.code())[2:]]))
+            failed.refuses_records = is_about_records(error)
+            raise failed
         if time.monotonic() + _PAUSE > deadline:
             self._check_topics(records)
             raise self._settings.failed(f"{doing} within {self._seconds:g} s{self._failures.heard}", failure)

@@ -43,6 +43,8 @@ class UnfitRow(MalflowError, ValueError):
         value: the row.
     """
 
+    refuses_records = True
+
     def __init__(self, target: str, column: str | None, value: object, reason: str) -> None:
         where = "" if column is None else f" in column '{column}'"
         super().__init__(f"'{target}' cannot store {short_repr(value)}{where}: {reason}")

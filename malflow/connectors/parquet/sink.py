@@ -111,6 +111,9 @@ class ParquetSink(StagedFiles[K, V, T]):
         Raises:
             UnfitRow: if a record does not fit the schema.
         """
+        if self.divides:  # a record that does not fit fails now, and not when types are inferred
+            self.write_piece(self.encode(keys, values, timestamps))
+            return
         rows = formatted(self._formatter, keys, values, timestamps)
         if self._columns.schema is None:  # types are inferred better from more rows
             self._rows.extend(rows)

@@ -47,6 +47,8 @@ class UnwritableRow(MalflowError, ValueError):
         reason: the cause.
     """
 
+    refuses_records = True
+
     def __init__(self, key: Any, value: Any, reason: str) -> None:
         super().__init__(f"key {short_repr(key)} with value {short_repr(value)} cannot be written: {reason}")
         self.key = key

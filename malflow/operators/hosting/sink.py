@@ -244,6 +244,8 @@ def open_sink(
         plain: SinkWriter = kind(context, sink)
         return plain
     kind = _SurvivingStateless if isinstance(sink, StatelessSink) else _SurvivingStateful
+    if hasattr(sink.impl, "encodes_at_once"):
+        sink.impl.encodes_at_once = True
     survivor: _Surviving = kind(context, sink)
     survivor.guard = Guard(survivor, policy, letters)
     return survivor

@@ -92,7 +92,7 @@ class ProcessCaptures:
             files = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *files], findings
 
-        keys: Counter[str] = Counter(dict.fromkeys(self._sinks.captured, 1))
+        keys: Counter[str] = Counter(self._sinks.sizes)
         for (_, name), count in self._keys.items():
             if name in self._versions:
                 keys[name] += count

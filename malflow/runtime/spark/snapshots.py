@@ -112,7 +112,7 @@ class ChangelogCapture:
 
         keys = {name: count for name, count in self._index.total_keys.items() if name in versions}
         keys.update({name: self._index.keys.get((0, name), 0) for name in once if name in keys})
-        keys.update(dict.fromkeys(self._sinks.captured, 1))
+        keys.update(self._sinks.sizes)
         return session.commit_written(tick, self._index.workers, self._specs, keys, write, merge, base=base)
 
     def _pass_on(self, session: Session, tick: int, since: int, ours: Sequence[StateDelta]) -> Future[int]:

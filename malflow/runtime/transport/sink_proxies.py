@@ -77,9 +77,11 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
 
     Attributes:
         bytes: the approximate size of the records that `take` has not returned.
+        encodes_at_once: whether each call encodes its records, so that it fails for one that can't be encoded.
     """
 
     takes_all_or_none = True
+    encodes_at_once = False
 
     def __init__(self, number: int, impl: Any) -> None:
         self.number = number
@@ -94,12 +96,8 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
         self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
-        """Encode columns of messages, together with those that follow if they are few.
-
-        If the sink's policy may let the run continue without a record, they are encoded at once, so that this call
-        fails for it.
-        """
-        if getattr(self._impl, "divides", False):
+        """Encode columns of messages, together with those that follow if they are few."""
+        if self.encodes_at_once:
             self._pieces.append(self._impl.encode(keys, values, timestamps))
             self.bytes += estimated_bytes(values)
             return
