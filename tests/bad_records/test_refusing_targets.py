@@ -48,6 +48,7 @@ def test_the_laws_of_refusals_hold_for_a_service(service: RefusingService) -> No
     )
 
 
+@pytest.mark.fault("N18")
 def test_a_job_that_failed_continues_with_another_policy(service: RefusingService, tmp_path: Path) -> None:
     script = [1, 2, -3, 4, PAUSE, 5]
     for _ in range(2):
@@ -82,6 +83,7 @@ def test_an_answer_about_all_records_makes_no_letters(service: RefusingService, 
     assert not [*dead_letters(at_once(tmp_path), "out")]
 
 
+@pytest.mark.fault("N19")
 def test_a_target_that_refuses_everything_makes_no_letters(service: RefusingService, tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"150 of the 150 records of a transaction are refused"):
         send(service, tmp_path, [*range(-150, 0)], "dead_letter")
@@ -96,6 +98,7 @@ def test_values_that_are_not_json_are_letters_before_the_snapshot(service: Refus
     ]
 
 
+@pytest.mark.fault("N20")
 def test_a_formatter_that_fails_is_the_sinks_failure(service: RefusingService, tmp_path: Path) -> None:
     send(service, tmp_path, [1, 0, 4], "dead_letter", formatter=lambda msg: 8 // msg.value)
     assert service.values == [8, 2]

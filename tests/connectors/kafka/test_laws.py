@@ -8,7 +8,11 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not list them
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.cli.output import Output
