@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from malflow.errors import SnapshotError
@@ -9,12 +10,22 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish
 
-__all__ = ["candidates", "time_of"]
+__all__ = ["candidates", "time_of", "with_time_taken"]
 
 
 def time_of(manifest: Manifest) -> datetime:
     """Return when a manifest was written, in UTC."""
     return datetime.fromisoformat(manifest.time).astimezone(UTC)
+
+
+def with_time_taken(manifest_log: ManifestLog, manifest: Manifest) -> Manifest:
+    """Return a manifest with the time at which its snapshot was taken; a claim repeats a snapshot at a later time.
+
+    If the manifest of the snapshot itself has been deleted, the time stays that of the claim.
+    """
+    if manifest.snapshot in (0, manifest.seq) or manifest_log.digest(manifest.snapshot) is None:
+        return manifest
+    return replace(manifest, time=manifest_log.manifest(manifest.snapshot).time)
 
 
 def candidates(manifest_log: ManifestLog, wish: Wish, numbers: list[int]) -> list[int]:

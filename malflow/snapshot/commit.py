@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from hashlib import sha256
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot.layout import (
@@ -210,6 +211,7 @@ class Claim:
 
         Raises:
             FencedError: if another run has claimed the job.
+            SnapshotIncomplete: if the store has lost this run's last snapshot; nothing was committed.
             CommitUnknown: if the outcome is unknown; nothing more can be committed under this claim.
             StoreError: if it was not committed; the commit may be retried.
         """
@@ -234,11 +236,12 @@ class Claim:
         data = manifest.to_bytes(self._manifest_log.authenticator)
         failpoint("before-manifest")
         try:
+            self._check_head()
             if not _publish(self._manifest_log, manifest_key(seq), data):
                 raise self._fenced(manifest_key(seq))
             failpoint("manifest-written")
             self._check_boundary(seq)
-        except (FencedError, CommitUnknown) as error:
+        except (FencedError, SnapshotIncomplete, CommitUnknown) as error:
             self._lost = error
             raise
         self._manifest_log.remember(manifest, data)
@@ -246,16 +249,19 @@ class Claim:
         return manifest
 
     def check(self) -> None:
-        """Check that no other run has claimed the job.
+        """Check that no other run has claimed the job, and that the store still has this run's last snapshot.
 
         Raises:
             FencedError: if another run has.
+            SnapshotIncomplete: if the store has lost it.
         """
         self._check_process()
         if self._lost is None:
-            later = [seq for seq in self._manifest_log.sequences(_NOTHING) if seq > self.head.seq]
-            if later:
-                self._lost = self._fenced(manifest_key(later[0]))
+            numbers = self._manifest_log.sequences(_NOTHING)
+            if numbers and numbers[-1] > self.head.seq:
+                self._lost = self._fenced(manifest_key(next(seq for seq in numbers if seq > self.head.seq)))
+            elif self.head.seq not in numbers:
+                self._lost = self._without_head()
         if self._lost is not None:
             raise self._lost
 
@@ -267,6 +273,31 @@ class Claim:
         """
         self._check_process()
         delete_unreferenced(self._manifest_log, self.head.seq, retain)
+
+    def _check_head(self) -> None:
+        """Check that the store still has the last manifest of this run: it may have been put back to an older copy.
+
+        Files of a later snapshot would refer to what is lost, so that nothing could be restored from it.
+        """
+        key = manifest_key(self.head.seq)
+        try:
+            found = self._manifest_log.get(key, LARGEST_MANIFEST)
+        except KeyMissing:
+            raise self._without_head() from None
+        if sha256(found).hexdigest() != self._manifest_log.digest(self.head.seq):
+            raise self._fenced(key)
+
+    def _without_head(self) -> SnapshotError:
+        """Return the error of a store that does not have the last manifest of this run any more."""
+        key, boundary = manifest_key(self.head.seq), self._manifest_log.boundary()
+        if boundary > self.head.seq:
+            return self._fenced(boundary_key(boundary))
+        return SnapshotIncomplete(
+            f"the store of job '{self._manifest_log.name}' has lost '{key}', this run's last; it was put back to an "
+            "older copy, or files were deleted; this run writes nothing further, and the next start continues from the "
+            "newest snapshot that is left",
+            name=key,
+        )
 
     def _check_boundary(self, seq: int) -> None:
         try:

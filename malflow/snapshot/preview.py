@@ -8,6 +8,7 @@ from functools import partial
 
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.candidates import with_time_taken
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.commit import retained_numbers
 from malflow.snapshot.manifest import Manifest
@@ -95,7 +96,8 @@ def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreO
 
     is_readable = all(it.states for it in found.refusals)  # no refusal concerns all of them
     loading = partial(_loaded, manifest_log, manifest, backend.codec, found, versions) if is_readable else None
-    return Preview(manifest if manifest.snapshot else None, found, None, latest, loading)
+    shown = with_time_taken(manifest_log, manifest) if manifest.snapshot else None
+    return Preview(shown, found, None, latest, loading)
 
 
 def _loaded(

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError, short_repr
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.candidates import candidates
+from malflow.snapshot.candidates import candidates, with_time_taken
 from malflow.snapshot.evolution import present_name
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.manifest_log import ManifestLog
@@ -115,7 +115,7 @@ def wanted_manifest(backend: FsspecBackend, at: Wish) -> tuple[ManifestLog, Mani
             f"job '{manifest_log.name}' has no snapshot since a run began with empty state at {manifest.time}; "
             "pass the id of an earlier one as at=, if snapshots() lists any"
         )
-    return manifest_log, manifest
+    return manifest_log, with_time_taken(manifest_log, manifest)
 
 
 def _newest(manifest_log: ManifestLog, at: Wish) -> Manifest:

@@ -8,7 +8,7 @@ from itertools import chain, starmap
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.candidates import candidates, time_of
+from malflow.snapshot.candidates import candidates, time_of, with_time_taken
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.data_file import DataFile, decode_file
 from malflow.snapshot.manifest import Manifest
@@ -116,7 +116,7 @@ def load(
         states=states,
         versions={names[entry.name]: entry.version for entry in manifest.operators if entry.name in names},
         placements={names[entry.name]: entry.placement for entry in manifest.operators if entry.name in names},
-        time=time_of(manifest),
+        time=time_of(with_time_taken(manifest_log, manifest)),
         stored=stored if in_store else None,
     )
 

@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any, Final
 
 from malflow.diagnostics import short_repr
-from malflow.errors import FencedError, StoreError, error_text
+from malflow.errors import FencedError, SnapshotIncomplete, StoreError, error_text
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.history import fsck
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Store, require_store
 from malflow.streams.stream import StreamProvider
 from malflow.testing.laws import Laws, in_a_thread
@@ -43,6 +45,7 @@ STORE_LAWS: Final = (
     "threads",
     "pickled",
     "runs",
+    "lost",
     "outage",
     "secrets",
 )
@@ -85,6 +88,8 @@ def assert_store(
     - ``pickled``: a pickled copy reaches the same objects, as Spark needs it.
     - ``runs``: a job that is stopped continues from its snapshot, on another store object; a run whose job another one
       has claimed writes no more snapshots.
+    - ``lost``: a run whose last snapshot is gone, as after its store was put back to an older copy, writes no more, and
+      the next one continues from the snapshot before.
     - ``outage``: checked if `outage` is passed. While the system does not answer, each operation raises a `StoreError`
       within `timeout`; `get` does not raise `KeyMissing`, nor does `list` return an empty list. Afterwards the store
       can be used again, and an object whose `put_new` failed is there as a whole or not at all.
@@ -121,6 +126,7 @@ def assert_store(
         "pages": partial(suite.check_pages, pages),
         "pickled": suite.check_pickled,
         "runs": suite.check_runs,
+        "lost": suite.check_lost,
     }
     if outage is not None:
         checks["outage"] = partial(suite.check_outage, outage)
@@ -374,6 +380,36 @@ class _StoreSuite:
         newer.close(wait=True)
         if problems := fsck(backend()).problems:
             self._laws.broken("runs", f"fsck found {problems[0]}")
+
+    def check_lost(self) -> None:
+        __tracebackhide__ = True
+        spec = StateSpec("sum", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
+
+        def opened() -> tuple[Any, Any]:
+            store = self.store("lost")
+            return FsspecBackend(store=store, job="law", allow_unsigned_pickle=True).open([spec], RestoreOptions())
+
+        def saved(run: Any, total: int) -> None:
+            delta = Delta({"all": total}, whole=run.needs_full_snapshot(1))
+            run.commit(total, 1, [spec], [StateDelta(0, "sum", delta, 1)]).result(self._timeout)
+
+        run, _ = opened()
+        before: set[str] = set()
+        for total in (1, 2):
+            before = set(self.store("lost").list(""))
+            saved(run, total)
+        run.confirm()
+        other = self.store("lost")
+        for key in set(other.list("")) - before:
+            other.delete(key)
+        with suppress(SnapshotIncomplete):
+            saved(run, 3)
+            self._laws.broken("lost", "a run wrote a snapshot, though another store object had deleted its last one")
+        run.close()
+        newer, restored = opened()
+        newer.close(wait=True)
+        if restored.states["sum"][0] != {"all": 1}:
+            self._laws.broken("lost", f"the next run continued with {restored.states}; expected the sum 1")
 
     def check_outage(self, outage: Callable[[], AbstractContextManager[object]]) -> None:
         __tracebackhide__ = True

@@ -18,10 +18,13 @@ from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, Snapshot
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.commit import Content, claim, open_or_create_job
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.preview import preview
+from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.restore import manifest_choice
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
 from tests.kit.jobs import (
+    SUM,
     Clock,
     Doing,
     Failing,
@@ -86,10 +89,12 @@ def test_a_commit_asks_the_store_for_no_more_than_it_must(store: HookedStore) ->
     puts = [key[:2] for operation, key in store.calls if operation == "put"]
     assert puts[:2] == ["d/", "m/"]
     assert len(puts) <= 3, "the third raises the boundary"
-    assert store.calls[2] == ("list", "gc/"), "nobody has taken the number away"
+    assert store.calls[1] == ("get", manifest_key(3)), "the store has not gone back"
+    assert store.calls[3] == ("list", "gc/"), "nobody has taken the number away"
     others = Counter(operation for operation, _ in store.calls if operation != "put")
     assert others["list"] <= 6
-    assert set(others) <= {"list", "sweep", "delete"}
+    assert others["get"] == 1
+    assert set(others) <= {"get", "list", "sweep", "delete"}
 
 
 def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store: HookedStore) -> None:
@@ -101,6 +106,64 @@ def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store:
     job_on(store)
     with pytest.raises(FencedError):
         job.save().result()
+
+
+def test_age_of_a_snapshot_is_its_own_and_not_of_a_claim(store: HookedStore, clock: Clock) -> None:
+    job_on(store, clock).save({"a": 1}).result()
+    taken = clock.environment.now()
+    for _ in range(3):  # the first claim repeats a snapshot, the others repeat a claim
+        clock.time += 100
+        job = job_on(store, clock)
+        assert job.restored is not None
+        assert job.restored.time == taken
+    assert wanted_manifest(job.backend, "latest")[1].time == taken.isoformat()
+    found = preview(job.backend, [SUM], RestoreOptions()).manifest
+    assert found is not None
+    assert (found.seq, found.time) == (5, taken.isoformat())
+
+
+# A store that is put back to an older copy under a run
+
+
+def _going_back(store: HookedStore, job: Job, then: dict[Any, Any]) -> SnapshotError:
+    """Let the store of a run lose its last snapshot; return the error of the run."""
+    job.save({"a": 1}).result()
+    before = set(store.objects)
+    job.save({"a": 2, "b": 1}).result()
+    for key in set(store.objects) - before:
+        del store.objects[key]
+    with pytest.raises(SnapshotError) as caught:
+        job.save(then).result()
+    return caught.value
+
+
+@pytest.mark.fault("B16")
+@pytest.mark.parametrize("then", [{"a": 3}, {}], ids=["change", "no-change"])
+def test_run_whose_last_snapshot_is_lost_ends_without_another_one(store: HookedStore, then: dict[Any, Any]) -> None:
+    job = job_on(store)
+    error = _going_back(store, job, then)
+    assert isinstance(error, SnapshotIncomplete)
+    assert f"has lost '{manifest_key(3)}'" in str(error)
+    with pytest.raises(SnapshotIncomplete):
+        job.session.check()
+    assert seqs(store) == [1, 2]
+    assert job_on(store).state == {"a": 1}
+    assert not fsck(job.backend).problems
+
+
+@pytest.mark.fault("B16")
+def test_run_whose_number_another_one_has_taken_after_a_loss_is_fenced(store: HookedStore) -> None:
+    first = job_on(store)
+    first.save({"a": 1}).result()
+    before = set(store.objects)
+    first.save({"a": 2}).result()
+    for key in set(store.objects) - before:
+        del store.objects[key]
+    second = job_on(store)
+    assert second.save({"a": 5}).result() == 4
+    with pytest.raises(FencedError):
+        first.save({"a": 3}).result()
+    assert job_on(store).state == {"a": 5}
 
 
 # Answers that are lost
@@ -202,9 +265,9 @@ def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: Hooked
 def test_a_commit_that_was_made_and_never_told_is_found_by_the_next_run(store: HookedStore) -> None:
     job = job_on(store)
     job.save({"a": 1}).result()
-    store.after.append(Failing("put", "m/", UnknownOutcome("no answer")))
     blind = Failing("get", "m/", Transient("not now"), times=10_000)
-    store.before.append(blind)
+    store.after.append(Doing("put", "m/", lambda: store.before.append(blind)))
+    store.after.append(Failing("put", "m/", UnknownOutcome("no answer")))
     with pytest.raises(CommitUnknown):
         job.save({"a": 2}).result()
     assert blind.fired

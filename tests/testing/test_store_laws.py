@@ -205,6 +205,20 @@ class ReadsFromACache(Good):
         return self.cache[key][: limit + 1]
 
 
+class RemembersWhatItWrote(Good):
+    def __init__(self) -> None:
+        self.written: dict[str, bytes] = {}
+
+    def put_new(self, key: str, data: bytes) -> None:
+        super().put_new(key, data)
+        self.written[key] = data
+
+    def get(self, key: str, limit: int) -> bytes:
+        if key in self.written and "lost" in key:
+            return self.written[key][: limit + 1]
+        return super().get(key, limit)
+
+
 class RefusesToDeleteTwice(Good):
     def delete(self, key: str) -> None:
         require_key(key)
@@ -354,6 +368,7 @@ BAD = {
     TakesAnyKey: "keys",
     TakesAnyFolder: "keys",
     OneThread: "race",
+    RemembersWhatItWrote: "lost",
     KeepsALock: "pickled",
     CopiesWithPickle: "pickled",
     ListsNothingWhileAway: "outage",
