@@ -284,8 +284,14 @@ class Claim:
             found = self._manifest_log.get(key, LARGEST_MANIFEST)
         except KeyMissing:
             raise self._without_head() from None
-        if sha256(found).hexdigest() != self._manifest_log.digest(self.head.seq):
-            raise self._fenced(key)
+        if sha256(found).hexdigest() == self._manifest_log.digest(self.head.seq):
+            return
+        try:
+            other = Manifest.from_bytes(key, found, self._manifest_log.authenticator)
+        except SnapshotError:
+            return  # damaged, which harms nobody: the next manifest lists all files itself
+        if other.attempt != self.head.attempt:
+            raise self._fenced(key, other)
 
     def _without_head(self) -> SnapshotError:
         """Return the error of a store that does not have the last manifest of this run any more."""
@@ -313,11 +319,10 @@ class Claim:
         if self._environment.process() != self._process:
             raise FencedError("this process was forked from the one that runs the job; only its parent may commit")
 
-    def _fenced(self, key: str) -> FencedError:
+    def _fenced(self, key: str, other: Manifest | None = None) -> FencedError:
         reason = f"job '{self._manifest_log.name}' was claimed by another run"
-        seq = number_of(key)
         with suppress(SnapshotError, KeyMissing):
-            other = self._manifest_log.manifest(seq or _NOTHING)
+            other = other or self._manifest_log.manifest(number_of(key) or _NOTHING)
             reason += f", {other.runner} at {other.time}"
         return FencedError(
             f"{reason}, which wrote '{key}'; this run stops, and its work since its last snapshot is discarded"

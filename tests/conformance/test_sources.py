@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow import MAX, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
-from malflow.sources import StatefulSource, StatelessSource
+from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition, StatelessSource
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
 from tests.kit.log import Log
 
@@ -104,6 +104,38 @@ def test_a_stateful_source_goes_on_where_the_last_run_was_kept(any_parallelism: 
         any_parallelism(build_dataflow, store, timedelta(milliseconds=5)).execute()
         outputs.append(collected.values)
     assert outputs == [list(range(11)), list(range(11, 16))]
+
+
+class Columns(StatefulSourcePartition[int, int, int]):
+    """A reader with `poll_batch` alone, which inherits an abstract `poll`."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def poll_batch(self, limit: int) -> tuple[list[int], list[int]]:
+        numbers = list(range(self.place, min(self.place + limit, 5)))
+        self.place += len(numbers)
+        return numbers, numbers
+
+    def is_finished(self) -> bool:
+        return self.place >= 5
+
+    def snapshot(self) -> int:
+        return self.place
+
+
+class OfColumns(StatefulSourceImpl[str, int, int, int]):
+    def list_parts(self) -> list[str]:
+        return ["a"]
+
+    def build_part(self, part: str, state: int | None) -> Columns:
+        return Columns(state or 0)
+
+
+def test_reader_that_inherits_poll_may_have_poll_batch_alone(runtime: Any) -> None:
+    collected: VecSink[Any, Any, Any] = VecSink()
+    runtime(lambda provider: provider.new_stream().source("columns", OfColumns()).sink("sink", collected)).execute()
+    assert collected.values == [0, 1, 2, 3, 4]
 
 
 def test_a_source_without_parts_ends_at_once(any_parallelism: Any, log: Log) -> None:

@@ -137,6 +137,10 @@ def _going_back(store: HookedStore, job: Job, then: dict[Any, Any]) -> SnapshotE
     return caught.value
 
 
+def _runner(job: Job) -> str:
+    return str(job.session._claim.head.runner)
+
+
 @pytest.mark.fault("B16")
 @pytest.mark.parametrize("then", [{"a": 3}, {}], ids=["change", "no-change"])
 def test_run_whose_last_snapshot_is_lost_ends_without_another_one(store: HookedStore, then: dict[Any, Any]) -> None:
@@ -152,7 +156,8 @@ def test_run_whose_last_snapshot_is_lost_ends_without_another_one(store: HookedS
 
 
 @pytest.mark.fault("B16")
-def test_run_whose_number_another_one_has_taken_after_a_loss_is_fenced(store: HookedStore) -> None:
+@pytest.mark.parametrize("saves", [0, 1], ids=["same-number", "later-number"])
+def test_run_whose_number_another_one_has_taken_after_a_loss_is_fenced(store: HookedStore, saves: int) -> None:
     first = job_on(store)
     first.save({"a": 1}).result()
     before = set(store.objects)
@@ -160,10 +165,11 @@ def test_run_whose_number_another_one_has_taken_after_a_loss_is_fenced(store: Ho
     for key in set(store.objects) - before:
         del store.objects[key]
     second = job_on(store)
-    assert second.save({"a": 5}).result() == 4
-    with pytest.raises(FencedError):
+    for _ in range(saves):
+        second.save({"a": 5}).result()
+    with pytest.raises(FencedError, match=rf"by another run, {_runner(second)}"):
         first.save({"a": 3}).result()
-    assert job_on(store).state == {"a": 5}
+    assert job_on(store).state == {"a": 5 if saves else 1}
 
 
 # Answers that are lost
