@@ -1,13 +1,16 @@
-"""The names of malflow's own classes in snapshots of plain data."""
+"""The names of malflow's own classes in snapshots of plain data, and the length of those of jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["RESERVED", "written_as", "written_name"]
+__all__ = ["LONGEST_JOB", "RESERVED", "written_as", "written_name"]
 
 C = TypeVar("C", bound=type)
+
+LONGEST_JOB = 63
+"""The longest name of a job, in characters."""
 
 RESERVED = "malflow."
 """The prefix of the names of malflow's own classes; users can't register names with it."""

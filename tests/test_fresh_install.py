@@ -127,7 +127,7 @@ def test_the_command_is_installed_and_small(fresh: Path, tmp_path: Path) -> None
     (tmp_path / "flow.py").write_text(BLOCKS[0].text, encoding="utf-8")
     done = ran([str(fresh.parent / "malflow"), "run", "flow.py"], tmp_path)
     assert (done.returncode, done.stdout) == (0, BLOCKS[0].prints)
-    assert done.stderr.startswith("running flow.py on one thread")
+    assert done.stderr.startswith("running flow on one thread")
     (packages,) = (fresh.parents[1] / "lib").glob("python*/site-packages")
     own = [it for it in packages.iterdir() if not it.name.startswith(("pip", "setuptools", "_distutils"))]
     files = [file for it in own for file in (it.rglob("*") if it.is_dir() else [it]) if file.suffix != ".pyc"]

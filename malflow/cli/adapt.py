@@ -88,7 +88,8 @@ def _named_check(build: Build, wanted: Sequence[Wanted], note: Callable[[Excepti
         result = build(provider)
         provider._graph.complete()  # with the operators on dead letters
         for it in wanted:
-            names = [vertex.node.name for vertex in provider._graph.vertices if it.fits(vertex.node)]
+            vertices = provider._graph.vertices
+            names = [*dict.fromkeys(vertex.node.name for vertex in vertices if it.fits(vertex.node))]
             if it.name not in names:
                 error = CommandError(
                     f"{it.option}: the flow has no {it.kind} '{it.name}'{nearest(it.name, names)}", Exit.USAGE

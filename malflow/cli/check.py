@@ -55,7 +55,7 @@ def _looked_at(runtime: Runtime, program: Program, target: Target, output: Outpu
     options = declared_by(runtime).options
     check_deliveries(program, keeps=options.persistence.is_enabled)
     kind = kind_of(options)
-    found = [*findings_of(program, options, kind)]
+    found = [*dict.fromkeys(findings_of(program, options, kind))]  # an operator may be several vertices
     if output.json:
         click.echo(check_document(target.title, kind, program, found))
     else:

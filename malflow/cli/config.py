@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from malflow.cli.configuration import Configuration, config_options
+from malflow.cli.default_state import with_job
 from malflow.cli.exits import Exit, Leave
 from malflow.cli.inspection import inspect_script
 from malflow.cli.logs import write_log
@@ -82,7 +83,12 @@ def show(
     if target is None:
         shown(settings)
     else:
-        inspect_script(target, arguments, lambda runtime: shown(settings.over(runtime)), output, call)
+        name = target.job
+
+        def look(runtime: Runtime) -> int:
+            return shown(with_job(settings, runtime, name).over(runtime))
+
+        inspect_script(target, arguments, look, output, call)
 
 
 @config.command(cls=FlowCommand, short_help="Find all mistakes in the settings.")

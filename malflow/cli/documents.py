@@ -108,6 +108,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "run": (
         "run",
         "job",
+        "name",
         "runtime",
         "pid",
         "started",

@@ -17,6 +17,7 @@ import click
 
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.output import Output, as_text
+from malflow.cli.texts import as_options
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError, error_text, short_repr
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
@@ -48,7 +49,8 @@ def report(error: BaseException, output: Output, hint: str | None = None) -> Non
     if output.full:
         output.warn("".join(traceback.format_exception(error)).rstrip())
         return
-    output.warn(f"error: {_message(error)}", "red")
+    text = as_options(_message(error)) if isinstance(error, MalflowError) else _message(error)
+    output.warn(f"error: {text}", "red")
     for frame in user_frames(error):
         output.warn(f"   {_shown(frame.filename)}:{frame.lineno}  {(frame.line or frame.name).strip()}")
     if hint:

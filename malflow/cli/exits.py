@@ -57,7 +57,8 @@ _MEANINGS = {
     Exit.FENCED: "another run has taken the job over (FencedError); don't start this one again",
     Exit.RUN: "processes, Spark or the machine failed (RunFailed)",
     Exit.MISSING: "a package is not installed (MissingDependency)",
-    Exit.FOUND: "`check` or `snapshots verify` found something, or `plan` found that a start would be refused",
+    Exit.FOUND: "`check` or `snapshots verify` found something, `plan` found that a start would be refused, or `run` "
+    "found a live run of the job",
     Exit.NO_RUN: "there is no such run, or it did not answer",
     Exit.INTERRUPTED: "ended at once by a second Ctrl-C, or by one outside a run",
     Exit.BROKEN_PIPE: "the reader of the output has gone (a broken pipe)",

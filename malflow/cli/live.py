@@ -35,7 +35,7 @@ class _Job(click.ParamType):  # type: ignore[type-arg] # not generic before clic
     name = "job"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = dict.fromkeys(run.file.job for run in client.live_runs())
+        names = dict.fromkeys(run.file.name for run in client.live_runs())
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

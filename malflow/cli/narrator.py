@@ -6,11 +6,12 @@ import re
 import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from malflow.cli.output import Output
 from malflow.cli.texts import age, counted, duration
-from malflow.errors import OperatorError
+from malflow.errors import FencedError, OperatorError, SnapshotIncomplete
 from malflow.events import (
     Event,
     Rescaled,
@@ -125,7 +126,7 @@ class Narrator:
     def on_event(self, event: Event, /) -> None:
         """Write the line of an event; most have none."""
         if isinstance(event, RunFinished) and event.error is not None and event.snapshot is not None:
-            self.hint = f"snapshot {event.snapshot} stands; mend it and run again{self._remedy(event.error)}"
+            self.hint = self._advice(event.error, event.snapshot)
         if self._output.json:
             self._as_document(event)
             return
@@ -149,7 +150,7 @@ class Narrator:
     def _name(self) -> str:
         """The name of the run in messages: its job, or the flow."""
         job = "default" if self._run is None else self._run.job
-        return self._title if job == "default" else job
+        return Path(self._title).stem if job == "default" else job
 
     def _beginning(self, event: RunStarted) -> str:
         if event.snapshot is not None:
@@ -181,6 +182,14 @@ class Narrator:
         if last is None or last.id != snapshot or last.capture_seconds is None:
             return f"stands{f' ({keys[0]})' if keys else ''}"
         return f"written ({', '.join([*keys, duration(last.capture_seconds + last.write_seconds)])})"
+
+    def _advice(self, error: BaseException, snapshot: int) -> str:
+        """Return what stands after a failure, and what to do."""
+        if isinstance(error, FencedError):
+            return f"the other run goes on, from snapshot {snapshot} or a later one; don't start this one again"
+        if isinstance(error, SnapshotIncomplete):
+            return "malflow snapshots verify says what is left"
+        return f"snapshot {snapshot} stands; mend it and run again{self._remedy(error)}"
 
     def _remedy(self, error: BaseException) -> str:
         """Return the setting that lets the run survive a failing record; empty if no policy could help."""

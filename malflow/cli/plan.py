@@ -20,7 +20,7 @@ from malflow.cli.output import Output
 from malflow.cli.plan_rows import Row, as_json, rows_of
 from malflow.cli.target import Target, parsed
 from malflow.cli.terminal import one_line
-from malflow.cli.texts import age, bytes_text, counted
+from malflow.cli.texts import age, as_options, bytes_text, counted
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
@@ -137,7 +137,7 @@ def _tell(found: StartPlan, output: Output) -> None:
     for text in found.unknown:
         output.say(f"not known here: {text}")
     for number, it in enumerate(found.refusals, 1):
-        output.warn(f"refused ({number}): {it.error}", "red")
+        output.warn(f"refused ({number}): {as_options(str(it.error))}", "red")
     if found.refusals:
         output.warn(f"{counted(len(found.refusals), 'refusal')}: this program would not start", "red")
 

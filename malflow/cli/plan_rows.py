@@ -245,8 +245,11 @@ def _heirs(states: Sequence[ReviewedState]) -> dict[str, str]:
     """Return, for each state without a place, the new operator of the same kind with the most similar name."""
     new = {it.spec.name: it.spec.kind.word for it in states if it.spec is not None and it.entry is None}
     heirs: dict[str, str] = {}
-    for it in states:
-        if it.spec is None and it.entry is not None:
+    for it in sorted(states, key=lambda it: "/" in it.name):  # a hidden state goes with that of its operator
+        owner, _, role = it.name.partition("/")
+        if role and owner in heirs:
+            heirs[it.name] = f"{heirs[owner]}/{role}"
+        elif it.spec is None and it.entry is not None:
             same = [name for name, word in new.items() if word == it.entry.kind and name not in heirs.values()]
             near = get_close_matches(it.name, same, 1) or same
             heirs |= {it.name: near[0]} if near else {}

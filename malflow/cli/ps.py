@@ -46,7 +46,7 @@ def ps(with_ended: bool, output: Output) -> None:
 def _row(summary: dict[str, Any]) -> list[str]:
     snapshot, rate = summary["snapshot"], summary["polled_per_second"]
     return [
-        summary["job"],
+        summary["name"],
         summary["run"],
         _text(summary["pid"]),
         summary["runtime"],

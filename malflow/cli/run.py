@@ -15,7 +15,7 @@ import click
 from malflow.cli.adapt import adapted, folder_of, listened
 from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
-from malflow.cli.default_state import default_of, without_needless_default
+from malflow.cli.default_state import default_of, with_job, without_needless_default
 from malflow.cli.error_report import code_of_exit, has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
@@ -36,6 +36,7 @@ from malflow.cli.serving import (
     with_serve_alone,
 )
 from malflow.cli.signals import signals_stop_runs
+from malflow.cli.taking_over import check_rivals
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
 from malflow.config.code import kind_of
@@ -79,6 +80,7 @@ class _Run(ServingCommand):
     type=click.Choice(["exactly_once", "accept_duplicates"]),
     help="What to do if a sink is ahead of the snapshot.",
 )
+@click.option("--take-over", is_flag=True, help="Take the job over from a run that is alive, without asking.")
 @click.option("--debug", is_flag=True, default=None, help="Make checks that are too slow for production.")
 @click.option("--count", type=NUMBER, metavar="N", help="Stop when the sources have given N records.")
 @click.option("--timeout", type=SPAN, help="Stop after this time.")
@@ -148,6 +150,7 @@ class _Session:
         self._count: int | None = options["count"]
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
+        self._takes_over = bool(options["take_over"] or options["reloaded"] is not None)
         self.additions = Additions(options, settings, output)
         self._narrators: list[Narrator] = []
         self.monitors: list[Monitor] = []
@@ -180,8 +183,10 @@ class _Session:
     def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
         seconds = None if self._timeout is None else self._timeout.total_seconds()
         limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
-        same = adapted(runtime, self._settings, self._note, [*self.additions.wanted()])
+        settings = with_job(self._settings, runtime, self._target.job)
+        same = adapted(runtime, settings, self._note, [*self.additions.wanted()])
         options = declared_by(same).options
+        check_rivals(options, self._output, may=self._takes_over)
         place = folder_of(options.persistence)
         if place is not None and default_of(without_needless_default(self._settings, runtime)) is not None:
             self._output.say(f"neither the flow nor an option says where to keep state; --reload keeps it in {place}")

@@ -1,21 +1,26 @@
-"""``malflow state``: read the states of operators from a snapshot, without the program."""
+"""``malflow state``: read the states of operators from a snapshot, without the program, or from a live run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
+from malflow.cli.live import answer_of, run_named
 from malflow.cli.options import NUMBER, SNAPSHOT, output_options
 from malflow.cli.output import Output, as_text
-from malflow.cli.stores import backend_at, reading_backend, store_options
+from malflow.cli.stores import backend_at, reading_backend
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age
 from malflow.errors import short_repr
+from malflow.monitor import client
+from malflow.monitor.asks import MOST_LISTED
+from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import meant_keys
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.evolution import may_be_lost
@@ -30,23 +35,59 @@ _trust = click.option(
     "--trust", is_flag=True, help="Unpickle states that are not signed from a store that others may write to."
 )
 _ABSENT = object()
+_NO_SNAPSHOT = {"snapshot": None, "at": None}
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _stored_or_live(command: _F) -> _F:
+    """Add the argument that names the store, its options, and ``--live``, which asks a run instead."""
+    for decorate in (
+        click.option("--live", metavar="JOB", help="Ask the running job, by its name, a pid or the id of the run."),
+        _trust,
+        _at,
+        click.option("--job", help="The job, if the store has several."),
+        click.argument("url", required=False, metavar="[PATH-OR-URL]"),
+    ):
+        command = decorate(command)
+    return command
+
+
+def _is_live(options: Mapping[str, Any]) -> bool:
+    """Whether a run is to be asked.
+
+    Raises:
+        UsageError: if neither a run nor a store is named, or both are.
+    """
+    context = click.get_current_context()
+    if options["live"] is None:
+        if options["url"] is None:
+            raise click.UsageError("name the store, PATH-OR-URL, or a run that is to be asked, --live JOB", context)
+        return False
+    given = [name for name in ("url", "job", "trust") if options[name]] + ["at"] * (options["at"] != "latest")
+    if given:
+        shown = "PATH-OR-URL" if given[0] == "url" else f"--{given[0]}"
+        raise click.UsageError(f"--live asks a running job, which has no {shown}; leave one of them out", context)
+    return True
 
 
 @click.group(cls=OrderedGroup, short_help="Read the stored state of a job.")
 def state() -> None:
-    """Read the states of operators from a snapshot, without the program.
+    """Read the states of operators from a snapshot, without the program, or from a job that runs.
 
-    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state.
+    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state. With --live, the running job is
+    asked by its control socket, and answers with its states after its last tick.
     """
 
 
 @state.command("ls", short_help="List the operators that have state.")
-@store_options
-@_at
+@_stored_or_live
 @output_options
-def list_states(url: str, job: str | None, at: Wish, output: Output) -> None:
+def list_states(output: Output, **options: Any) -> None:
     """List the operators that have state, with the number of their keys."""
-    manifest = wanted_manifest(backend_at(url, job), at)[1]
+    if _is_live(options):
+        _list_live(options["live"], output)
+        return
+    manifest = wanted_manifest(backend_at(options["url"], options["job"]), options["at"])[1]
     found = [it for it in manifest.operators if not may_be_lost(it)]
     if output.json:
         for it in found:
@@ -64,16 +105,18 @@ def list_states(url: str, job: str | None, at: Wish, output: Output) -> None:
 @state.command("get", short_help="Show the state of a key.")
 @click.argument("operator")
 @click.argument("key")
-@store_options
-@_at
-@_trust
+@_stored_or_live
 @output_options
-def get(operator: str, key: str, url: str, job: str | None, at: Wish, trust: bool, output: Output) -> None:
+def get(operator: str, key: str, output: Output, **options: Any) -> None:
     """Show the state that an operator has for a key.
 
     KEY is a text, or a number, a tuple or another literal of Python; '"7"' in quotes is the text 7.
     """
-    backend = reading_backend(url, job, at, trust=trust)
+    if _is_live(options):
+        _get_live(options["live"], operator, key, output)
+        return
+    at: Wish = options["at"]
+    backend = reading_backend(options["url"], options["job"], at, trust=options["trust"])
     manifest = wanted_manifest(backend, at)[1]
     for candidate in meant_keys(key):
         found = read_state(backend, operator, key=candidate, at=at, default=_ABSENT)
@@ -102,15 +145,17 @@ def _shown(value: Any) -> str:
 
 @state.command("keys", short_help="List the keys of an operator.")
 @click.argument("operator")
-@store_options
 @click.option("--limit", type=NUMBER, default=100, show_default=True, help="At most so many.")
 @click.option("--values", is_flag=True, help="Show their states, too.")
-@_at
-@_trust
+@_stored_or_live
 @output_options
-def keys(operator: str, url: str, job: str | None, at: Wish, output: Output, **options: Any) -> None:
-    """List the keys of an operator, in the order of the snapshot."""
-    backend = reading_backend(url, job, at, trust=options["trust"])
+def keys(operator: str, output: Output, **options: Any) -> None:
+    """List the keys of an operator, in the order of the snapshot or, of a live run, in any order."""
+    if _is_live(options):
+        _keys_live(options["live"], operator, options["limit"], output, values=options["values"])
+        return
+    at: Wish = options["at"]
+    backend = reading_backend(options["url"], options["job"], at, trust=options["trust"])
     manifest = wanted_manifest(backend, at)[1]
     found = read_state(backend, operator, at=at)
     limit: int = options["limit"]
@@ -125,6 +170,52 @@ def keys(operator: str, url: str, job: str | None, at: Wish, output: Output, **o
             output.write(as_text(text))
     if next(found, None) is not None:
         output.say(f"there are more than {limit:,}; --limit shows them")
+
+
+def _list_live(job: str, output: Output) -> None:
+    """List the operators whose states can be asked for; of those with many keys, at least so many are told."""
+    run = run_named(job)
+    progress = answer_of(run, "progress")
+    rows = []
+    for it in progress["operators"]:
+        try:
+            answer = client.ask(run, "state", operator=it["name"], limit=MOST_LISTED)
+        except client.Refused:  # it has none, or only windows
+            continue
+        count = len(answer["states"])
+        rows.append([it["name"], f"{count:,}{'+' if count == MOST_LISTED else ''}"])
+        if output.json:
+            facts = {"operator": it["name"], "type": None, "version": None, "keys": count}
+            click.echo(documents.document("state", **facts, **_NO_SNAPSHOT))
+    if not output.json:
+        output.say(f"as of tick {progress['tick']:,} of {run}")
+        write_table(["operator", ">keys"], rows, output)
+
+
+def _get_live(job: str, operator: str, key: str, output: Output) -> None:
+    run = run_named(job)
+    answer = answer_of(run, "state", operator=operator, key=key)
+    if not answer["states"]:
+        text = f"operator '{operator}' has no state for key {short_repr(key)} in tick {answer['tick']} of {run}"
+        raise CommandError(text, Exit.SNAPSHOT, operator=operator)
+    _write_live(run, answer, operator, output, "{value}")
+
+
+def _keys_live(job: str, operator: str, limit: int, output: Output, *, values: bool) -> None:
+    run = run_named(job)
+    answer = answer_of(run, "state", operator=operator, limit=min(limit, MOST_LISTED))
+    _write_live(run, answer, operator, output, "{key}  {value}" if values else "{key}")
+
+
+def _write_live(run: FoundRun, answer: Mapping[str, Any], operator: str, output: Output, form: str) -> None:
+    """Write the states in the answer of a run: a line each, or a document as of a snapshot, but without one."""
+    if not output.json:
+        output.say(f"as of tick {answer['tick']:,} of {run}")
+    for it in answer["states"]:
+        if output.json:
+            click.echo(documents.document("value", operator=operator, **it, **_NO_SNAPSHOT))
+        else:
+            output.write(as_text(form.format(**it)))
 
 
 def _origin(manifest: Manifest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from malflow.cli.exits import CommandError
+from malflow.disk_names import LONGEST_JOB
 
 __all__ = ["Target", "exists", "near_script", "parsed"]
 
@@ -29,6 +30,16 @@ class Target:
     file: Path | None
     module: str | None
     name: str | None
+
+    @property
+    def job(self) -> str:
+        """The name of the job whose state the command keeps: that of the script or module, as far as a job can have it.
+
+        >>> Target("a/daily totals.py", Path("a/daily totals.py"), None, None).job, Target("__", None, "__", None).job
+        ('daily-totals', 'default')
+        """
+        name = self.file.stem if self.file is not None else (self.module or "").rpartition(".")[2]
+        return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:LONGEST_JOB] or "default"
 
     @property
     def title(self) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from datetime import UTC, datetime
 
-__all__ = ["age", "bytes_text", "counted", "duration"]
+__all__ = ["age", "as_options", "bytes_text", "counted", "duration"]
 
 _KILO = 1000
+_RENAMED = re.compile(r"renamed=\{'([^']*)': '([^']*)'\}")
+_DROPPED = re.compile(r"allow_dropped_state=\['([^']*)'\]")
+_WORD = re.compile(r"\b(recovery|sinks)='(\w+)'")
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -55,3 +60,18 @@ def counted(count: int, noun: str) -> str:
     ('1 key', '1,203 keys')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def as_options(text: str) -> str:
+    """Return a text of an error in which the arguments of a runtime are the options of a command.
+
+    >>> as_options("pass renamed={'a': 'b'}, or allow_dropped_state=['a b'], or choose another job=")
+    "pass --rename a=b, or --drop 'a b', or choose another --job"
+    """
+    text = _RENAMED.sub(lambda it: f"--rename {shlex.quote(f'{it[1]}={_new(it[2])}')}", text)
+    text = _DROPPED.sub(lambda it: f"--drop {shlex.quote(it[1])}", text)
+    return _WORD.sub(r"--\1 \2", text).replace("another job=", "another --job")
+
+
+def _new(name: str) -> str:
+    return "NEW" if name == "its new name" else name

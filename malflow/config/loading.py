@@ -13,7 +13,7 @@ from malflow.config.checks import check_values
 from malflow.config.entries import Faults, Layer, LayerName, Path, dotted
 from malflow.config.files import ConfigFile, found_file
 from malflow.config.reading import PROFILE, LayerReader, of_environment, of_overrides
-from malflow.config.secrets import expanded, is_written_secret, read_secret, references
+from malflow.config.secrets import expanded, is_written_secret, read_secret, referenced, references
 from malflow.config.settings import Settings, settings_of
 from malflow.config.shapes import WHOLE
 from malflow.errors import ConfigFault
@@ -76,7 +76,8 @@ def _examined(
     if file is not None:
         layers = _of_file(file, chosen, variables, faults)
     _check_profile(chosen, "profile" if profile is not None else PROFILE, file, faults)
-    layers["environment"] = of_environment(variables, faults)
+    referred = set() if file is None else {*referenced(file.tables), *referenced(file.profiles)}
+    layers["environment"] = of_environment(variables, faults, referred)
     layers["override"] = of_overrides(overrides, faults)
     for name in ("environment", "override"):
         check_values(layers[name], faults)

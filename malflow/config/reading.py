@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -124,8 +124,10 @@ def _instead(name: str, path: Path, members: Mapping[str, Shape]) -> str:
     return f"{where} has {', '.join(members)}"
 
 
-def of_environment(env: Mapping[str, str], faults: Faults) -> Layer:
+def of_environment(env: Mapping[str, str], faults: Faults, referred: Collection[str] = ()) -> Layer:
     """Return the settings in environment variables; a variable of malflow that is not known is a warning.
+
+    Those that the file refers to, `referred`, are known.
 
     The levels are separated by two underscores. Names are those of the settings in upper case; the name of an operator
     that is all upper case is taken as lower case.
@@ -138,7 +140,7 @@ def of_environment(env: Mapping[str, str], faults: Faults) -> Layer:
             if parts[0].lower() != "operators":
                 steps = [part.lower() for part in parts]
             layer |= _of_text(steps, env[name], Origin("environment", name), faults)
-        elif name not in _NO_SETTINGS:
+        elif name not in _NO_SETTINGS and name not in referred:
             known = [*sorted(_NO_SETTINGS), *_variables()]
             near = get_close_matches(name.removeprefix(PREFIX), [it.removeprefix(PREFIX) for it in known], 1)
             hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""

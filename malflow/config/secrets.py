@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +86,22 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
         return given
 
     return Secret.of(_REFERENCE.sub(value, text), tuple(secrets))
+
+
+def referenced(value: Any) -> Iterator[str]:
+    """Yield the variables to which the texts in a table or list refer.
+
+    >>> sorted(referenced({"serve": {"token": "${TOKEN}"}, "urls": ["s3://${BUCKET:-b}", "$$"]}))
+    ['BUCKET', 'TOKEN']
+    """
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from referenced(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from referenced(inner)
+    elif isinstance(value, str):
+        yield from (found["name"] for found in _REFERENCE.finditer(value) if found["name"])
 
 
 def references(text: str) -> bool:

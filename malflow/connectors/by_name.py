@@ -181,7 +181,7 @@ class Connection:
     def _made(self, group: str, done: str) -> Any:
         entry = self._found[group]
         if entry is None:
-            raise GraphError(f"{self!r} can't be {done}: its connector does not support it")
+            raise GraphError(f"{self!r} can't be {done}: its connector does not support it; {_able(group, self._name)}")
         make = _loaded(entry, repr(self))
         return make(self._address, **options_for(make, repr(self), self._texts, self._options))
 
@@ -226,6 +226,13 @@ def _is_of_files(scheme: str) -> bool:
 
 def _names(group: str) -> set[str]:
     return set(_entry_points().select(group=group).names)
+
+
+def _able(group: str, name: str) -> str:
+    """Return the connectors that can do what another one can't: formats beside a format, or else schemes."""
+    names = sorted(it for it in _names(group) if it.startswith(OF_FILES) == name.startswith(OF_FILES))
+    kind = "formats" if name.startswith(OF_FILES) else "schemes"
+    return f"{kind} that can be are {', '.join(it.removeprefix(OF_FILES) for it in names)}"
 
 
 def _entry_point(group: str, name: str) -> EntryPoint | None:

@@ -85,7 +85,7 @@ class FoundRun:
         return socket_of(self.folder, self.file.run)
 
     def __str__(self) -> str:
-        return f"{self.file.job!r} (run {self.file.run}, pid {self.file.pid})"
+        return f"{self.file.name!r} (run {self.file.run}, pid {self.file.pid})"
 
 
 def recent_runs() -> list[FoundRun]:
@@ -122,7 +122,7 @@ def find(name: str | None) -> FoundRun:
 
 def _named(name: str, runs: Sequence[FoundRun]) -> list[FoundRun]:
     """Return the runs with a name, by the first kind of name that any has."""
-    by_job = [run for run in runs if run.file.job == name]
+    by_job = [run for run in runs if name in (run.file.job, run.file.name)]
     by_pid = [run for run in runs if str(run.file.pid) == name]
     by_id = [run for run in runs if name and run.file.run.startswith(name)]
     return by_job or by_pid or by_id
@@ -213,6 +213,7 @@ def summary(run: FoundRun) -> Document:
     content: Document = {
         "run": file.run,
         "job": file.job,
+        "name": file.name,
         "runtime": file.runtime,
         "pid": file.pid,
         "started": file.started,

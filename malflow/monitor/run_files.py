@@ -72,6 +72,7 @@ class RunFile:
         started: when, as ISO text in UTC.
         script: the path of the script, or None.
         page: the address of the page that shows it, or None.
+        state: where its state is kept, without the job and without secrets; None if it keeps none.
         ended: when it ended; None while it runs.
         status: ``ended``, ``failed``, or ``abandoned`` if its process ended before it; None while it runs.
     """
@@ -83,8 +84,14 @@ class RunFile:
     started: str
     script: str | None = None
     page: str | None = None
+    state: str | None = None
     ended: str | None = None
     status: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the run for people: its job, or its script if the job has no name of its own."""
+        return Path(self.script).stem if self.job == "default" and self.script else self.job
 
     @property
     def process(self) -> Owner | None:

@@ -113,7 +113,8 @@ class Watch:
         self._closing = threading.Lock()
         started = iso(datetime.now(UTC)) or ""
         address = None if page is None else self._shown_by(page)
-        self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), address)
+        state = getattr(run, "state_place", None)
+        self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), address, state)
         self._folder: Path | None = None
         self._socket: ControlSocket | None = None
         self._thread = threading.Thread(target=self._watch, name="malflow-monitor", daemon=True)

@@ -21,6 +21,7 @@ from malflow.runtime.run_handle import RunHandle, SkippedHandle
 from malflow.runtime.run_slot import RunSlot
 from malflow.runtime.steered import Steered
 from malflow.runtime.tracebacks import of_user
+from malflow.snapshot.backend import place_of
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]
@@ -133,7 +134,8 @@ class Runtime(Steered):
         Raises:
             GraphError: if it is already running, or the environment asks for something unknown.
         """
-        listeners = Listeners(of_all_runs(self._options.listeners), job=self._options.job)
+        own, options = of_all_runs(self._options.listeners), self._options
+        listeners = Listeners(own, job=options.job, place=place_of(options.persistence))
         requests = stack.enter_context(self._slot.held(listeners))
         requests.runtime = self._kind
         return requests

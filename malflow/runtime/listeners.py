@@ -147,16 +147,19 @@ class Listeners:
     Args:
         listeners: the user's listeners.
         job: the name of the job.
+        place: where its state is kept, without secrets; None if it keeps none.
 
     Attributes:
         job: the name of the job.
+        place: where its state is kept.
         has_handle: whether a listener has received the handle of the run.
     """
 
-    def __init__(self, listeners: Iterable[Listener] = (), *, job: str = "default") -> None:
+    def __init__(self, listeners: Iterable[Listener] = (), *, job: str = "default", place: str | None = None) -> None:
         self._listeners: list[Listener] = [LoggingListener(job), *listeners]
         self._lock = threading.RLock()
         self.job = job
+        self.place = place
         self.has_handle = False
 
     def start(self, run: Run) -> None:

@@ -49,6 +49,11 @@ class RunHandle(Steered):
         return self._requests.listeners.job
 
     @property
+    def state_place(self) -> str | None:
+        """Where the state of the job is kept, without secrets; None if it keeps none, or in a store of one's own."""
+        return self._requests.listeners.place
+
+    @property
     def runtime(self) -> str:
         """The kind of the runtime: ``single``, ``processes`` or ``spark``."""
         return self._requests.runtime

@@ -288,20 +288,26 @@ def _refusals(
         return
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
     operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
-    old, heir = _rename(homeless[0].name, [spec.name for spec in new], here)
+    old, heir = _rename(homeless[0], new, here)
+    is_foreign = here.keys().isdisjoint(entry.name for entry in manifest.operators)
+    instead = ", or choose another job= if the state is another program's" if is_foreign else ""
     text = (
         f"snapshot {manifest.snapshot} has states without an operator in the program: {states}; operators without a "
         f"state in the snapshot: {operators}; pass renamed={{'{old}': '{heir or 'its new name'}'}} if an operator was "
-        f"renamed, or allow_dropped_state=['{old}'] if its state may be dropped"
+        f"renamed, or allow_dropped_state=['{old}'] if its state may be dropped{instead}"
     )
     yield Refusal("homeless", tuple(entry.name for entry in homeless), SnapshotError(text), heir)
 
 
-def _rename(name: str, new: Sequence[str], here: Collection[str]) -> tuple[str, str | None]:
-    """Return the old and a new name of the operator that a state may have had, whose hidden states go with it."""
-    operator, _, role = name.partition("/")
+def _rename(entry: StateEntry, specs: Sequence[StateSpec], here: Collection[str]) -> tuple[str, str | None]:
+    """Return the old and a new name of the operator that a state may have had, whose hidden states go with it.
+
+    An operator of another kind can't have had the state.
+    """
+    operator, _, role = entry.name.partition("/")
+    new = [spec.name for spec in specs if spec.kind.word == entry.kind]
     if not role or operator in here:
-        return name, next(iter(new), None)
+        return entry.name, next(iter(new), None)
     if role.endswith(LETTERS):
         near = get_close_matches(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")], 1)
         return operator, next(iter(near), None)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from malflow.disk_names import LONGEST_JOB
 from malflow.errors import GraphError
 
 __all__ = [
@@ -28,7 +29,7 @@ MANIFESTS = "m/"
 DATA = "d/"
 BOUNDARIES = "gc/"
 
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_JOB = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_JOB - 1}}}", re.ASCII)
 _DATA_KEY = re.compile(r"d/([0-9]{20})-[0-9]{1,12}-[0-9a-f]{16}-[0-9a-f]{16}\.mfs", re.ASCII)
 _NUMBERED = re.compile(r"(?:m/([0-9]{20})\.json|gc/([0-9]{20}))", re.ASCII)
 

@@ -87,7 +87,7 @@ CONNECT_HOOKS = {
 """The methods that a logic may have, with their arguments."""
 
 _INSTEAD = {
-    "mapper": "return the value, or call .flat_map() to return any number of values",
+    "mapper": "return the value; call .map_async() for a coroutine function, .flat_map() to yield any number of values",
     "logic": "send messages by output.send(DataMessage(...))",
 }
 """The hint for a deferred function, by its role."""

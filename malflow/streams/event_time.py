@@ -274,5 +274,6 @@ def _mixed(mixture: Mixture) -> str:
     several = "sources" if len(mixture.sources) > 1 else "all parts of source"
     return (
         f"would have one time for {several} {sources}, which are read at different speeds, so that records would be "
-        f"late by the time of others; {mixture}; call .generate_epochs() before it, or pass per_part=False for one time"
+        f"late by the time of others; {mixture}; call .event_time() or .generate_epochs() before it, or pass "
+        "per_part=False for one time"
     )

@@ -112,7 +112,7 @@ def test_configuration_is_for_each_run_of_a_script(script: Script, malflow: Malf
     flow = script(f"{RUN}\nMultiProcessRuntime(build_dataflow, parallelism=5).execute()")
     done = malflow("run", flow)
     assert done.code == 0
-    assert done.err.count("running flow.py on one thread, 2 workers") == 2
+    assert done.err.count("running flow on one thread, 2 workers") == 2
 
 
 @pytest.mark.parametrize("command", [("run",), ("check",), ("graph",), ("config", "show"), ("config", "check")])

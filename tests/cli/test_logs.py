@@ -50,7 +50,7 @@ def test_json_documents(malflow: Malflow, script: Script) -> None:
         assert found[0]["job"] == "default"
         assert found[1]["message"].startswith("word a\n error: forged")
     both = malflow("run", "flow.py", "--log-format", "text", "--set", "log.format=json")
-    assert "running flow.py on one thread" in both.err, "an option counts more than a configuration"
+    assert "running flow on one thread" in both.err, "an option counts more than a configuration"
 
 
 def test_levels(malflow: Malflow, script: Script) -> None:

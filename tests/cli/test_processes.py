@@ -73,7 +73,7 @@ def test_signal_stops_with_a_snapshot(kind: str, number: int, script: Script) ->
         running.send_signal(number)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
-    assert "flow.py stopped after tick" in err
+    assert "flow stopped after tick" in err
     assert ". The same command continues from here." in err
     assert kind == "a thread" or out.endswith("after\n")
 
@@ -137,7 +137,7 @@ def test_children_of_a_script_are_not_touched(script: Script) -> None:
     done = process("run", script(text))
     assert done.code == 0, done.err
     assert done.out.split() == ["a1", "b1", "a2"] * 3
-    assert done.err.count("running flow.py") == 1
+    assert done.err.count("running flow") == 1
 
 
 def test_run_that_ends_with_its_script(script: Script) -> None:

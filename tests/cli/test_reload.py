@@ -68,7 +68,9 @@ def edit(word: str, name: str = "steps.py") -> None:
 
 def kept_position() -> int:
     """Return the position of the source in the last snapshot."""
-    (position,) = dict(read_state(FsspecBackend(".malflow", allow_unsigned_pickle=True), "numbers")).values()
+    (position,) = dict(
+        read_state(FsspecBackend(".malflow", job="flow", allow_unsigned_pickle=True), "numbers")
+    ).values()
     return int(position)
 
 
@@ -152,7 +154,7 @@ def test_state_over_edits_good_and_bad(script: Script) -> None:
         edit("three")  # within a second
         second = flow.wait_for("three")
         assert second != first
-        assert flow.told.count("resumed flow.py") == 1, "once for both"
+        assert flow.told.count("resumed flow") == 1, "once for both"
         wait_until(lambda: len(flow.rows) > 60)
         flow.process.send_signal(signal.SIGINT)
         assert flow.process.wait(60) == 0

@@ -60,7 +60,7 @@ KINDS = {
 def test_script(kind: str, script: Script, malflow: Malflow) -> None:
     done = malflow("run", script(KINDS[kind]))
     assert (done.code, done.out.split()) == (0, COUNTED), done.err
-    assert re.fullmatch(r"running flow.py on one thread(, 2 workers)?, .*\nflow.py ended after tick \d+.*\n", done.err)
+    assert re.fullmatch(r"running flow on one thread(, 2 workers)?, .*\nflow ended after tick \d+.*\n", done.err)
 
 
 def test_script_is_what_it_is_under_python(script: Script, malflow: Malflow) -> None:
@@ -194,7 +194,7 @@ def test_options_reach_the_run(script: Script, malflow: Malflow) -> None:
 def test_other_kinds_of_runtimes(script: Script, malflow: Malflow) -> None:
     done = malflow("run", script("MultiProcessRuntime(build_dataflow, parallelism=3).execute()"), "--on", "single")
     assert done.out.split() == COUNTED
-    assert "running flow.py on one thread, 3 workers" in done.err
+    assert "running flow on one thread, 3 workers" in done.err
     flow = script("MultiProcessRuntime(build_dataflow, processes=2, start_method='forkserver').execute()")
     done = malflow("run", flow, "--on", "single")
     assert (done.code, done.out) == (4, "")
@@ -231,8 +231,8 @@ def test_limits(script: Script, malflow: Malflow) -> None:
     """)
     done = malflow("run", flow, "--count", 100)
     assert done.code == 0
-    assert "flow.py stopped after tick" in done.err
-    assert "flow.py stopped after tick" in malflow("run", flow, "--timeout", "100ms").err
+    assert "flow stopped after tick" in done.err
+    assert "flow stopped after tick" in malflow("run", flow, "--timeout", "100ms").err
 
 
 FAILING = (
@@ -397,7 +397,7 @@ while not handle.has_ended:
     time.sleep(0.01)
 """))  # fmt: skip
     assert done.code == 0
-    assert "flow.py failed after tick 0: operator 'up' failed at" in done.err
+    assert "flow failed after tick 0: operator 'up' failed at" in done.err
 
 
 def test_argument_of_the_script_without_the_dashes(script: Script, malflow: Malflow) -> None:
@@ -420,8 +420,8 @@ def test_log(script: Script, malflow: Malflow) -> None:
     assert "info:" not in malflow("run", flow).err
     own = script("import logging\nlogging.basicConfig(format='OWN %(message)s')\n" + KINDS["without a guard"], "own.py")
     for command in (
-        lambda: malflow("run", flow, "--persistence", "kept"),
-        lambda: process("run", own, "--persistence", "kept"),
+        lambda: malflow("run", flow, "--persistence", "kept", "--job", "words"),
+        lambda: process("run", own, "--persistence", "kept", "--job", "words"),
     ):
         done = command()
     assert "OWN source 'words' has no positions" in done.err
@@ -433,7 +433,7 @@ def test_script_on_spark(script: Script, malflow: Malflow, spark: Any) -> None:
     flow = script(KINDS["with a guard"])
     done = malflow("run", flow, "--on", "spark", "--parallelism", 2)
     assert (done.code, sorted(done.out.split())) == (0, sorted(COUNTED))
-    assert "running flow.py on Spark, 2 workers" in done.err
+    assert "running flow on Spark, 2 workers" in done.err
 
 
 def test_safe_path(script: Script, malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:

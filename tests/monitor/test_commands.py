@@ -6,11 +6,12 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.shell_completion import BashComplete
 
-from malflow import FencedError, SingleThreadRuntime, StreamProvider
+from malflow import FencedError, MultiProcessRuntime, SingleThreadRuntime, StreamProvider
 from malflow.cli import cli
 from malflow.monitor import Monitor, client, run_files
 from malflow.monitor.run_files import write
@@ -104,7 +105,7 @@ def test_documents_of_the_commands(place: Path, malflow: Malflow, tmp_path: Path
         ("stop", 1, "stopped"),
     ]
     assert set(found["ps"]) == {
-        *("malflow", "kind", "run", "job", "runtime", "pid", "started", "ended", "status", "script", "page"),
+        *("malflow", "kind", "run", "job", "name", "runtime", "pid", "started", "ended", "status", "script", "page"),
         *("tick", "parallelism", "polled_per_second", "snapshot"),
     }
     assert found["stop"]["status"] == "ended"
@@ -246,3 +247,19 @@ def test_dead_letters_of_a_run(place: Path, malflow: Malflow, tmp_path: Path) ->
         handle.stop()
         handle.await_termination(60)
     assert malflow("errors", "replay", "texts", "parse").code == 11
+
+
+@pytest.mark.parametrize("runtime", [SingleThreadRuntime, pytest.param(MultiProcessRuntime, id="processes")])
+def test_states_of_a_run_that_lives(place: Path, malflow: Malflow, runtime: Any) -> None:
+    with monitored(numbers(), runtime, parallelism=2):
+        job = client.live_runs()[0].file.run
+        wait_until(lambda: malflow("state", "get", "count", "1", "--live", job).out.strip().isdigit())
+        listed = malflow("state", "ls", "--live", job)
+        assert [line.split()[0] for line in listed.out.splitlines()] == ["operator", "count"]
+        assert "as of tick" in listed.err
+        keys = malflow("state", "keys", "count", "--values", "--live", job, "--json").out.splitlines()
+        assert json.loads(keys[0])["kind"] == "value"
+        assert malflow("state", "get", "count", "none", "--live", job).code == 6
+        assert malflow("state", "get", "step", "1", "--live", job).code == 2
+        assert malflow("state", "get", "count", "1", "kept", "--live", job).code == 2
+        assert malflow("state", "get", "count", "1").code == 2

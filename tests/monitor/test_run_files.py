@@ -66,6 +66,7 @@ def test_files_are_private_and_complete(place: Path) -> None:
         "started": content["started"],
         "script": None,
         "page": None,
+        "state": None,
         "ended": None,
         "status": None,
     }
