@@ -118,7 +118,7 @@ function Figures({ state, model, live, onChoose }) {
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Return the status of the run: a shape, a headline, a full text, the operator to look at, and whether it is trouble. */
-function sayingOf(state, model) {
+function sayingOf(state, model, live) {
   const { phase, progress, why, seen, events } = state;
   const end = events.findLast((it) => it.event === "run_finished");
   if (progress.status === "failed") {
@@ -130,7 +130,7 @@ function sayingOf(state, model) {
     return { shape: "check", head: `The run has ended${end ? ` at ${clock(moment(end.at))}` : ""}, after tick ${count(progress.tick)}.` };
   }
   if (phase === "lost") {
-    return { shape: "warning", isBad: true, head: `Lost contact with the run, last seen ${clock(seen)}`, text: "Its process has ended or can't be reached. This page keeps trying." };
+    return { shape: "warning", isBad: true, head: `Lost contact with the run, last seen ${clock(seen)}`, since: `: all figures are ${age(live.silence())} old`, text: "Its process has ended or can't be reached. This page keeps trying." };
   }
   if (progress.status === "restarting") {
     const last = events.findLast((it) => it.event === "restarted");
@@ -149,9 +149,9 @@ function sayingOf(state, model) {
   return why ? { shape: "check", head: "Records reach the sinks." } : { shape: "ring", head: "Checking how records flow through the run…" };
 }
 
-function Alert({ state, model, onChoose }) {
+function Alert({ state, model, live, onChoose }) {
   const [isOpen, setOpen] = useState(false);
-  const { shape, head, since, text, isBad, at } = sayingOf(state, model);
+  const { shape, head, since, text, isBad, at } = sayingOf(state, model, live);
   return html`
     <section class=${`alert${isBad ? " bad" : ""}${isOpen ? " open" : ""}`} aria-label="Run status">
       <${Shape} name=${shape} />
@@ -240,7 +240,7 @@ function Page({ live, state }) {
     <${Header} state=${state} model=${model} live=${live} onAsk=${ask} />
     <main class=${state.phase === "lost" ? "lost" : ""}>
       <${Figures} state=${state} model=${model} live=${live} onChoose=${choose} />
-      <${Alert} state=${state} model=${model} onChoose=${choose} />
+      <${Alert} state=${state} model=${model} live=${live} onChoose=${choose} />
       <${Graph} graph=${state.graph} model=${model} chosen=${chosen.name} onChoose=${choose} filter=${filter} onFilter=${setFilter}
         figure=${shownFigure} onFigure=${setFigure} />
       <div class="columns">

@@ -100,8 +100,9 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
   const [isWhole, setWhole] = useState(false);
   const [tab, setTab] = useState(0);
   const drawn = graph.collapsed && !isWhole ? graph.collapsed : graph;
-  const fit = room ? Math.min(1, Math.max(LEAST_SCALE, room / drawn.width)) : 1;
-  const scale = zoom ?? fit;
+  const whole = room ? Math.min(1, room / drawn.width) : 1;
+  // At first, texts stay legible; "Fit" shows all of a wide drawing.
+  const scale = zoom === "whole" ? whole : zoom ?? Math.max(LEAST_SCALE, whole);
   // Extra room at both sides belongs to the first and the last stage.
   const across = Math.max(drawn.width, room / scale);
   const side = (across - drawn.width) / 2;
@@ -140,7 +141,7 @@ export function Graph({ graph, model, chosen, onChoose, filter, onFilter, figure
         `}
         <div class="zoom" role="group" aria-label="Size of the drawing">
           <button type="button" onClick=${() => step(-1)} aria-label="Smaller">−</button>
-          <button type="button" onClick=${() => setZoom(null)} aria-pressed=${zoom === null}>Fit</button>
+          <button type="button" onClick=${() => setZoom("whole")} aria-pressed=${scale === whole}>Fit</button>
           <button type="button" onClick=${() => step(1)} aria-label="Larger">+</button>
         </div>
       </div>

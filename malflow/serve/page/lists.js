@@ -1,6 +1,6 @@
 // Events and dead letters.
 
-import { count, counted, moment, place, plain } from "./format.js";
+import { clock, count, counted, moment, place, plain } from "./format.js";
 import { storyOf } from "./stories.js";
 import { html, Shape, Time, useState } from "./view.js";
 
@@ -25,7 +25,7 @@ function Events({ rows }) {
         const { shape, text, isBad } = storyOf(event);
         return html`
           <li key=${key} class=${isBad ? "bad" : ""}>
-            <${Shape} name=${shape} /><span class="text">${text}${isLast && html`<span class="quiet">, and earlier ones</span>`}</span><${Time} at=${moment(event.at)} />
+            <${Shape} name=${shape} /><span class="text">${text}${isLast && html`<span class="quiet">, and earlier ones</span>`}${event.since && html`<span class="quiet"> since ${clock(moment(event.since))}</span>`}</span><${Time} at=${moment(event.at)} />
           </li>
         `;
       })}

@@ -55,6 +55,30 @@ export const post = (path, given = {}) =>
 /** Whether an error means that nobody answered, rather than that the answer was a refusal. */
 const isSilence = (error) => !(error instanceof Refused) || error.status >= 502;
 
+/** Return events with news, in which the letters of an operator are one event, unless others than snapshots lie between. */
+function withNews(events, news) {
+  const all = [...events];
+  for (const event of news) {
+    const before = event.event === "letters_taken" ? lettersBefore(all, event.operator) : -1;
+    if (before === -1) {
+      all.push(event);
+      continue;
+    }
+    const [{ count, since, at }] = all.splice(before, 1);
+    all.push({ ...event, count: count + event.count, since: since ?? at });
+  }
+  return all.slice(-MOST_EVENTS);
+}
+
+function lettersBefore(events, operator) {
+  for (let at = events.length - 1; at >= 0; at -= 1) {
+    const it = events[at];
+    if (it.event === "letters_taken" && it.operator === operator) return at;
+    if (it.event !== "letters_taken" && it.event !== "snapshot_committed") return -1;
+  }
+  return -1;
+}
+
 /** The run: `state` changes as a whole; after each change the listener is called. */
 export class Live {
   constructor(listener) {
@@ -89,10 +113,16 @@ export class Live {
     return phase === "live" ? seen + (performance.now() - this.clockAt) / 1000 : seen;
   }
 
+  /** For how many seconds the run has not answered. */
+  silence() {
+    return (performance.now() - this.clockAt) / 1000;
+  }
+
   start() {
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden) this.soon(0);
     });
+    setInterval(() => this.state.phase === "lost" && !document.hidden && this.listener(), SECOND); // the age of the figures grows
     return this.turn();
   }
 
@@ -218,7 +248,7 @@ export class Live {
     const news = answer?.events ?? [];
     if (news.length === 0) return;
     this.lastEvent = Math.max(...news.map((it) => it.number));
-    this.state.events = [...this.state.events, ...news].slice(-MOST_EVENTS);
+    this.state.events = withNews(this.state.events, news);
     if (this.state.phase === "live") this.set({});
   }
 

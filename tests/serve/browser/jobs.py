@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 from malflow import OnError, agg, limit_out_of_orderness
@@ -12,7 +13,7 @@ from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.windows import tumbling
 from tests.kit.dripping import Drip, Stamps
 
-__all__ = ["HOSTILE", "NAMES", "Forget", "Prices", "hostile", "large", "orders", "stalled"]
+__all__ = ["HOSTILE", "NAMES", "Forget", "Prices", "chain", "failing", "hostile", "large", "orders", "stalled"]
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='hacked'\">",
@@ -89,6 +90,35 @@ def hostile(provider: Any) -> None:
     keyed = stream.key_distribute("key", lambda msg: msg.value)
     failing = keyed.filter("only hostile", lambda it: it != "plain")
     failing.map("fail", fail, on_error=OnError("dead_letter")).sink("nothing", Forget())
+
+
+def failing(provider: Any) -> None:
+    """Build a dataflow in which every other record becomes a dead letter."""
+
+    def texts() -> Iterator[str]:
+        for number in count():
+            time.sleep(0.02)
+            yield str(number) if number % 2 else "none"
+
+    stream = provider.new_stream().source("texts", SingleIteratorSource(texts()))
+    stream.map("parse", int, on_error=OnError("dead_letter", keep=50, full="drop_oldest")).sink("numbers", Forget())
+
+
+def chain(operators: int) -> Callable[[Any], None]:
+    """Return a dataflow of so many operators in a row."""
+
+    def numbers() -> Iterator[int]:
+        for number in count():
+            time.sleep(0.02)
+            yield number
+
+    def build(provider: Any) -> None:
+        stream = provider.new_stream().source("numbers of a source", SingleIteratorSource(numbers()))
+        for step in range(operators - 2):
+            stream = stream.map(f"the step number {step}", abs)
+        stream.sink("the place where they go", Forget())
+
+    return build
 
 
 def large(provider: Any) -> None:

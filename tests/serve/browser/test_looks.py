@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,18 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
-from tests.serve.browser.jobs import HOSTILE, NAMES, Forget, Prices, hostile, large, orders, stalled
+from tests.serve.browser.jobs import (
+    HOSTILE,
+    NAMES,
+    Forget,
+    Prices,
+    chain,
+    failing,
+    hostile,
+    large,
+    orders,
+    stalled,
+)
 from tests.serve.browser.shown import shown
 from tests.serve.browser.viewer import Viewer
 
@@ -113,6 +125,29 @@ def test_figures_agree_and_snapshots_are_one_line(view: View, store: FsspecBacke
         are_snapshots = ["Snapshot" in it for it in rows]
         assert any("earlier ones" in it for it in rows)
         assert not any(one and other for one, other in pairwise(are_snapshots))
+
+
+def test_letters_of_an_operator_are_one_line(view: View, store: FsspecBackend) -> None:
+    with shown(failing, store, SECOND / 4) as run:
+        wait_until(lambda: (run.handle.progress.snapshot or 0) > 4)
+        seen = view(run.url).ready()
+        seen.updated(4)
+        rows = [it for it in seen.tab.locator(".events li").all_inner_texts() if "dead letter" in it]
+        assert len(rows) == 1
+        assert "records of parse became dead letters since" in rows[0]
+
+
+def test_fit_shows_a_long_chain_whole(view: View) -> None:
+    with shown(chain(12)) as run:
+        seen = view(run.url).ready()
+        widths = "(() => { const it = document.querySelector('.frame'); return [it.scrollWidth, it.clientWidth]; })()"
+        wide, room = seen.run(widths)
+        assert wide > room
+        seen.click("Fit")
+        seen.updated()
+        wide, room = seen.run(widths)
+        assert wide <= room
+        assert seen.tab.get_by_role("button", name="Fit", exact=True).get_attribute("aria-pressed") == "true"
 
 
 def test_hostile_names_and_values_are_text(view: View) -> None:
@@ -229,6 +264,12 @@ def test_a_killed_run_is_said_to_be_out_of_reach(view: View, tmp_path: Path) -> 
             process.send_signal(signal.SIGKILL)
         seen.ready("lost")
         seen.sees("Lost contact with the run, last seen")
+        alert = seen.tab.locator(".alert .head")
+        alert.get_by_text(re.compile(r": all figures are \d+\W?s old")).wait_for()
+        before = alert.inner_text()
+        seen.updated(2)
+        assert alert.inner_text() != before, "the age grows while nobody answers"
+        assert seen.run("getComputedStyle(document.querySelector('.tiles')).filter") == "grayscale(1)"
         assert seen.tab.locator(".status").get_attribute("data-status") == "lost contact"
         seen.faults[:] = [it for it in seen.faults if "ERR_CONNECTION_REFUSED" not in it and "ERR_EMPTY" not in it]
         seen.faults[:] = [it for it in seen.faults if "ERR_CONNECTION_RESET" not in it]
