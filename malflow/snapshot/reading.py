@@ -140,11 +140,10 @@ def _entry(manifest: Manifest, operator: str) -> StateEntry:
     if operator in entries:
         return entries[operator]
     near = get_close_matches(str(operator), entries, 1)
-    known = f"it has those of {', '.join(map(repr, entries)) or 'none'}"
-    without = "operators that keep nothing, such as map and filter, are in no snapshot"
-    hint = f"did you mean '{near[0]}'?" if near else f"{known}; {without}"
+    hint = f"did you mean '{near[0]}'?" if near else f"it has those of {', '.join(map(repr, entries)) or 'none'}."
     raise SnapshotError(
-        f"snapshot {manifest.snapshot} of job '{manifest.name}' has no state of an operator {operator!r}; {hint}"
+        f"snapshot {manifest.snapshot} of job '{manifest.name}' has no state of an operator {operator!r}; {hint} "
+        "Operators that keep nothing, such as map and filter, are in no snapshot"
     )
 
 
