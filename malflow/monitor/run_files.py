@@ -1,8 +1,8 @@
 """The files by which others find the runs of this user on this machine.
 
 Each monitored run has a file ``<id>.json`` and, while it runs, a control socket ``<id>.sock`` in a folder that only
-this user can open. The file of a run that has ended stays for an hour; that of a process that has died is removed by
-whichever process finds it.
+this user can open. The file of a run that has ended stays for an hour; in that of a process that has died, whichever
+process finds it first notes that it was killed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RunFile:
         page: the address of the page that shows it, or None.
         state: where its state is kept, without the job and without secrets; None if it keeps none.
         ended: when it ended; None while it runs.
-        status: ``ended``, ``failed``, or ``abandoned`` if its process ended before it; None while it runs.
+        status: ``ended``, ``failed``, ``abandoned`` if its process ended before it, or ``killed``; None while it runs.
     """
 
     run: str
@@ -215,6 +215,8 @@ def _runs_in(folder: Path) -> Iterator[RunFile]:
             continue
         if _is_over(content):
             remove(folder, content.run)
+        elif content.ended is None and content.process is not None and content.process.is_dead:
+            yield _killed(folder, content)
         else:
             yield content
     _tell(folder, skipped)
@@ -239,11 +241,19 @@ def _names(folder: Path) -> list[str]:
 
 
 def _is_over(content: RunFile) -> bool:
-    """Whether nobody needs the file any longer: its process has died, or the run ended an hour ago."""
-    if content.ended is not None:
-        ended = _moment(content.ended)
-        return ended is None or datetime.now(UTC) - ended > _KEPT
-    return content.process is not None and content.process.is_dead
+    """Whether nobody needs the file any longer, since the run ended an hour ago."""
+    ended = None if content.ended is None else _moment(content.ended)
+    return content.ended is not None and (ended is None or datetime.now(UTC) - ended > _KEPT)
+
+
+def _killed(folder: Path, content: RunFile) -> RunFile:
+    """Note in the file of a run that its process has died, at the time at which this is found; return the content."""
+    closed = content.closed("killed")
+    with suppress(OSError):
+        write(folder, closed)
+    with suppress(OSError):
+        socket_of(folder, content.run).unlink()
+    return closed
 
 
 def _moment(text: str) -> datetime | None:

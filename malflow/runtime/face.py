@@ -67,7 +67,7 @@ class Runtime(Steered):
             return
         try:
             runtime._execute()
-        except (GraphError, OperatorError) as error:
+        except (GraphError, OperatorError, KeyboardInterrupt) as error:
             of_user(error)
             raise
 

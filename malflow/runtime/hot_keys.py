@@ -118,7 +118,8 @@ def _cure(readers: list[Node]) -> str:
     (reader, *others) = readers
     if not others and isinstance(reader, StatefulNode) and reader.kind is StateKind.WINDOW and reader.local is None:
         return (
-            "agg.sum of floats can't be added up before the exchange, agg.fsum and agg.sum(..., of=int) can; or key by "
-            "more than that, and add up the results by agg.merged"
+            f"not all of {reader.definition or 'its aggregators'} can be added up before the exchange; agg.count, "
+            "agg.min, agg.max, agg.fsum and agg.sum(..., of=int) can; or key by more than that, and add up the results "
+            "by agg.merged"
         )
     return "key by more than that, such as by the key and the record's number modulo 8, and add up the results"

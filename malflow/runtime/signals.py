@@ -6,6 +6,7 @@ A child that inherited the handler of a run would take a signal for a stop of it
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -96,6 +97,11 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
+_PATIENCE = 1.0
+"""The seconds after a signal in which a tick may end without a word."""
+_STILL = "stopping: the current tick has not ended yet; a second signal ends the run at once, without its last snapshot"
+_log = logging.getLogger("malflow.runtime")
+
 
 @contextmanager
 def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) -> Iterator[None]:
@@ -115,12 +121,20 @@ def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) ->
             yield
         return
 
+    patience = threading.Timer(_PATIENCE, _log.warning, [_STILL])
+    patience.daemon = True
+
     def on_signal(number: int, _frame: FrameType | None) -> None:
         if is_stopping() and number == signal.SIGINT:
             raise KeyboardInterrupt
         if is_stopping():
             raise SystemExit(128 + number)
         stop()
+        if patience.ident is None:
+            patience.start()
 
-    with handling((signal.SIGINT, signal.SIGTERM), on_signal), stops_if(is_stopping):
-        yield
+    try:
+        with handling((signal.SIGINT, signal.SIGTERM), on_signal), stops_if(is_stopping):
+            yield
+    finally:
+        patience.cancel()

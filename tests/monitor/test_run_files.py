@@ -74,7 +74,7 @@ def test_files_are_private_and_complete(place: Path) -> None:
 
 
 @pytest.mark.fault("M1")
-def test_files_of_dead_processes_are_removed_and_others_stay(place: Path) -> None:
+def test_runs_of_dead_processes_are_noted_as_killed_and_others_stay(place: Path) -> None:
     folder, here = run_files.place(), Owner.here()
     write(folder, a_file("00000001"))
     write(folder, a_file("00000002", owner=str(replace(here, started=here.started + 1))))  # the pid has another owner
@@ -83,8 +83,10 @@ def test_files_of_dead_processes_are_removed_and_others_stay(place: Path) -> Non
     for number, age in enumerate(ended, 4):
         write(folder, a_file(f"0000000{number}", ended=iso(datetime.now(UTC) - age), status="ended"))
     socket_of(folder, "00000002").touch()
-    assert ids() == ["00000001", "00000003", "00000004"]
-    assert sorted(it.name for it in folder.iterdir()) == ["00000001.json", "00000003.json", "00000004.json"]
+    assert ids() == ["00000001", "00000002", "00000003", "00000004"]
+    assert [it.file.run for it in client.live_runs()] == ["00000001", "00000003"]
+    assert [it.file.status for it in client.recent_runs() if it.file.run == "00000002"] == ["killed"]
+    assert sorted(it.name for it in folder.iterdir()) == [f"0000000{it}.json" for it in (1, 2, 3, 4)]
     assert client.find("1").file.run == "00000003"
     assert client.find("1").is_elsewhere
 

@@ -243,3 +243,18 @@ def test_anything_callable_with_a_value_is_taken(function: Any) -> None:
         stream.map("op", function).sink("sink", VecSink())
 
     SingleThreadRuntime(build_dataflow).execute()
+
+
+def test_operator_after_a_sink_and_one_without_a_name_are_explained() -> None:
+    def after(provider: Any) -> None:
+        provider.new_stream().source("n", sis([1])).sink("out", VecSink()).map("x", str)
+
+    def unnamed(provider: Any) -> None:
+        provider.new_stream().source(sis([1]))
+
+    with pytest.raises(AttributeError) as caught:
+        SingleThreadRuntime(after).execute()
+    assert ".sink() ends a stream and returns None; call .map() before it" in caught.value.__notes__[0]
+    with pytest.raises(TypeError) as named:
+        SingleThreadRuntime(unnamed).execute()
+    assert 'each operator has a name, which comes first: .source("name", ...)' in named.value.__notes__[0]
