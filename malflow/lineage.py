@@ -17,15 +17,19 @@ class Mixture:
         location: its line in the user's code; None if unknown.
         sources: the sources of the parts.
         is_merge: whether the operator merges streams; otherwise it sets keys.
+        is_of_branches: whether it merges branches of one stream, whose records are then not in their order.
     """
 
     operator: str
     location: str | None
     sources: frozenset[str]
     is_merge: bool
+    is_of_branches: bool = False
 
     def __str__(self) -> str:
         where = f" [{self.location}]" if self.location else ""
+        if self.is_of_branches:
+            return f"operator '{self.operator}'{where} merges branches of one stream"
         does = "merges streams" if self.is_merge else "sets keys in place of the parts"
         return f"operator '{self.operator}'{where} {does}"
 
@@ -75,7 +79,8 @@ def merged(lineages: Sequence[Lineage], operator: str, location: str | None) -> 
     untimed = frozenset[str]().union(*(it.untimed for it in lineages))
     parts = {it.parts for it in lineages}
     mixture = next((it.mixture for it in lineages if it.mixture is not None), None)
-    if mixture is None and untimed and (len(untimed) > 1 or len(parts) > 1):
-        mixture = Mixture(operator, location, untimed, is_merge=True)
+    if mixture is None and untimed:
+        are_branches = len(untimed) == 1 and len(parts) == 1
+        mixture = Mixture(operator, location, untimed, is_merge=True, is_of_branches=are_branches)
     sender = next((it.sender for it in lineages if it.sender is not None), None)
     return Lineage(parts.pop() if len(parts) == 1 else None, untimed, mixture, sender)

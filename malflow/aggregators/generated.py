@@ -21,6 +21,7 @@ from malflow.aggregators.fields import (
 )
 from malflow.aggregators.numbers import PLAIN, added, divided, may_be_of_numpy, number
 from malflow.aggregators.slots import Slot, Slotted, unique
+from malflow.factories import Fresh
 
 __all__ = ["Source"]
 
@@ -60,6 +61,7 @@ class Source:
         }
         self._columns = self._numbered_columns()
         self.knows_numpy = False
+        self._fresh: dict[int, Fresh] = {}
 
     @property
     def reads_fields(self) -> bool:
@@ -180,7 +182,10 @@ class Source:
         x = self._columns[_key_of(slot.column)][0]
         if slot.first:
             return slot.first.format(x=x, t="t")
-        return self._added(slot, f"{self.bind('create', slot.create)}()", x)
+        create: Callable[[], Any] = slot.create
+        if not isinstance(create, type):
+            create = self._fresh.setdefault(id(create), Fresh(create, "the function that creates accumulators"))
+        return self._added(slot, f"{self.bind('create', create)}()", x)
 
     def _step(self, index: int, slot: Slot, *, each: bool) -> str:
         x = self._columns[_key_of(slot.column)][0]

@@ -73,12 +73,28 @@ class Split(Operator):
     def flags_of(self, message: Any) -> list[bool]:
         """Return the flags that the partitioner sets for a message."""
         chosen = [False] * self._outputs
-        self.callback(message, chosen)
+        answer = self.callback(message, chosen)
+        if answer is not None and answer is not False:
+            _refuse_flags(answer)
         if len(chosen) != self._outputs:
             raise ValueError(
                 f"the partitioner changed the number of flags from {self._outputs} to {len(chosen)}; only set flags"
             )
         return [True if flag else False for flag in chosen]  # noqa: SIM210 - cheaper than bool()
+
+
+def _refuse_flags(answer: Any) -> None:
+    """Reject what a partitioner returned, which would be lost; allow the results of ``a and flags.append(b)``.
+
+    Raises:
+        TypeError: if it could be flags or an index.
+    """
+    if type(answer) in (list, tuple) and answer and all(part is None or part is False for part in answer):
+        return
+    raise TypeError(
+        f"the partitioner returned {short_repr(answer)}, which would be lost; set the flags of the outputs in its "
+        "second argument, as by outputs[0] = True, and return nothing"
+    )
 
 
 class KeyBy(Operator):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple, SupportsIndex
 
+from malflow.factories import Fresh
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
 
@@ -146,6 +147,8 @@ class KeyedState(dict[Any, Any]):
         admit: checks a new key, and raises if it cannot be used.
     """
 
+    _default: Callable[[], Any] | None
+
     __slots__ = ("_admit", "_default", "_dirty", "_tracked")
 
     def __init__(
@@ -156,7 +159,7 @@ class KeyedState(dict[Any, Any]):
         admit: Callable[[Any], object] = check_key,
     ) -> None:
         super().__init__()
-        self._default = default
+        self._default = None if default is None else Fresh(default, "default=", self._trust)
         self._admit = admit
         self._tracked = tracked
         self._dirty: set[Hashable] | None = None  # None: the next delta is complete
@@ -164,6 +167,10 @@ class KeyedState(dict[Any, Any]):
     def admit(self, key: Any) -> None:
         """Check that a new key can be used."""
         self._admit(key)
+
+    def _trust(self, default: Callable[[], Any]) -> None:
+        """Call a factory without a check from now on."""
+        self._default = default
 
     def __missing__(self, key: Any) -> Any:
         self._admit(key)

@@ -176,9 +176,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         those at or before the stream's epoch are late.
 
         Keys are parts after a keyed source, and remain so after a `stateless_op` or `stateful_op`, which must then keep
-        the key of each message. After `key_local`, `key_distribute` or a `union` of several sources, records of
-        different parts can't be told apart, so generating the first epochs there is an error; with ``per_part=False``
-        it is allowed, and a worker has one epoch for all of its records.
+        the key of each message. After `key_local` or `key_distribute`, records of different parts can't be told apart;
+        a `union` mixes those of several sources, and takes those of branches of one out of their order. So generating
+        the first epochs there is an error; with ``per_part=False`` it is allowed, and a worker has one epoch for all of
+        its records.
 
         Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
         epoch for nearly every record, set `every` to the precision that the downstream operators need, such as a
@@ -271,6 +272,12 @@ def _bound(name: str, out_of_orderness: Any) -> LimitedOutOfOrderness:
 
 def _mixed(mixture: Mixture) -> str:
     sources = " and ".join(f"'{source}'" for source in sorted(mixture.sources))
+    if mixture.is_of_branches:
+        return (
+            f"would get the records of source {sources} in another order than they have there, so that some would be "
+            f"late by the time of others; {mixture}, a batch of each in turn; call it before the branches, or pass "
+            "per_part=False to accept that order"
+        )
     several = "sources" if len(mixture.sources) > 1 else "all parts of source"
     return (
         f"would have one time for {several} {sources}, which are read at different speeds, so that records would be "

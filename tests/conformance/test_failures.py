@@ -52,7 +52,7 @@ class Dividing:
         lambda s: s.key_local("k", lambda m: m.value).ttl_map("op", lambda k, v, t, e: (1 / v, e)),
         lambda s: s.assign_timestamps("op", lambda m: 1 / m.value).generate_epochs("e", lambda m, p: None),
         lambda s: s.generate_epochs("op", lambda m, p: 1 / m.value),
-        lambda s: s.split("op", lambda m, outputs: 1 / m.value, 2),
+        lambda s: s.split("op", lambda m, outputs: outputs.__setitem__(0, 1 / m.value), 2),
         lambda s: s.sink("op", StatelessSink(FailingSink())),
         lambda s: s.sink("op", StatefulSink(FailingParts())),
     ],
@@ -423,11 +423,11 @@ def test_long_values_are_shortened() -> None:
 def test_debug_finds_a_state_inside_an_emitted_value(runtime: Any) -> None:
     def build(stream: Any) -> Any:
         keyed = stream.key_distribute("all", lambda _: 0)
-        return keyed.stateful_map("grow", lambda k, v, s: (s.append(v) or (v, s), s), default=list).map("read", str)
+        return keyed.stateful_map("grow", lambda k, v, s: (s.append(v) or (v, [s]), s), default=list).map("read", str)
 
     error = failure(build, range(3), runtime=runtime, debug=True)
     assert error.operator == "grow"
-    assert "the value it emitted was changed before operator 'read' read it: it was (0, [0])" in str(error)
+    assert "the value it emitted was changed before operator 'read' read it: it was (0, [[0]])" in str(error)
 
 
 def test_debug_finds_a_reader_that_changes_what_another_reads() -> None:

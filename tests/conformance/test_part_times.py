@@ -55,7 +55,6 @@ def split_and_merged(stream: Any) -> Any:
 CARRIES: dict[str, Build] = {
     "stateless_op": lambda stream: stream.stateless_op("again", resend),
     "stateful_op": lambda stream: stream.stateful_op("again", Again()),
-    "union of branches": split_and_merged,
 }
 
 MIXES: dict[str, tuple[Build, str]] = {
@@ -95,6 +94,14 @@ def test_streams_that_mix_parts_need_epochs_before(how: str) -> None:
         late_of(SingleThreadRuntime, build)
 
 
+def test_branches_of_one_source_need_epochs_before() -> None:
+    with pytest.raises(
+        GraphError, match=r"operator 'e' would get the records of source 's' in another order"
+    ) as failure:
+        late_of(SingleThreadRuntime, split_and_merged)
+    assert "merges branches of one stream" in str(failure.value)
+
+
 @pytest.mark.parametrize("how", MIXES)
 def test_one_time_for_all_parts_can_be_accepted(runtime: Any, how: str) -> None:
     assert late_of(runtime, MIXES[how][0], per_part=False) != []
@@ -125,9 +132,8 @@ def test_an_iterable_has_one_time_wherever_epochs_are_generated(any_parallelism:
             provider.new_stream().source("s", SingleIteratorSource(range(20))).key_distribute("k", lambda m: m.value)
         )
         clones = keyed.cloned("clones", 2)
-        clones[0].filter("none", lambda _: False).union(clones[1]).generate_epochs("e", lambda m, _: None)[0].sink(
-            "o", out
-        )
+        merged = clones[0].filter("none", lambda _: False).union(clones[1])
+        merged.generate_epochs("e", lambda m, _: None, per_part=False)[0].sink("o", out)
 
     any_parallelism(build).execute()
     assert sorted(out.values) == list(range(20))
