@@ -81,12 +81,20 @@ def main(arguments: list[str] | None = None) -> int:
     return int(code)
 
 
+def _leave_out_hidden(error: click.ClickException) -> None:
+    """Leave hidden options out of those that an error suggests."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        hidden = {name for it in error.ctx.command.params if getattr(it, "hidden", False) for name in it.opts}
+        error.possibilities = [it for it in error.possibilities or () if it not in hidden]
+
+
 def _invoked(arguments: list[str], output: Output) -> int:
     try:
         result = cli.main(arguments, prog_name="malflow", standalone_mode=False)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as error:
+        _leave_out_hidden(error)
         _show(error, output)
         return error.exit_code
     except click.Abort:

@@ -12,7 +12,7 @@ from malflow.cli.output import Output
 from malflow.monitor import client
 from malflow.monitor.client import FoundRun
 from malflow.runtime.options import RunOptions
-from malflow.snapshot.backend import place_of
+from malflow.snapshot.persistence import place_of
 
 __all__ = ["check_rivals"]
 

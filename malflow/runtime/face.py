@@ -21,7 +21,7 @@ from malflow.runtime.run_handle import RunHandle, SkippedHandle
 from malflow.runtime.run_slot import RunSlot
 from malflow.runtime.steered import Steered
 from malflow.runtime.tracebacks import of_user
-from malflow.snapshot.backend import place_of
+from malflow.snapshot.persistence import place_of
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Runtime"]

@@ -16,7 +16,7 @@ from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
-from malflow.snapshot.persistence import Persistence, RestoredState, RestoreOptions, Session, Wish
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
 from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.review import review
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
@@ -27,7 +27,7 @@ from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["FsspecBackend", "place_of"]
+__all__ = ["FsspecBackend"]
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -334,11 +334,6 @@ class FsspecBackend:
     def __repr__(self) -> str:
         place = repr(self._shown_url()) if self.own_store is None else f"store={self._shown_url()}"
         return f"FsspecBackend({place}, job={self.job!r})"
-
-
-def place_of(persistence: Persistence) -> str | None:
-    """Return the URL of a job's store, without secrets; None if it keeps none, or in a store of one's own."""
-    return persistence.place if isinstance(persistence, FsspecBackend) else None
 
 
 class _Authenticator:

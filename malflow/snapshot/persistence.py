@@ -27,6 +27,7 @@ __all__ = [
     "Wish",
     "check_wish",
     "job_of",
+    "place_of",
 ]
 
 
@@ -271,3 +272,9 @@ class NamedJob(Protocol):
 def job_of(persistence: Persistence, default: str = "default") -> str:
     """Return the name of a persistence's job, `default` if it has none."""
     return persistence.job if isinstance(persistence, NamedJob) else default
+
+
+def place_of(persistence: Persistence) -> str | None:
+    """Return where a persistence keeps its jobs, without secrets; None if it does not say, as `NoPersistence`."""
+    place = getattr(persistence, "place", None)
+    return place if isinstance(place, str) else None

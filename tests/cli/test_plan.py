@@ -101,7 +101,7 @@ def test_plan_of_a_changed_program(changed: Path, malflow: Malflow, tmp_path: Pa
         "^ migrate sessions stateful_map v1 -> v2 2 keys migrate=from_v1 (flow.py:18)",
         "> rename totals -> sums stateful_map v1 2 keys by renamed=",
         "+ new alerts stateful_op starts empty",
-        "- dropped legacy ttl_map 2 keys REFUSED (1): --drop legacy, or --rename legacy=alerts",
+        "- dropped legacy ttl_map 2 keys REFUSED (1): --drop legacy",
         "~ moved count parallelism 1 -> 2 ~1 key change worker",
         "~ moved sessions parallelism 1 -> 2 ~1 key change worker",
         "~ moved sums parallelism 1 -> 2 ~1 key change worker",

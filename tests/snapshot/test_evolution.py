@@ -70,9 +70,9 @@ def test_an_operator_that_was_added_begins_empty(store: HookedStore) -> None:
 
 @pytest.mark.fault("G2")
 def test_removed_operator_is_refused_with_both_ways_out(store: HookedStore) -> None:
-    assert refusal(store, spec("sum"), spec("new"), spec("newer", StateKind.TTL_MAP)) == (
+    assert refusal(store, spec("sum"), spec("newer", StateKind.TTL_MAP), spec("new", StateKind.STATEFUL_OP)) == (
         "snapshot 2 has states without an operator in the program: 'count' (stateful_op, 2 keys); operators without a "
-        "state in the snapshot: 'new' (stateful_map), 'newer' (ttl_map); pass renamed={'count': 'new'} if an operator "
+        "state in the snapshot: 'newer' (ttl_map), 'new' (stateful_op); pass renamed={'count': 'new'} if an operator "
         "was renamed, or allow_dropped_state=['count'] if its state may be dropped"
     )
 
