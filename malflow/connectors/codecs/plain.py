@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from malflow.connectors.codecs.contract import Decoder, Encoder
+from malflow.connectors.json_names import check_names
 from malflow.connectors.json_values import json_value, json_values
 from malflow.connectors.options import require_encoding, require_function
 
@@ -123,18 +124,44 @@ class JsonEncoder(Encoder[Any]):
         if default is not None:
             require_function("JsonEncoder", "default", default)
         self._default = default
-        self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=default).encode
+        checked = None if default is None else _Checked(default)
+        self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=checked).encode
 
     def encode(self, value: Any) -> bytes:
         """Return the bytes of a value.
 
         Raises:
             TypeError: if a part of it is not JSON.
-            ValueError: if a number is NaN or infinite, or the value contains itself.
+            ValueError: if a number is NaN or infinite, the value contains itself, or two names in it, such as 1 and
+                ``"1"``, are one in JSON.
         """
+        raw = self._encoded(value)
+        check_names((value,))
+        return raw
+
+    def encode_column(self, values: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of several values; see `encode`."""
+        raws = list(map(self._encoded, values))
+        check_names(values)
+        return raws
+
+    def _encoded(self, value: Any) -> bytes:
         try:
             return self._encode(value).encode("ascii")
         except TypeError as error:
             if self._default is not None:
                 raise
             raise TypeError(f"{error}; {_NOT_JSON}") from None
+
+
+class _Checked:
+    """Checks what a user's function converts values to."""
+
+    def __init__(self, default: Callable[[Any], Any]) -> None:
+        self._default = default
+
+    def __call__(self, value: Any) -> Any:
+        converted = self._default(value)
+        if isinstance(converted, dict):
+            check_names((dict.fromkeys(converted),))  # what is in it may contain itself
+        return converted

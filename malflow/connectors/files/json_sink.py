@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from malflow.connectors.files.sink import LineSink, UnwritableValue
+from malflow.connectors.json_names import check_names
 from malflow.type_parameters import K, T, V
 
 __all__ = ["JsonLinesSink"]
@@ -16,8 +17,8 @@ _encoded = json.JSONEncoder(allow_nan=False).encode
 class JsonLinesSink(LineSink[K, V, T]):
     r"""Write the value of each message as a line of JSON, as `json.dumps` does.
 
-    NaN and infinities, which JSON does not have, are an error. Folders, visibility, failed runs and resumed runs are as
-    in `TextFileSink`.
+    NaN and infinities, which JSON does not have, are an error, and so are two names that are one as text, 1 and
+    ``"1"``. Folders, visibility, failed runs and resumed runs are as in `TextFileSink`.
 
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. A path that ends
@@ -53,6 +54,8 @@ class JsonLinesSink(LineSink[K, V, T]):
 
     def _line(self, value: Any) -> bytes:
         try:
-            return f"{_encoded(value)}\n".encode("ascii")
+            line = f"{_encoded(value)}\n".encode("ascii")
+            check_names((value,))
         except (TypeError, ValueError, RecursionError) as error:
             raise UnwritableValue(self._path, value, f"it is not JSON ({error})") from error
+        return line

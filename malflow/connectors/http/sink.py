@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
+from malflow.connectors.json_names import check_names
 from malflow.connectors.options import (
     require_choice_or_function,
     require_count,
@@ -267,9 +268,9 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
                 raise RecordsRefused(f"encode of HttpSink must return bytes; it returned {short_repr(body)}")
             return body
         try:
-            if self._encode == "json":
-                return json.dumps(values, allow_nan=False).encode()
-            return b"".join(f"{json.dumps(value, allow_nan=False)}\n".encode() for value in values)
+            texts = [json.dumps(value, allow_nan=False) for value in values]
+            check_names(values)
+            return (f"[{', '.join(texts)}]" if self._encode == "json" else "".join(f"{it}\n" for it in texts)).encode()
         except (TypeError, ValueError, RecursionError) as error:
             bad = next((value for value in values if not _is_json(value)), values)
             raise RecordsRefused(
@@ -293,6 +294,7 @@ def _refused(request: Request, error: HttpSinkError, values: list[Any]) -> Refus
 def _is_json(value: object) -> bool:
     try:
         json.dumps(value, allow_nan=False)
+        check_names((value,))
     except (TypeError, ValueError, RecursionError):
         return False
     return True

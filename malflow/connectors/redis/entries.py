@@ -10,15 +10,64 @@ from typing import Any, Literal, TypeAlias
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.redis.errors import BadStreamEntry
 from malflow.connectors.rejecting import Handling, keeps_rejected
+from malflow.errors import short_repr
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected
 
-__all__ = ["Entry", "EntryDecoder", "OnError"]
+__all__ = ["Entry", "EntryDecoder", "OnError", "entries_of", "streams_of"]
 
 Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
 """An entry as the client returns it: its id and its fields."""
 
+Pairs: TypeAlias = list[list[bytes]]
+"""The fields of an entry that has some of them twice, as a letter keeps them."""
+
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadStreamEntry], Any] | Policy
+
+
+class FieldsTwice(dict[bytes, bytes]):
+    """The fields of an entry in which some come twice: the last of each name.
+
+    Attributes:
+        pairs: all of them.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        super().__init__((name, value) for name, value in pairs)
+        self.pairs = pairs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FieldsTwice, (self.pairs,)
+
+    def require_one(self, field: str | None) -> None:
+        """Check that a field comes once; all of them for None.
+
+        Raises:
+            ValueError: if it does not.
+        """
+        names = [name for name, _ in self.pairs if field is None or name == field.encode()]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            values = [value for name, value in self.pairs if name == twice]
+            raise ValueError(f"its field {twice!r} comes {len(values)} times, with {short_repr(values)}")
+
+
+def entries_of(reply: Any) -> list[Entry] | None:
+    """Return the entries of a reply of the server, as `XRANGE` has them."""
+    return None if reply is None else [(number, _fields(flat)) for number, flat in reply]
+
+
+def streams_of(reply: Any) -> list[tuple[bytes, list[Entry] | None]]:
+    """Return the entries by stream of a reply to `XREAD`."""
+    return [(stream, entries_of(entries)) for stream, entries in reply or ()]
+
+
+def _fields(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    if 2 * len(fields) == len(flat):
+        return fields
+    return FieldsTwice([list(pair) for pair in zip(flat[::2], flat[1::2], strict=True)])
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -58,11 +107,15 @@ class EntryDecoder:
         except Exception:  # noqa: BLE001 - which entry it is shows when they are decoded one by one
             return self._one_by_one(stream, entries, rejected)
 
-    def read_again(self, fields: Mapping[bytes, bytes]) -> Any:
+    def read_again(self, fields: Mapping[bytes, bytes] | Pairs) -> Any:
         """Return the value of the fields of an entry that could not be decoded before."""
-        return self._column([fields])[0]
+        return self._column([fields if isinstance(fields, Mapping) else FieldsTwice(fields)])[0]
 
     def _column(self, column: Sequence[Mapping[bytes, bytes]]) -> list[Any]:
+        if FieldsTwice in map(type, column):
+            for fields in column:
+                if isinstance(fields, FieldsTwice):
+                    fields.require_one(self.field)
         if self.field is not None:
             name = self.field.encode()
             return list(self.decoder.decode_column([fields[name] for fields in column]))
@@ -105,7 +158,8 @@ class EntryDecoder:
             return self.on_error(bad)
         if keeps_rejected(self.on_error):
             place = f"stream '{stream}' entry {bad.id}"
-            rejected.append(Rejected(bad.fields, self._nearest_time(entry), place, type(bad).__name__, bad.reason))
+            raw = fields.pairs if isinstance(fields, FieldsTwice) else bad.fields
+            rejected.append(Rejected(raw, self._nearest_time(entry), place, type(bad).__name__, bad.reason))
         return None
 
     def _times(self, entries: Sequence[Entry]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import redis
 
 from malflow.connectors.redis.connection import RedisServer
-from malflow.connectors.redis.entries import Entry, EntryDecoder
+from malflow.connectors.redis.entries import Entry, EntryDecoder, entries_of, streams_of
 from malflow.connectors.redis.errors import RedisDataLost
 from malflow.sources.contract import Rejected, StatefulSourcePartition
 
@@ -84,6 +84,8 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._decoder = decoder
         self._on_data_loss = on_data_loss
         self._client = server.client()
+        self._client.set_response_callback("XREAD", lambda reply, **_: streams_of(reply))
+        self._client.set_response_callback("XRANGE", lambda reply, **_: entries_of(reply))
         self._at = _ZERO
         self._count: int | None = 0
         self._last: Entry | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from malflow.connectors.json_names import check_names
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.kept_values import Check, unkept
@@ -247,7 +248,8 @@ def _encodable(value: str) -> str | None:
 
 def _unlike_json(value: Any) -> str | None:
     try:
-        json.dumps(value)
+        json.dumps(value, allow_nan=False)
+        check_names((value,))
     except (TypeError, ValueError, RecursionError) as error:
         return f"can't be written: {error}"
     return None

@@ -239,6 +239,28 @@ def test_bad_entries_are_dead_letters_once_over_runs(redis_url: str, client: Any
     assert letters[1].message == "it has no field 'n'"
 
 
+def test_fields_that_come_twice_are_refused(redis_url: str, client: Any, name: str, tmp_path: Path) -> None:
+    client.execute_command("XADD", name, "1-0", "n", "1", "a", "x", "a", "y")
+    client.execute_command("XADD", name, "2-0", "n", "2", "n", "3")
+    with pytest.raises(BadStreamEntry, match=r"entry 1-0: .* its field b'a' comes 2 times, with \[b'x', b'y'\]"):
+        RedisStreamSource(redis_url, name).build_part(name, None).poll_batch(1)
+    assert numbers(source_of(redis_url, name).build_part(name, None), 1) == [1], "only field n is read"
+    found: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        source = source_of(redis_url, name, on_error="dead_letter", stop="latest")
+        provider.new_stream().source("in", source).sink("out", found)
+
+    store = FsspecBackend(tmp_path / "state")
+    SingleThreadRuntime(build, store).execute()
+    assert found.values == ["1"]
+    [letter] = dead_letters(store)
+    assert letter.value == [[b"n", b"2"], [b"n", b"3"]]
+    assert "its field b'n' comes 2 times" in letter.message
+    with pytest.raises(ValueError, match="comes 2 times"):
+        source_of(redis_url, name).read_again(name, letter.value)
+
+
 def test_time_that_no_datetime_has(redis_url: str, client: Any, name: str) -> None:
     add(client, name, 1)
     client.xadd(name, {"n": 2}, id=f"{2**64 - 1}-1")
