@@ -47,6 +47,7 @@ class _Unwritable(Exception):
 _Cell = Callable[[Any], str | None]
 """Returns the text of a value that is not None, before it is escaped; or None for NULL."""
 
+_TEXT_OR_NULL = frozenset({str, type(None)})
 _NULL = "\\N"
 _SPECIAL = ("\\", "\n", "\r", "\t")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -123,7 +124,7 @@ def _unescaped(cell: str) -> str:
 def _cells(column: Column, values: Sequence[Any], table: str) -> Iterable[str]:
     kinds = set(map(type, values))
     kind = column.kind
-    if not column.is_text and not kinds <= _kept(kind):
+    if not kinds <= (_TEXT_OR_NULL if column.is_text and not _has_limits(kind) else _kept(kind)):
         return _checked_cells(column, values, table)
     if kinds == {int}:
         return map(str, values)
@@ -142,6 +143,11 @@ def _kept(kind: Kind) -> frozenset[type]:
     return kept_types(kind) | {type(None)}
 
 
+def _has_limits(kind: Kind) -> bool:
+    """Whether Postgres's own text of a value may say more than a column keeps."""
+    return kind.modifier != -1 and not kind.is_array
+
+
 def _checked_cells(column: Column, values: Sequence[Any], table: str) -> list[str]:
     cell = _cell_of(column)
     texts = []
@@ -158,9 +164,9 @@ def _checked_cells(column: Column, values: Sequence[Any], table: str) -> list[st
 
 
 def _cell_of(column: Column) -> _Cell:
-    if column.is_text:
-        return _any
     kind = column.kind
+    if column.is_text and not _has_limits(kind):
+        return _any
     is_json = kind.oid in JSON
     one = _json if is_json else _scalar_of(column)
     return (lambda value: _array(value, one, kind.delimiter, is_flat=is_json)) if kind.is_array else one
@@ -169,7 +175,7 @@ def _cell_of(column: Column) -> _Cell:
 def _scalar_of(column: Column) -> _Cell:
     """Return the writer of a value that is no array, after the check of the column."""
     kind, kept = column.kind, kept_types(column.kind)
-    check = check_of(kind, rounds=column.rounds)
+    check = check_of(kind, rounds=column.rounds, is_text=column.is_text)
     has_times, is_date = kind.oid in TIMES, kind.oid == DATE
 
     def cell(value: Any) -> str | None:

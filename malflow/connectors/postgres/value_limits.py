@@ -104,14 +104,15 @@ def kept_types(kind: Kind) -> frozenset[type]:
     return _KEPT.get(kind.oid, frozenset())
 
 
-def check_of(kind: Kind, *, rounds: bool) -> Check:
+def check_of(kind: Kind, *, rounds: bool, is_text: bool = False) -> Check:
     """Return the check of a cell of a column, or of an array's elements; None needs none.
 
     Args:
         kind: the type of the column.
         rounds: whether the server may round digits and fractions of a second, and cut the time of day of a date.
+        is_text: whether texts are Postgres's own, of a session in UTC, so that a zone in them may be ignored.
     """
-    of_kind = _check_of_kind(kind, rounds=rounds)
+    of_kind = _check_of_kind(kind, rounds=rounds, is_text=is_text)
     types, called = _TAKES.get(kind.oid, _ANY)
 
     def check(value: Any) -> str | None:
@@ -126,7 +127,7 @@ def check_of(kind: Kind, *, rounds: bool) -> Check:
     return check
 
 
-def _check_of_kind(kind: Kind, *, rounds: bool) -> Check | None:
+def _check_of_kind(kind: Kind, *, rounds: bool, is_text: bool) -> Check | None:
     digits = _digits_of(kind)
     more = f"has more digits than {kind.name} keeps; round it, or pass round=True"
     if kind.oid in (NUMERIC, _MONEY) and digits is not None and not rounds:
@@ -142,7 +143,8 @@ def _check_of_kind(kind: Kind, *, rounds: bool) -> Check | None:
         unit = 1 if rounds else _unit_of_interval(kind.modifier)
         return lambda value: more if isinstance(value, timedelta) and value // _MICROSECOND % unit else None
     if kind.category == "D":
-        return _check_of_time(kind, 6 if rounds or digits is None else digits, more, cuts=rounds)
+        fraction = 6 if rounds or digits is None else digits
+        return _check_of_time(kind, fraction, more, cuts=rounds, takes_zone=is_text)
     return None
 
 
@@ -215,7 +217,7 @@ def _unit_of_interval(modifier: int) -> int:
     return int(10 ** (6 - digits)) if smallest == 1 and digits != _ALL_DIGITS else smallest
 
 
-def _check_of_time(kind: Kind, digits: int, more: str, *, cuts: bool) -> Check:
+def _check_of_time(kind: Kind, digits: int, more: str, *, cuts: bool, takes_zone: bool) -> Check:
     unit = 10 ** (6 - digits)
 
     def check(value: Any) -> str | None:
@@ -227,7 +229,7 @@ def _check_of_time(kind: Kind, digits: int, more: str, *, cuts: bool) -> Check:
             return more
         if kind.oid == DATE and not cuts and _has_clock(value):
             return "has a time of day, which a date does not keep; write .date(), or pass round=True"
-        return _unkept_part(value, kind)
+        return None if takes_zone else _unkept_part(value, kind)
 
     return check
 

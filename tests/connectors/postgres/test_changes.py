@@ -688,6 +688,12 @@ def read_old(database: Database, slot: str, position: Any, **options: Any) -> tu
         reader.suspend()
 
 
+def test_key_that_is_left_as_text_is_copied_in_its_own_order(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); insert into t values (2), (10), (9)")
+    reader = new_job(["t"], text=["id"], page_rows=1, until="now", require_old=False).reader()
+    assert [change.new["id"] for change in read_all(reader)] == ["2", "9", "10"]
+
+
 def test_rows_before_changes_that_are_not_sent(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     database.execute("create table t (id int primary key, amount int); insert into t values (1, 10), (2, 5)")
     slot = slot_name()

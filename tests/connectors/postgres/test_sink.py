@@ -2,11 +2,12 @@ import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pandas
 import pytest
 
 from malflow.connectors.postgres import UNCHANGED, Change, PostgresError, PostgresSink
@@ -487,3 +488,81 @@ def test_statement_that_is_cancelled_amid_a_commit_is_tried_again(table: Databas
     sink.commit([handle])
     assert rows(table) == [(1, 1, "x")]
     assert table.rows("select last_value from tries") == [(2,)]
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_bytes_of_every_value_in_keys_values_and_arrays(database: Database, sinks: Any, delivery: str) -> None:
+    database.execute("create table t (id bytea primary key, v bytea, a bytea[])")
+    sink = sinks(delivery=delivery)
+    every = bytes(range(256))
+    given = [(b"'", every, [b"''", None, every]), (b"\\", bytearray(b"'"), []), (every, memoryview(b"\\'"), None)]
+    if delivery == "exactly-once":
+        sink.fence(owner())
+    write(sink, *given)
+    if delivery == "exactly-once":
+        sink.commit([sink.prepare(1)])
+    sink.flush()
+    wanted = [(key, bytes(value), array) for key, value, array in given]
+    assert sorted(rows(database)) == sorted(wanted)
+
+
+BEYOND = [
+    (
+        "numeric(6, 2)",
+        Decimal("1.005"),
+        r"Decimal\('1.005'\) can't be written: it has more digits than numeric\(6,2\) keeps",
+    ),
+    ("numeric(6, 2)", "1.005", "more digits"),
+    ("numeric(6, 2)[]", [1, 0.125], r"0.125, in \[1, 0.125\], can't be written: it has more digits"),
+    ("money", 1.005, "more digits"),
+    ("double precision", 2**53 + 1, "more digits than double precision keeps"),
+    ("timestamp(3)", datetime(2024, 1, 1, microsecond=1), "more digits"),
+    ("timestamptz(0)", "2024-01-01 12:00:00.5+00", "more digits"),
+    ("interval(1)", timedelta(milliseconds=10), "more digits"),
+    ("date", datetime(2024, 1, 1, 12), "has a time of day"),
+]
+NEVER = [
+    ("time", time(12, tzinfo=UTC), "has a zone"),
+    ("timestamp", "2024-01-01 12:00+02", "has a zone"),
+    ("time", datetime(2024, 1, 1, 12), "has a date"),
+    ("varchar(3)", "abc  ", "has 5 characters"),
+    ("text", True, "is bool, not text"),
+    ("text", b"'", "is bytes, not text"),
+    ("bytea", 5, "is int, not bytes"),
+    ("date", 20240101, "is int, not a date"),
+    ("jsonb", {1: "a", "1": "b"}, "two names that are one in JSON"),
+    ("jsonb", float("nan"), "is not JSON"),
+    ("int[]", [[1], []], "has an empty list in it"),
+    ("timestamp", pandas.NaT, "write None"),
+    ("timestamp", pandas.Timestamp("2024-01-01 00:00:00.000000001"), "has nanoseconds"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "words"), [*BEYOND, *NEVER])
+def test_values_that_a_column_does_not_keep(database: Database, sinks: Any, kind: str, value: Any, words: str) -> None:
+    database.execute(f"create table t (id int primary key, v {kind})")
+    sink = sinks()
+    sink.fence(owner())
+    with pytest.raises(PostgresError, match=rf"table public.t, column 'v': .*{words}"):
+        write_and_prepare(sink, (1, None), (2, value))
+
+
+def test_texts_of_the_server_that_a_column_does_not_keep(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int primary key, n numeric(6, 2), ts timestamp(0), i interval)")
+    sink = sinks(text=["n", "ts", "i"], delivery="at-least-once")
+    write(sink, (1, "1.10", "2024-01-01 12:00:00+00", "1 mon"))
+    sink.flush()
+    assert database.rows("select n::text, ts::text, i::text from t") == [("1.10", "2024-01-01 12:00:00", "1 mon")]
+    for row in ((2, "1.005", None, None), (2, None, "2024-01-01 12:00:00.5", None)):
+        write(sink, row)
+        with pytest.raises(PostgresError, match=f"'{row[1] or row[2]}' can't be written: it has more digits"):
+            sink.flush()
+
+
+@pytest.mark.parametrize(("kind", "value"), [it[:2] for it in BEYOND])
+def test_values_that_are_rounded_if_asked(database: Database, sinks: Any, kind: str, value: Any) -> None:
+    database.execute(f"create table t (id int primary key, v {kind})")
+    sink = sinks(round=True, delivery="at-least-once")
+    write(sink, (1, value))
+    sink.flush()
+    assert len(rows(database)) == 1
