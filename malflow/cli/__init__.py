@@ -81,11 +81,13 @@ def main(arguments: list[str] | None = None) -> int:
     return int(code)
 
 
-def _leave_out_hidden(error: click.ClickException) -> None:
-    """Leave hidden options out of those that an error suggests."""
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        hidden = {name for it in error.ctx.command.params if getattr(it, "hidden", False) for name in it.opts}
-        error.possibilities = [it for it in error.possibilities or () if it not in hidden]
+def _without_hidden(error: click.ClickException) -> click.ClickException:
+    """Return an error that suggests no hidden options."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    hidden = {name for it in error.ctx.command.params if getattr(it, "hidden", False) for name in it.opts}
+    shown = [it for it in error.possibilities or () if it not in hidden]
+    return click.NoSuchOption(error.option_name, possibilities=shown, ctx=error.ctx)
 
 
 def _invoked(arguments: list[str], output: Output) -> int:
@@ -94,8 +96,7 @@ def _invoked(arguments: list[str], output: Output) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.ClickException as error:
-        _leave_out_hidden(error)
-        _show(error, output)
+        _show(_without_hidden(error), output)
         return error.exit_code
     except click.Abort:
         return Exit.INTERRUPTED

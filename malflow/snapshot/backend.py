@@ -126,6 +126,8 @@ class FsspecBackend:
             found.check()
             for loss in found.losses:
                 _log.warning("%s", loss)
+            for name in sorted({*start.allow_dropped_state} - _known(manifest, states)):
+                _log.warning("allow_dropped_state=['%s'] drops nothing: no state and no operator has this name", name)
             names.clear()
             names.update(found.names)
             return names
@@ -334,6 +336,11 @@ class FsspecBackend:
     def __repr__(self) -> str:
         place = repr(self._shown_url()) if self.own_store is None else f"store={self._shown_url()}"
         return f"FsspecBackend({place}, job={self.job!r})"
+
+
+def _known(manifest: Manifest, states: Sequence[StateSpec]) -> set[str]:
+    """Return the names of the operators with a state in a snapshot or a program."""
+    return {name.partition("/")[0] for name in (*(it.name for it in manifest.operators), *(it.name for it in states))}
 
 
 class _Authenticator:

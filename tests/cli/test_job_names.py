@@ -102,3 +102,18 @@ def test_run_is_named_alike_by_its_log_and_by_ps_and_stop(lasting: Any, malflow:
     _, err = lasting.communicate(timeout=60)
     assert err.startswith("running flow on one thread")
     assert "flow stopped after tick" in err
+
+
+def test_drop_of_a_name_that_nothing_has_is_told(script: Script, malflow: Malflow) -> None:
+    flow = script(PLAIN)
+    malflow("run", flow, "--persistence", "state")
+    done = malflow("run", flow, "--persistence", "state", "--drop", "cuont", "--drop", "count")
+    assert done.code == 0
+    assert "['cuont'] drops nothing: no state and no operator has this name" in done.err
+    assert done.err.count("drops nothing") == 1
+
+
+def test_misspelt_option_suggests_no_hidden_one(script: Script, malflow: Malflow) -> None:
+    done = malflow("run", script(PLAIN), "--persistance", "state")
+    assert "Did you mean '--persistence'?" in done.err
+    assert "--default-persistence" not in done.err
