@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow import DataMessage, NoKey, OnError, Retry, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
@@ -263,6 +263,18 @@ def _stateful_map(step: Step, inputs: list[Any], _: Run) -> Any:
     return inputs[0].stateful_map(step.name, make, mapper.default)
 
 
+RETRIED = OnError("skip", retry=Retry(2, first=0, on=(ValueError,)))
+
+
+def _fragile(step: Step, inputs: list[Any], _: Run) -> Any:
+    return inputs[0].map(step.name, functions.fragile, on_error=RETRIED if step.arg else "skip")
+
+
+def _fragile_map(step: Step, inputs: list[Any], _: Run) -> Any:
+    policy = RETRIED if step.arg else "skip"
+    return inputs[0].stateful_map(step.name, functions.fragile_history, list, on_error=policy)
+
+
 def _stateful_op(step: Step, inputs: list[Any], _: Run) -> Any:
     logic = functions.STATEFUL_OPS[step.arg]
     return inputs[0].stateful_op(step.name, logic.make(), logic.default)
@@ -438,6 +450,8 @@ def _inspect_frontier(step: Step, inputs: list[Any], result: Run) -> Any:
 
 _BUILDERS: dict[str, Builder] = {
     "map": _with(functions.MAPS),
+    "fragile": _fragile,
+    "fragile_map": _fragile_map,
     "map_with_key": _with(functions.KEYED_MAPS),
     "filter": _with(functions.PREDICATES),
     "filter_map": _with(functions.FILTER_MAPS),

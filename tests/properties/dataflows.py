@@ -178,6 +178,17 @@ def mutate(draft: Draft, index: int) -> None:
     draft.add("map", (index,), "mutate", draft.traits[index])
 
 
+def fragile(draft: Draft, index: int) -> None:
+    """Call a function that changes its input before it fails, with or without a retry."""
+    draft.mutated.add(draft.traits[index].family)
+    draft.add("fragile", (index,), draft.draw(st.booleans()), replace(draft.traits[index], family=draft.family()))
+
+
+def fragile_map(draft: Draft, index: int) -> None:
+    draft.mutated.add(draft.traits[index].family)
+    draft.add("fragile_map", (index,), draft.draw(st.booleans()), replace(draft.traits[index], family=draft.family()))
+
+
 def map_with_key(draft: Draft, index: int) -> None:
     name = draft.choose(list(functions.KEYED_MAPS))
     draft.add("map_with_key", (index,), name, replace(draft.traits[index], family=draft.family(shared=True)))
@@ -287,7 +298,7 @@ def _stateful_ops(traits: Traits) -> list[str]:
     """List the logics with a specified result: those that look at the order, at epochs, or at neither."""
     names = ["final"]
     if traits.ordered:
-        names += ["show", "fan", "triples", "renew"]
+        names += ["show", "show inside", "fan", "triples", "renew"]
     if traits.epochs is not None:
         names += ["flush", "clock"]
     if traits.punctual:
@@ -754,6 +765,8 @@ def grow(draft: Draft, shapes: Sequence[Move], *, fan_out: bool) -> None:
         return
     index = draft.choose(leaves)
     mutators = [Move(mutate)] * 2 if draft.may_mutate(index) else []
+    if mutators:
+        mutators += [Move(fragile)] * 2 + [Move(fragile_map, _stateful_and_ordered)] * 2
     kind = draft.choose([PLAIN, NOTABLE, [*NOTABLE, *mutators], shapes])
     fitting = [move for move in kind if move.fits(draft.traits[index])]
     draft.choose(fitting or PLAIN[:5]).add(draft, index)

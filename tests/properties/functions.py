@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -67,6 +67,23 @@ def mutate(value: Any) -> Any:
 
 def thaw(entries: Any) -> tuple[Any, ...]:
     return tuple(sorted((key, entries.get(key)) for key in entries))
+
+
+def fragile(value: Any) -> Any:
+    """Damage a list and fail, now and then; show the damage that an earlier attempt has done."""
+    if isinstance(value, list):
+        if "damage" in value:
+            return "damaged"
+        if weight(value) % 3 == 1:
+            value.append("damage")
+            raise ValueError("fragile")
+    return [weight(value)]
+
+
+def fragile_history(_: Any, value: Any, state: Any) -> Any:
+    """Change the state and the value before a failure; emit a value that holds the state."""
+    state.append(weight(value))
+    return {"last": fragile(value), "all": state}, state if len(state) < 5 else None
 
 
 MAPS: dict[str, Function] = {
@@ -413,7 +430,44 @@ def _absorb(_: Any, value: Any, state: Any) -> Any:
     return (0 if state is None else len(state)), value if isinstance(value, list) else state
 
 
+@dataclass
+class Seen:
+    """A state of a class of the test's own, with a list in it."""
+
+    weights: list[int] = field(default_factory=list)
+    total: int = 0
+
+
+def _seen_inside(_: Any, value: Any, state: Any) -> Any:
+    """Emit a list that a state of a class holds."""
+    state.weights.append(weight(value))
+    state.total += weight(value)
+    return {"total": state.total, "weights": state.weights}, state if len(state.weights) < 6 else None
+
+
+def _held(_: Any, value: Any, state: Any) -> Any:
+    """Emit a value that holds the state."""
+    state.append(weight(value))
+    return {"last": weight(value), "all": state}, state if len(state) < 5 else None
+
+
+def _boxed(_: Any, value: Any, state: Any) -> Any:
+    state[weight(value) % 3] = weight(value)
+    return [weight(value), state], state
+
+
+def _paired(_: Any, value: Any, state: Any) -> Any:
+    """Emit a part of a state that is a tuple."""
+    number, weights = state
+    weights.append(weight(value))
+    return (number, weights), (number + 1, weights) if number < 4 else None
+
+
 STATEFUL_MAPS: dict[str, Stateful] = {
+    "seen inside": Stateful(_seen_inside, Seen),
+    "held": Stateful(_held, list),
+    "boxed": Stateful(_boxed, dict),
+    "paired": Stateful(_paired, lambda: (0, [])),
     "total": Stateful(lambda key, value, state: (state + weight(value), state + weight(value)), int),
     "count": Stateful(_count),
     "previous": Stateful(_previous),
@@ -605,7 +659,17 @@ class Audit:
             pass
 
 
+def _show_inside(msg: Any, state: Any, output: Any) -> Any:
+    """Send a value that holds the state, change the state, and send it again."""
+    state.append(weight(msg.value))
+    output.send(DataMessage(msg.key, {"state": state}, msg.timestamp))
+    state.append(-1)
+    output.send(DataMessage(msg.key, ("again", state), msg.timestamp))
+    return state if len(state) < 7 else None
+
+
 STATEFUL_OPS: dict[str, Stateful] = {
+    "show inside": Stateful(lambda: _show_inside, list),
     "show": Stateful(lambda: _show, list),
     "fan": Stateful(lambda: _fan, int),
     "triples": Stateful(lambda: _triples, list),

@@ -161,6 +161,17 @@ class Map(Operator):
         self.send(DataMessage(record.key, functions.MAPS[self.step.arg](record.value), record.timestamp))
 
 
+class Fragile(Operator):
+    """Drops the records at which the function fails, each of which it gets as it came."""
+
+    def on_record(self, record: Record) -> None:
+        try:
+            value = functions.fragile(owned(record.value))
+        except ValueError:
+            return
+        self.send(DataMessage(record.key, value, record.timestamp))
+
+
 class Filter(Operator):
     def on_record(self, record: Record) -> None:
         if functions.PREDICATES[self.step.arg](record.value):
@@ -233,6 +244,19 @@ class StatefulMap(Stateful):
     def on_record(self, record: Record) -> None:
         mapper = functions.STATEFUL_MAPS[self.step.arg]
         value, state = mapper.make(record.key, record.value, self.take(record.key, mapper.default))
+        self.keep(record.key, state)
+        self.send(DataMessage(record.key, value, record.timestamp))
+
+
+class FragileMap(Stateful):
+    """Drops the records at which the function fails, and keeps the state from before."""
+
+    def on_record(self, record: Record) -> None:
+        state = copy.deepcopy(self.take(record.key, list))
+        try:
+            value, state = functions.fragile_history(record.key, owned(record.value), state)
+        except ValueError:
+            return
         self.keep(record.key, state)
         self.send(DataMessage(record.key, value, record.timestamp))
 
@@ -903,6 +927,8 @@ def owned_record(record: Record) -> Record:
 
 OPERATORS: dict[str, type[Operator]] = {
     "map": Map,
+    "fragile": Fragile,
+    "fragile_map": FragileMap,
     "filter": Filter,
     "filter_map": FilterMap,
     "map_with_key": MapWithKey,
