@@ -20,11 +20,13 @@ from malflow.sinks.transactional import Divided, Refused, SinkOwner, Transaction
 from malflow.sinks.vec import VecSink
 
 if TYPE_CHECKING:
+    from malflow.connectors.files.csv_sink import CsvSink
     from malflow.connectors.files.json_sink import JsonLinesSink
     from malflow.connectors.files.sink import UnwritableValue
     from malflow.connectors.files.text_sink import TextFileSink
 
 __all__ = [
+    "CsvSink",
     "DistributedSinkImpl",
     "Divided",
     "JsonLinesSink",
@@ -48,6 +50,7 @@ __all__ = [
 _LAZY = {
     "FileSinkPosition": "malflow.connectors.files.local_file",
     "UnwritableValue": "malflow.connectors.files.sink",
+    "CsvSink": "malflow.connectors.files.csv_sink",
     "JsonLinesSink": "malflow.connectors.files.json_sink",
     "TextFileSink": "malflow.connectors.files.text_sink",
 }

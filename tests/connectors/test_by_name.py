@@ -13,7 +13,7 @@ import pytest
 from malflow import GraphError, MissingDependency, SingleThreadRuntime, connect
 from malflow.connectors.address import Address
 from malflow.connectors.option_texts import options_for
-from malflow.sinks import JsonLinesSink, TextFileSink, VecSink
+from malflow.sinks import CsvSink, JsonLinesSink, TextFileSink, VecSink
 from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, TextFileSource
 
 MADE: list[tuple[Address, dict[str, Any]]] = []
@@ -40,10 +40,12 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.metadata.EntryPoint("file+csv", f"{files}csv_source", "malflow.sources"),
         importlib.metadata.EntryPoint("file+json", f"{files}json_source", "malflow.sources"),
         importlib.metadata.EntryPoint("file+text", f"{files}text_source", "malflow.sources"),
+        importlib.metadata.EntryPoint("file+csv", f"{files}csv_sink", "malflow.sinks"),
         importlib.metadata.EntryPoint("file+json", f"{files}json_sink", "malflow.sinks"),
         importlib.metadata.EntryPoint("file+text", f"{files}text_sink", "malflow.sinks"),
         importlib.metadata.EntryPoint("tap", f"{here}tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("tap", f"{here}drained", "malflow.sinks"),
+        importlib.metadata.EntryPoint("spring", f"{here}tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("tank+", f"{here}tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("tank+deep", f"{here}drained", "malflow.sinks"),
         importlib.metadata.EntryPoint("well", f"{here}tapped", "malflow.sources"),
@@ -85,6 +87,7 @@ def test_the_format_of_a_file(url: str, kind: type) -> None:
 
 def test_file_sinks() -> None:
     assert type(connect("memory://x.txt?append=no").sink()) is TextFileSink
+    assert type(connect("memory://x.csv?fields=a,b&header=no").sink()) is CsvSink
     assert type(connect("memory://x", format="json", formatter=repr).sink()) is JsonLinesSink
 
 
@@ -122,7 +125,7 @@ def test_a_source_and_a_sink_of_one_scheme() -> None:
         (
             "xyzzy://me:hush@h/x?token=hush",
             {},
-            "scheme may be one of gone, redis, tank+, tank+deep, tap, well; other packages",
+            "scheme may be one of gone, redis, spring, tank+, tank+deep, tap, well; other packages",
         ),
         ("kafka://me:hush@h/x", {}, "no connector for scheme 'kafka'; pip install 'malflow[kafka]'"),
         ("s3://me:hush@h/x.parquet", {}, "no connector for files of format 'parquet'; pip install 'malflow[parquet]'"),
@@ -146,7 +149,7 @@ def test_a_sink_without_a_needed_option() -> None:
 
 def test_a_side_that_a_connector_does_not_have() -> None:
     with pytest.raises(GraphError, match="can't be written to: its connector does not support it"):
-        connect("x.csv").sink()
+        connect("spring://h").sink()
 
 
 def test_connectors_that_cannot_be_imported() -> None:

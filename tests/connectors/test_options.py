@@ -33,6 +33,7 @@ from malflow.connectors.codecs import (
     TextEncoder,
 )
 from malflow.connectors.delta import DeltaSink
+from malflow.connectors.files.csv_sink import CsvSink
 from malflow.connectors.files.csv_source import CsvSource
 from malflow.connectors.files.json_sink import JsonLinesSink
 from malflow.connectors.files.json_source import JsonLinesSource
@@ -181,6 +182,16 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "zone": Kind((5, "unknown", ["UTC"])).required(),
             "until": TIME_OR_NONE,
             "missed": CHOICE,
+        },
+    ),
+    CsvSink: (
+        {"path": "out/"},
+        {
+            **_LINE_SINK,
+            "fields": NAMES_OR_NONE,
+            "header": FLAG,
+            "delimiter": Kind(("", 5, "ab", "\n", [","])).required(),
+            "quotechar": Kind((5, "ab", ["'"])),
         },
     ),
     CsvSource: (

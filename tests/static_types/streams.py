@@ -17,7 +17,7 @@ from malflow import (
 )
 from malflow.message import NoKeyType
 from malflow.operators.contract import Output
-from malflow.sinks import StatelessSink, StdOutSink, VecSink
+from malflow.sinks import CsvSink, StatelessSink, StdOutSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
 from malflow.streams.stream import KeyedTimedStream, TimedStream
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
@@ -141,6 +141,7 @@ def times(numbers: Stream[NoKeyType, int, int]) -> None:
 
 def sinks(numbers: Stream[NoKeyType, int, int]) -> None:
     numbers.sink("print", StatelessSink(StdOutSink()))
+    numbers.sink("csv", CsvSink("out/", formatter=lambda msg: {"n": msg.value}))
     collected: VecSink[NoKeyType, int, int] = VecSink()
     numbers.sink("collect", collected)
     assert_type(list(collected), list[DataMessage[NoKeyType, int, int]])

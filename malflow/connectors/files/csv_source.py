@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice, repeat
 from typing import Any
 
 from malflow.connectors.files.bad_records import OnError
+from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
 from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
@@ -106,7 +106,7 @@ class CsvSource(FileSource[Any]):
             discover_every=discover_every,
         )
         require_flag("CsvSource", "header", header, optional=True)
-        self._dialect = _Dialect(delimiter, quotechar)
+        self._dialect = Dialect("CsvSource", delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
         self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
@@ -121,42 +121,9 @@ class CsvSource(FileSource[Any]):
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
     names = names_of("CsvSource", "fields", fields)
-    if fault := _fault_in(names):
+    if fault := fault_in_fields(names):
         raise GraphError(f"CsvSource fields has {fault}; got {fields!r}")
     return names
-
-
-def _fault_in(names: tuple[str, ...]) -> str | None:
-    if not all(name.strip() for name in names):
-        return "an empty field name"
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        return f"the field name {twice[0]!r} more than once"
-    return None if names else "no field names"
-
-
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    delimiter: str
-    quotechar: str | None
-
-    def __post_init__(self) -> None:
-        if self.delimiter == self.quotechar or self.delimiter in ("\r", "\n"):
-            raise GraphError(
-                f"CsvSource cannot read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: a "
-                "delimiter is neither the quote nor a line break"
-            )
-        try:
-            self.reader(iter(()))
-        except (TypeError, ValueError) as error:
-            raise GraphError(
-                f"CsvSource cannot read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: {error}"
-            ) from error
-
-    def reader(self, lines: Iterator[str]) -> Any:
-        if self.quotechar is None:
-            return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True)
-        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quotechar, strict=True)
 
 
 class _UnevenRows(Exception):
@@ -165,7 +132,7 @@ class _UnevenRows(Exception):
 
 class _CsvParser(RecordParser[Any]):
     def __init__(
-        self, dialect: _Dialect, fields: tuple[str, ...] | None, has_header: bool, types: RecordTypes | None
+        self, dialect: Dialect, fields: tuple[str, ...] | None, has_header: bool, types: RecordTypes | None
     ) -> None:
         self.header = fields
         self._fields = fields
@@ -185,7 +152,7 @@ class _CsvParser(RecordParser[Any]):
         names = tuple(parsed.value)
         if self._fields is None:
             self.header = names
-            return parsed._replace(reason=_fault_in(names) or self._fault_in_types(names))
+            return parsed._replace(reason=fault_in_fields(names) or self._fault_in_types(names))
         if len(names) == len(self._fields):
             return parsed._replace(reason=self._fault_in_types(self._fields))
         return parsed._replace(reason=f"{len(names)} fields in the header, expected {len(self._fields)}")

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
 from malflow.connectors.address import Address
+from malflow.connectors.files.csv_sink import CsvSink
 from malflow.connectors.files.csv_source import CsvSource
 from malflow.connectors.files.json_sink import JsonLinesSink
 from malflow.connectors.files.json_source import JsonLinesSource
@@ -15,7 +16,7 @@ from malflow.connectors.files.text_sink import TextFileSink
 from malflow.connectors.files.text_source import TextFileSource
 from malflow.errors import GraphError
 
-__all__ = ["csv_source", "format_of", "json_sink", "json_source", "text_sink", "text_source"]
+__all__ = ["csv_sink", "csv_source", "format_of", "json_sink", "json_source", "text_sink", "text_source"]
 
 T = TypeVar("T")
 
@@ -61,5 +62,6 @@ def _of_path(kind: Callable[..., T]) -> Callable[..., T]:
 csv_source = _of_path(CsvSource)
 json_source = _of_path(JsonLinesSource)
 text_source = _of_path(TextFileSource)
+csv_sink: Callable[..., CsvSink[Any, Any, Any]] = _of_path(CsvSink)
 json_sink: Callable[..., JsonLinesSink[Any, Any, Any]] = _of_path(JsonLinesSink)
 text_sink: Callable[..., TextFileSink[Any, Any, Any]] = _of_path(TextFileSink)

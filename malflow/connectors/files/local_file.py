@@ -111,6 +111,11 @@ class LocalFile:
         """Whether it is a regular file, which can be truncated, rather than a pipe or device."""
         return S_ISREG(os.fstat(self._raw.fileno()).st_mode)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written to it, as far as can be known."""
+        return self._member is None and (not self.is_regular or self._raw.tell() == 0)
+
     def write(self, data: bytes) -> None:
         """Append data.
 

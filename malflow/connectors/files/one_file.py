@@ -9,9 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
+from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.files.local_file import (
     FileSinkPosition,
     LocalFile,
@@ -20,7 +22,7 @@ from malflow.connectors.files.local_file import (
     reopened,
 )
 from malflow.connectors.sink_errors import SinkFileError
-from malflow.errors import GraphError, MalflowError
+from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
@@ -59,6 +61,7 @@ class OneFile:
         self._append = append
         self._storage_options = dict(storage_options or {})
         self._file: LocalFile | _ObjectFile | None = None
+        self._headed: LocalFile | _ObjectFile | None = None
         self._has_run = False
         self._closed = False
         shown = f"{asked_by}({shown_path(path)!r})"
@@ -75,6 +78,21 @@ class OneFile:
     def write(self, data: bytes) -> None:
         """Append data."""
         self._ready_file().write(data)
+
+    def write_headed(self, piece: HeadedLines) -> None:
+        """Append lines to a file that has the header once.
+
+        Raises:
+            SinkFileError: if the file has content with another header.
+        """
+        file = self._ready_file()
+        if file is not self._headed:
+            if file.is_empty:
+                file.write(piece.header)
+            else:
+                _check_header(self._target, piece.header)
+            self._headed = file
+        file.write(piece.lines)
 
     def flush(self) -> None:
         """Make the written records visible, if the file is local."""
@@ -140,6 +158,15 @@ class OneFile:
         return self._file
 
 
+def _check_header(path: str, header: bytes) -> None:
+    with fsspec.open(path, "rb", compression="infer") as file:
+        found = file.read(len(header))
+    if found != header:
+        raise SinkFileError(
+            path, f"begins with {short_repr(found)}, and the rows have the header {header!r}; pass fields= to fix it"
+        )
+
+
 def _warn_of_local_file(path: Path) -> None:
     """Warn that this run replaces a file of an earlier one, as a run that resumes never does."""
     if path.is_file() and (size := path.stat().st_size):
@@ -183,6 +210,11 @@ class _ObjectFile:
     def write(self, data: bytes) -> None:
         self._file.write(data)
         self._written += len(data)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written."""
+        return self._written == 0
 
     def flush(self) -> None:
         """Do nothing: an object appears only when it is complete."""

@@ -12,6 +12,7 @@ from typing import Any
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
+from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
@@ -71,6 +72,10 @@ class StagedLines(StagedFiles[Any, Any, Any]):
         if data:
             self.write_piece(data)
 
+    def write_headed(self, piece: HeadedLines) -> None:
+        """Append lines to the file of the transaction, which has the header once."""
+        self.write_piece(piece)
+
     def flush(self) -> None:
         """Do nothing: records become visible with a snapshot."""
 
@@ -99,10 +104,23 @@ class _LinesWriter:
         self._file = file
         self._stream = compr[compression](file, mode="wb") if compression else file
         self._named = named
+        self._header: bytes | None = None
 
-    def write(self, data: bytes) -> None:
+    def write(self, piece: bytes | HeadedLines) -> None:
+        data = piece if isinstance(piece, bytes) else self._below_header(piece)
         with self._named():
             self._stream.write(data)
+
+    def _below_header(self, piece: HeadedLines) -> bytes:
+        if self._header is None:
+            self._header = piece.header
+            return piece.header + piece.lines
+        if piece.header != self._header:
+            raise MalflowError(
+                f"a file cannot have rows with the header {piece.header!r} below the header {self._header!r}; pass "
+                "fields= to fix their order"
+            )
+        return piece.lines
 
     def seal(self) -> Staged:
         with self._named():
