@@ -84,7 +84,7 @@ def test_a_pool_in_a_function_ends(runtime: str) -> None:
     assert mapped(runtime, total, 3) == [0, 2, 4]
 
 
-def test_what_a_child_prints_does_not_mix_with_messages_of_its_worker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_child_does_not_mix_with_messages_of_its_worker(capsys: pytest.CaptureFixture[str]) -> None:
     def tell(number: int) -> int:
         children = []
         for name in "abc":

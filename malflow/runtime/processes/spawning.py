@@ -79,7 +79,7 @@ def launched(program: str, arguments: str, descriptors: Sequence[int]) -> subpro
 
 
 def _output(descriptor: int) -> int | None:
-    """Return what a new process writes to: None for an output of this one, or nothing if that is closed."""
+    """Return the output of a new process: None for that of this one, or nothing if that is closed."""
     try:
         os.fstat(descriptor)
     except OSError:
