@@ -180,3 +180,26 @@ def test_the_table_of_examples_names_the_extras_of_each() -> None:
     assert {name: extras_named(row) for name, row in rows.items()} == {
         name: extras_named(docstring(name)) for name in EXAMPLES
     }
+
+
+COMMANDS = re.findall(r"^\$ (.+?)(?: +#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE)
+"""The commands of the README's first five minutes."""
+
+
+@pytest.fixture
+def with_printed(fresh: Path) -> Iterator[Path]:
+    """Install as the first command says; leave the environment without the extra."""
+    [command] = [shlex.split(it) for it in COMMANDS if it.startswith("pip install ")]
+    install(fresh, *command[2:])
+    yield fresh
+    extra = ["hypothesis", "sortedcontainers", "pytest"]
+    ran([str(fresh), "-m", "pip", "uninstall", "--quiet", "--yes", *extra], fresh.parent).check_returncode()
+
+
+def test_the_first_minutes_run_as_printed(with_printed: Path, tmp_path: Path) -> None:
+    [made] = [it for it in COMMANDS if it.startswith("malflow new ")]
+    [mended] = [it for it in COMMANDS if it.endswith("&& pytest")]
+    script = f'export PATH="{with_printed.parent}:$PATH"\n{made.partition(" && malflow run")[0]} && {mended}'
+    done = ran(["bash", "-c", script], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed in " in done.stdout

@@ -219,3 +219,9 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
 def test_reference_has_what_a_module_exports(module: str) -> None:
     documented = set(re.findall(rf"{module}\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
     assert set(import_module(module).__all__) - documented <= {"__version__"}
+
+
+def test_the_readme_names_all_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = README.read_text(encoding="utf-8").partition("Everything else is an extra:")[2].partition(". In the")[0]
+    assert {*re.findall(r"`(\w+)`", listed)} == {*project["optional-dependencies"]} - {"dev", "docs", "bench"}
