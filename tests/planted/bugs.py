@@ -453,8 +453,8 @@ _AGGREGATORS = [
         "a mean of means",
         "results are merged instead of accumulators",
         "aggregators/sums.py",
-        '    outcome = "{1} / {0}"',
-        '    outcome = "{1} / 2"',
+        "({1} / {0} if",
+        "({1} / 2 if",
         (KERNELS,),
     ),
 ]
