@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, over
 
 from malflow.callables import advice
 from malflow.errors import short_repr
-from malflow.nodes import ExchangeNode, KeyNode, StatelessNode
+from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, StatefulNode, StatelessNode
 from malflow.operators.contract import Logic, Operator
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.tables.derived import FilterRows, FilterTable, MapRows, MapTable, Regroup, RowsAfter
+from malflow.operators.tables.foreign_keys import REFERENCES, ByReference, ForeignJoin, Refer, Referred
 from malflow.operators.tables.joins import TableJoin
-from malflow.partitioners import rendezvous_select
+from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_field_of, checked_function, location, malformed
+from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
 from malflow.table_change import TableChange
 
 if TYPE_CHECKING:
@@ -183,20 +184,59 @@ class Table(Generic[K, V, T]):
         version: int = ...,
         migrate: _Migrate = ...,
     ) -> Table[K, VO, T]: ...
+    @overload
     def join(
-        self, name: str, right: Any, joiner: Any, *, how: str = "inner", version: int = 1, migrate: Any = None
+        self,
+        name: str,
+        right: Table[Any, V2, T],
+        joiner: Callable[[V, V2], VO],
+        *,
+        on: Callable[[V], Any] | str,
+        how: Literal["inner"] = "inner",
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> Table[K, VO, T]: ...
+    @overload
+    def join(
+        self,
+        name: str,
+        right: Table[Any, V2, T],
+        joiner: Callable[[V, V2 | None], VO],
+        *,
+        on: Callable[[V], Any] | str,
+        how: Literal["left"],
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> Table[K, VO, T]: ...
+    def join(
+        self,
+        name: str,
+        right: Any,
+        joiner: Any,
+        *,
+        on: Any = None,
+        how: str = "inner",
+        version: int = 1,
+        migrate: Any = None,
     ) -> Any:
-        """Join two tables with the same keys: the joined table has a row of each key for which both have one.
+        """Join two tables with the same keys, or by a foreign key: the rows of this table with those of the other.
 
-        Each change of either table makes at most one change of the joined one, with its timestamp. The epoch
-        (watermark) is the least of both. The join keeps the rows of both tables.
+        Without `on`, the joined table has a row of each key for which both have one. With `on`, it has the keys of this
+        table, and each of its rows is joined with the row of the other table whose key ``on(row)`` returns. A change of
+        a row of the other table changes all rows that refer to it.
+
+        Each change of either table makes at most one change of each joined row, with its timestamp. The epoch
+        (watermark) is the least of both. The join keeps the rows of both tables; with `on`, also the references.
 
         Args:
             name: the operator's name; snapshots store the rows under it.
-            right: the other table. Both must be keyed with the same partitioner.
+            right: the other table. Without `on`, both must be keyed with the same partitioner.
             joiner: ``(left_row, right_row) -> row``, which is not None. It must be a function: the row before a change
                 is computed again.
-            how: ``inner``; ``left`` to join left rows without a right one with None; ``outer`` to do so on both sides.
+            on: returns the key of the other table's row for a row of this one, None for no row: a function of the row,
+                or the name of its item or attribute.
+            how: ``inner``; ``left`` to join left rows without a right one with None; ``outer`` to do so on both sides,
+                which is not possible with `on`.
             version: the schema version of the rows: increase it when their schema changes.
             migrate: ``(old_row, old_version) -> row``: converts a row of either table.
 
@@ -209,12 +249,19 @@ class Table(Generic[K, V, T]):
         ...     return odd.join("both", even, lambda one, other: (one, other)).rows()
         >>> run([1, 2], both)
         [(1, 2)]
+        >>> def boss_names(stream):
+        ...     people = stream.key_distribute("name", lambda msg: msg.value[0]).to_table("people")
+        ...     return people.join("bosses", people, lambda one, boss: (one[0], boss[2]), on=lambda row: row[1]).rows()
+        >>> run([("Ann", None, "Ulm"), ("Bob", "Ann", "Bonn"), ("Ann", None, "Aue")], boss_names)
+        [('Bob', 'Ulm'), ('Bob', 'Aue')]
         """
         if not isinstance(right, Table):
             raise malformed(name, f"joins two tables; got {short_repr(right)}; call .to_table() on a stream of rows")
         if how not in _KEEPS:
             raise malformed(name, f"needs 'inner', 'left' or 'outer' as its how; got {short_repr(how)}")
         joiner = checked_function(name, "joiner", joiner, "left_row, right_row")
+        if on is not None:
+            return Table(self._joined_on(name, right, joiner, on, how, version, migrate), None)
         changes = self._changes._stateful(
             name,
             partial(TableJoin, joiner=joiner, keeps=_KEEPS[how]),
@@ -228,6 +275,64 @@ class Table(Generic[K, V, T]):
             panes="rows of two tables",
         )
         return Table(changes, None)
+
+    def _joined_on(
+        self, name: str, right: Table[Any, Any, T], joiner: Any, on: Any, how: str, version: int, migrate: Any
+    ) -> Any:
+        """Return the changes of the join by a foreign key: see `malflow.operators.tables.foreign_keys`."""
+        if how == "outer":
+            raise malformed(
+                name,
+                "joins by a foreign key, so that its rows have the keys of the left table; how='outer' would have rows "
+                "without one: write how='left', or join the right table with the left one",
+            )
+        on = checked_field_of(name, "on", on)
+        stream, graph = self._changes, self._changes._graph
+        left_port, right_port = stream._ports(name, [right._changes], keyed=True)
+        left_place, right_place = (self._place(name, port) for port in (left_port, right_port))
+        checked_count(name, version, "version")
+        if migrate is not None:
+            checked_function(name, "migrate", migrate, "old, old_version")
+        graph.claim(name, location())
+        found, to_right, referred, back = (f"({name} {what})" for what in ("references", "to", "referred", "back"))
+        for hidden in (found, to_right, referred, back):
+            graph.share(hidden, location())
+        split = stream._add(SplitNode(found, partial(Refer, on=on), 2), left_port)
+        moved = stream._add(KeyNode(to_right, ByReference), split)
+        moved = stream._add(ExchangeNode(to_right, right_place), moved)
+        facts: Any = {"version": version, "migrate": migrate, "panes": "rows of two tables"}
+        keeper = StatefulNode(
+            referred,
+            Referred,
+            right_place,
+            StateKind.JOIN,
+            keeps_keys=False,
+            hidden=((INPUTS, StateKind.FRONTIER), (REFERENCES, StateKind.DISTINCT)),
+            definition="rows that others refer to",
+            **facts,
+        )
+        answers = stream._add(ExchangeNode(back, left_place), stream._add(keeper, moved, right_port))
+        joined = StatefulNode(
+            name,
+            partial(ForeignJoin, joiner=joiner, keeps=_KEEPS[how]),
+            left_place,
+            StateKind.JOIN,
+            definition=f"{_ARTICLES[how]} join of tables by a foreign key",
+            times=1,
+            method="join",
+            **facts,
+        )
+        return stream._at(stream._add(joined, answers, Port(split.vertex, 1)))
+
+    def _place(self, name: str, port: Port) -> Partitioner:
+        place = self._changes._graph.settled(port)
+        if place is None:
+            raise malformed(
+                name,
+                "joins by a foreign key, which brings rows to the worker of a key, and the keys of a table have none; "
+                "call .key_distribute() before .to_table()",
+            )
+        return place
 
     if not TYPE_CHECKING:  # type checkers report missing methods themselves
 

@@ -364,6 +364,12 @@ def _join_tables(step: Step, inputs: list[Any], _: Run) -> Any:
     return joined.changes().stateful_op(step.name, functions.Folded(), lambda: None)
 
 
+def _join_foreign(step: Step, inputs: list[Any], _: Run) -> Any:
+    left, right = (it.to_table(f"{step.name} {at}", functions.row_of) for at, it in enumerate(inputs))
+    joined = left.join(f"{step.name} joined", right, _pair, on=functions.reference_of, how=step.arg)
+    return joined.changes().stateful_op(step.name, functions.Folded(), lambda: None)
+
+
 def _arrival(step: Step, inputs: list[Any], _: Run) -> Any:
     held, how = step.arg
     records = inputs[0]
@@ -473,6 +479,7 @@ _BUILDERS: dict[str, Builder] = {
     "expiring_table": _to_table,
     "join_table": _join_table,
     "join_tables": _join_tables,
+    "join_foreign": _join_foreign,
     "arrival": _arrival,
     "broadcast": _broadcast,
     "grouped": _grouped,

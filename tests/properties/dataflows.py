@@ -475,7 +475,8 @@ def join(draft: Draft, index: int) -> None:
         return
     other = draft.choose(others)
     ordered = [*["asof_join", "join_table"] * draft.traits[other].ordered]
-    ordered += ["join_tables"] * (left.ordered and draft.traits[other].ordered)
+    are_ordered = left.ordered and draft.traits[other].ordered
+    ordered += ["join_tables"] * are_ordered + ["join_foreign"] * (are_ordered and "local" not in left.placed)
     kind = draft.choose(["interval_join", "cogroup", *ordered])
     for read in (index, other):
         _share(draft, read)
@@ -490,6 +491,9 @@ def join(draft: Draft, index: int) -> None:
         arg = draft.choose(list(functions.INTERVALS)), draft.choose(["inner", "left", "right", "outer"])
     elif kind == "join_table":
         arg = draft.choose(["left", "inner"])
+    elif kind == "join_foreign":
+        arg = draft.choose(["left", "inner"])
+        traits = replace(traits, order=Order.BY_KEY, family=draft.family(), stamps=None)
     elif kind == "join_tables":  # which rows it has had depends on the order between the two; its last ones do not
         arg = draft.choose(["left", "inner", "outer"])
         traits = replace(traits, order=Order.BY_KEY, family=draft.family(), stamps=None)

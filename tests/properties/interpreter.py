@@ -611,6 +611,24 @@ class JoinTables(Operator):
         self.issue(epoch)
 
 
+class JoinForeign(Operator):
+    """Keeps the last row of each side and key, and joins them at the end by the keys that left rows refer to."""
+
+    def prepare(self) -> None:
+        self._sides: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        self._sides[edge][record.key] = functions.row_of(record.value)
+
+    def on_epoch(self, epoch: Any) -> None:
+        left, right = self._sides
+        for key, row in left.items() if epoch is MAX else ():
+            partner = None if row is None else right.get(functions.reference_of(row))
+            if row is not None and (partner is not None or self.step.arg == "left"):
+                self.send(DataMessage(key, (row, partner), epoch))
+        self.issue(epoch)
+
+
 class Arrival(Operator):
     """Joins a record with the row of its key: the last one at the end, or else the only one."""
 
@@ -951,6 +969,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "expiring_table": Table,
     "join_table": JoinTable,
     "join_tables": JoinTables,
+    "join_foreign": JoinForeign,
     "arrival": Arrival,
     "broadcast": Broadcast,
     "grouped": Grouped,

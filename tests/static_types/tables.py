@@ -52,6 +52,18 @@ def joined(
     assert_type(full, Table[int, tuple[User | None, str | None], datetime])
 
 
+class Order(NamedTuple):
+    user: int | None
+    amount: float
+
+
+def by_foreign_key(orders: Table[str, Order, datetime], users: Table[int, User, datetime]) -> None:
+    inner = orders.join("inner", users, lambda order, user: (order.amount, user.name), on=lambda order: order.user)
+    assert_type(inner, Table[str, tuple[float, str], datetime])
+    left = orders.join("left", users, lambda order, user: (order, user), on="user", how="left")
+    assert_type(left, Table[str, tuple[Order, User | None], datetime])
+
+
 def broadcast(
     users: Table[int, User, datetime],
     rows: KeyedStream[int, User | None, int],

@@ -7,6 +7,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from malflow.diagnostics import short_repr
+from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.tables.unsent import Unsent
 from malflow.partitioners import check_key
@@ -64,7 +65,7 @@ class BroadcastJoin(Operator):
         rest = iter(batch.values)
         try:
             values = list(map(self.callback, rest, repeat(self.rows)))
-        except Exception as error:
+        except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
 
@@ -108,7 +109,7 @@ class BroadcastJoin(Operator):
                     states[key] = row
                 if known is not None:
                     known[key] = self._shown(row)
-        except Exception as error:
+        except failures() as error:
             raise self.error(error, (key, row, None)) from error
         states.touch(key for key, _ in batch.values)
         if known is not None:

@@ -16,7 +16,7 @@ from malflow.records.batch import Batch
 from malflow.records.changes import rows_after, with_changes
 from malflow.states.keyed import KeyedState
 
-__all__ = ["ArrivalJoin", "TableJoin"]
+__all__ = ["ArrivalJoin", "JoinedRows", "TableJoin"]
 
 _LEFT, _RIGHT = 0, 1
 
@@ -76,10 +76,10 @@ class ArrivalJoin(Operator):
             raise self.fail(error, batch, rest) from error
 
 
-class TableJoin(Operator):
-    """Join the rows of two tables; emit at most one change of the joined row for each change of either.
+class JoinedRows(Operator):
+    """The base of joins of tables. The state of a side and key is its row.
 
-    The state of a side and key is its row. The joined rows before and after a change are both computed from the rows.
+    The joined rows before and after a change are both computed from the rows.
 
     Args:
         context: the operator's context.
@@ -95,9 +95,36 @@ class TableJoin(Operator):
     ) -> None:
         super().__init__(context, joiner)
         self.state = KeyedState(tracked=context.tracked, admit=lambda slot: context.admit(slot[1]))
+        self._keeps = keeps
+
+    def joined(self, left: Any, right: Any) -> Any:
+        """Return the joined row of a left and a right row, of which one may be None; None without one."""
+        if (left is None and not (self._keeps[_RIGHT] and right is not None)) or (
+            right is None and not (self._keeps[_LEFT] and left is not None)
+        ):
+            return None
+        joined = self.callback(left, right)
+        if joined is None:
+            raise TypeError(
+                "the joiner returned None, which is not a row; call .filter() on the joined table to drop rows"
+            )
+        if self.context.debug and not joined == self.callback(left, right):
+            raise ValueError(
+                f"the joiner returned two different rows for the same ones: {short_repr(joined)} and another; the row "
+                "before a change is computed again, so it must be a function of the two rows alone"
+            )
+        return joined
+
+
+class TableJoin(JoinedRows):
+    """Join the rows of two tables by key; emit at most one change of the joined row for each change of either."""
+
+    def __init__(
+        self, context: OperatorContext, joiner: Callable[[Any, Any], Any], *, keeps: tuple[bool, bool]
+    ) -> None:
+        super().__init__(context, joiner, keeps=keeps)
         self.inputs = Frontiers(context, 2)
         self.hidden = {INPUTS: self.inputs}
-        self._keeps = keeps
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set which edges are idle."""
@@ -136,19 +163,4 @@ class TableJoin(Operator):
 
     def _joined(self, edge: int, row: Any, other: Any) -> Any:
         """Return the joined row of a row of one side and a row of the other; None without one."""
-        left, right = (row, other) if edge == _LEFT else (other, row)
-        if (left is None and not (self._keeps[_RIGHT] and right is not None)) or (
-            right is None and not (self._keeps[_LEFT] and left is not None)
-        ):
-            return None
-        joined = self.callback(left, right)
-        if joined is None:
-            raise TypeError(
-                "the joiner returned None, which is not a row; call .filter() on the joined table to drop rows"
-            )
-        if self.context.debug and not joined == self.callback(left, right):
-            raise ValueError(
-                f"the joiner returned two different rows for the same ones: {short_repr(joined)} and another; the row "
-                "before a change is computed again, so it must be a function of the two rows alone"
-            )
-        return joined
+        return self.joined(row, other) if edge == _LEFT else self.joined(other, row)
