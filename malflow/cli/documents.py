@@ -105,6 +105,8 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "project": ("name", "folder", "template", "files"),
     "letter": _LETTER,
     "letter_details": (*_LETTER, "trace"),
+    "pending": ("sink", "number", "released", "content"),
+    "released": ("sink", "transactions"),
     "run": (
         "run",
         "job",

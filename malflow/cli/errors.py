@@ -18,6 +18,7 @@ from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
 from malflow.cli.target import exists
 from malflow.cli.terminal import write_table
+from malflow.errors import short_repr
 from malflow.failures import Replayed
 from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
@@ -26,6 +27,7 @@ from malflow.monitor.documents import letter_facts
 from malflow.operators.letters import age_of
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.releasing import pending_transactions, release
 
 __all__ = ["errors"]
 
@@ -132,6 +134,55 @@ def replay(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, ou
 def remove(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, output: Output) -> None:
     """Remove dead letters of an operator from a run, without another attempt."""
     _steer("discard", "removed", job, operator, ids, timeout, output)
+
+
+@errors.command("pending", short_help="List what a sink has yet to commit.")
+@store_options
+@_trust
+@output_options
+def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None:
+    """List the transactions of exactly-once sinks that the latest snapshot has, and that the next start commits.
+
+    If a target refuses a record of one for good, each start fails until `malflow errors release`, or a run with
+    another on_error= for the sink.
+    """
+    found = [*pending_transactions(reading_backend(url, job, "latest", trust=trust))]
+    if output.json:
+        for it in found:
+            content = short_repr(it.handle)
+            click.echo(
+                documents.document("pending", sink=it.sink, number=it.number, released=it.is_released, content=content)
+            )
+    elif found:
+        rows = [
+            [as_text(it.sink), str(it.number), "yes" if it.is_released else "no", as_text(short_repr(it.handle))]
+            for it in found
+        ]
+        write_table(["sink", ">transaction", "released", "content"], rows, output)
+    else:
+        output.say("no pending transactions")
+
+
+@errors.command("release", short_help="Let the next start continue without what a target refuses.")
+@store_options
+@click.argument("sink")
+@_trust
+@output_options
+def release_pending(url: str, job: str | None, sink: str, trust: bool, output: Output) -> None:
+    """Let the next start continue without the records of a sink's pending transactions that its target refuses.
+
+    They become dead letters, whatever the sink's policy; the rest is written. The job must be stopped: a run that
+    is alive is fenced, and ends.
+    """
+    numbers = release(reading_backend(url, job, "latest", trust=trust), sink)
+    if output.json:
+        click.echo(documents.document("released", sink=sink, transactions=numbers))
+        return
+    shown = ", ".join(map(str, numbers))
+    output.write(
+        f"sink '{as_text(sink)}': transaction {shown} released; the next start writes what its target accepts, and "
+        "keeps the rest as dead letters"
+    )
 
 
 def _steer(

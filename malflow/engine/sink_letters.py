@@ -15,7 +15,7 @@ from malflow.engine.replays import replay
 from malflow.engine.state_specs import OldStates, hidden_id
 from malflow.errors import OperatorError, short_repr
 from malflow.event_time.tick import Tick
-from malflow.failures import Budget, Failures, OnError, Replay, Replayed
+from malflow.failures import FAIL, Budget, Failures, Fate, OnError, Replay, Replayed
 from malflow.nodes import SinkNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.guarding import Guard, is_fatal
@@ -50,7 +50,7 @@ class SinkLetters:
         self.survives = policy is not None
         self._impl: Any = node.sink.impl
         self._budget = _USUAL if policy is None or policy.budget is None else policy.budget
-        self._guard = None if policy is None else Guard(self.writer, policy, self._refused)
+        self._guard = Guard(self.writer, FAIL if policy is None else policy, self._refused)
         self._kept = {hidden_id(node, UNWRITTEN): self._unwritten, hidden_id(node, REFUSED): self._refused}
         self._sizes: dict[int, int] = {}
         self._found: Counter[int] = Counter()
@@ -108,20 +108,23 @@ class SinkLetters:
 
     # What a commit refused
 
-    def take(self, transaction: int, divided: Divided[Any]) -> None:
+    def take(self, transaction: int, divided: Divided[Any], fate: Fate | None = None) -> None:
         """Decide about the records that a transaction was refused for.
+
+        Args:
+            transaction: its number.
+            divided: the transaction without them.
+            fate: their fate, whatever the policy and its budget; None to apply them.
 
         Raises:
             OperatorError: if the policy is to fail, or so many are refused that the program or the target is at fault.
         """
-        guard = self._guard
-        if guard is None:
-            return
         self._sizes.setdefault(transaction, divided.size)
         self._found[transaction] += len(divided.refused)
-        self._check_share(transaction, divided.refused)
+        if fate is None:
+            self._check_share(transaction, divided.refused)
         for it in divided.refused:
-            guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1)
+            self._guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1, fate=fate)
 
     def forget(self, transaction: int) -> None:
         """Note that a transaction is committed."""
@@ -168,13 +171,13 @@ class SinkLetters:
                 texts += 1
                 continue
             done += 1
-            if request.discards or self._guard is None:
+            if request.discards or not self.survives:
                 letters.drop(entry)
             if request.discards:
                 continue
             record = letter.key, letter.value, letter.timestamp
             again = Refused(letter.value, ValueError(letter.message), letter.key, letter.timestamp)
-            if self._guard is None:
+            if not self.survives:
                 self._write(write, again)
                 continue
             with self._guard.replaying([(entry, letter)]):
@@ -199,17 +202,14 @@ class SinkLetters:
     def take_counts(self) -> Counter[str]:
         """Return the counters of failures since the last call."""
         counts: Counter[str] = Counter()
-        if self._guard is not None:
-            counts.update(self._guard.take_counts())
-            counts.update(self.writer.take_counts())
+        counts.update(self._guard.take_counts())
+        counts.update(self.writer.take_counts())
         return counts
 
     def gauges(self) -> Mapping[str, int]:
         """Return the gauges: the letters kept here."""
-        if self._guard is None:
-            return {}
         return {name: number + self.writer.gauges().get(name, 0) for name, number in self._guard.gauges().items()}
 
     def take_failures(self) -> Failures | None:
         """Return the refusals of commits since the last call."""
-        return None if self._guard is None else self._guard.take_failures()
+        return self._guard.take_failures()

@@ -65,8 +65,8 @@ class Cut:
     @property
     def position(self) -> tuple[Any, ...]:
         """The position with the transaction, once it is sealed."""
-        owner, _, pending, has_ended = self.before
-        return (owner, self.transaction, (*pending, (self.transaction, self.handle)), has_ended)
+        owner, _, pending, has_ended, *released = self.before
+        return (owner, self.transaction, (*pending, (self.transaction, self.handle)), has_ended, *released)
 
     @property
     def handle(self) -> tuple[int, Sequence[Any]]:
@@ -95,7 +95,9 @@ class SinkTransactions:
         self, name: str, impl: Any, pieces: StoredPieces | None = None, letters: SinkLetters | None = None
     ) -> None:
         self.owner = name
-        self._letters = letters if letters is not None and letters.survives else None
+        self._letters = letters
+        self._survives = letters is not None and letters.survives
+        self._released: frozenset[int] = frozenset()
         self.last = 0
         self.has_ended = False
         self.name = name
@@ -128,12 +130,18 @@ class SinkTransactions:
 
     @property
     def position(self) -> tuple[Any, ...]:
-        """The data for a snapshot: the ledger, the last transaction, the uncommitted ones, and whether it has ended."""
-        return (self.owner, self.last, tuple(self._pending), self.has_ended)
+        """The data for a snapshot: the ledger, the last transaction, the uncommitted ones, and whether it has ended.
+
+        If an operator has released transactions, their numbers follow.
+        """
+        released = tuple(number for number, _ in self._pending if number in self._released)
+        more = (released,) if released else ()
+        return (self.owner, self.last, tuple(self._pending), self.has_ended, *more)
 
     def load(self, position: tuple[Any, ...]) -> None:
         """Load a position from a snapshot."""
-        self.owner, self.last, pending, self.has_ended = position
+        self.owner, self.last, pending, self.has_ended, *released = position
+        self._released = frozenset(*released)
         self._pending = [(number, handle) for number, handle in pending]
 
     def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool, store: object = None) -> None:
@@ -191,8 +199,8 @@ class SinkTransactions:
         Raises:
             OperatorError: if the sink refuses it.
         """
-        if offers(self._impl, "check_sealed") and not (self._letters and self._divides):
-            _, _, pending, _ = cut.before
+        if offers(self._impl, "check_sealed") and not (self._survives and self._divides):
+            _, _, pending, *_ = cut.before
             self._call("check_sealed", [*(handle for _, handle in pending), cut.handle])
 
     def add(self, cut: Cut) -> None:
@@ -221,7 +229,7 @@ class SinkTransactions:
         """
         _, last, *_ = position
         due = [(number, handle) for number, handle in self._pending if number <= last]
-        for some in [due] if self._letters is None else [[it] for it in due]:
+        for some in [[it] for it in due] if self._survives or self._released else [due]:
             if some and not self._committed(some, divides=divides):
                 return False
         return True
@@ -234,7 +242,7 @@ class SinkTransactions:
         except FencedError:
             raise
         except Exception as error:  # noqa: BLE001 - raised again, unless records were refused and the policy allows it
-            self._refuse(error)
+            self._refuse(due[0][0], error)
             if divides:
                 self._divide(*due[0], error)
             return False
@@ -249,21 +257,21 @@ class SinkTransactions:
     def _divides(self) -> bool:
         return offers(self._impl, "divide")
 
-    def _refuse(self, error: Exception) -> None:
-        """Raise the error of a commit, unless records were refused that the policy decides about.
+    def _refuse(self, number: int, error: Exception) -> None:
+        """Raise the error of a commit, unless records were refused that the policy, or an operator, decides about.
 
         Raises:
             OperatorError: naming the way out, if records were refused.
         """
         is_refusal = getattr(error, "refuses_records", False) is True
         if is_refusal and self._divides:
-            if self._letters is not None:
+            if self._survives or number in self._released:
                 return
             error.add_note(
                 "its snapshot has the record, so each start fails until it is accepted; to continue without it, start "
                 f"once with on_error='dead_letter' for sink '{self.name}', as by malflow run --set "
                 f"operators.{self.name}.on_error=dead_letter: then the rest is written, and malflow errors lists and "
-                "replays the record"
+                f"replays the record; or run malflow errors release PATH {self.name} before the next start"
             )
         raise operator_error(self.name, error, None, self._impl, about="commit") from error
 
@@ -277,7 +285,7 @@ class SinkTransactions:
         self._fruitless = self._fruitless + 1 if is_same else 0
         if self._fruitless == _MOST_FRUITLESS:
             raise operator_error(self.name, refusal, None, self._impl, about="commit") from refusal
-        letters.take(number, divided)
+        letters.take(number, divided, None if self._survives else "dead_letter")
         self._pending = [(it, divided.handle if it == number else held) for it, held in self._pending]
         failpoint("divided")
 

@@ -265,9 +265,14 @@ class RunSinks:
 
     # Dead letters
 
-    def begin_tick(self, tick: Tick) -> None:
-        """Receive the tick after which dead letters are made."""
-        for it in self._surviving.values():
+    def begin_tick(self, tick: Tick, *, is_first: bool = False) -> None:
+        """Receive the tick after which dead letters are made.
+
+        Args:
+            tick: the tick.
+            is_first: whether it is that of the restored snapshot, whose transactions may have been released.
+        """
+        for it in (self._letters if is_first else self._surviving).values():
             it.begin_tick(tick)
 
     def letters_of(self, sink: str) -> list[tuple[Any, Any]]:

@@ -114,7 +114,7 @@ class RunSnapshots:
             self._sinks.restore(self._host.load(restored))
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
-            self._sinks.begin_tick(Tick(number=restored.tick, now=restored.time or datetime.now(UTC)))
+            self._sinks.begin_tick(Tick(number=restored.tick, now=restored.time or datetime.now(UTC)), is_first=True)
         return restored
 
     def take_over(self) -> None:

@@ -21,7 +21,8 @@ from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.review import review
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
-from malflow.states.kinds import StateSpec
+from malflow.states.keyed import StateDelta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import KeyMissing, Store, require_store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
@@ -176,6 +177,34 @@ class FsspecBackend:
             return manifest_log.manifest(candidates(manifest_log, at, numbers)[0])
 
         return claim(manifest_log, choose, self._environment)
+
+    def amend(self, deltas: Sequence[StateDelta]) -> int:
+        """Claim the job, and replace some states of its latest snapshot; return the id of the new one.
+
+        Raises:
+            SnapshotError: if there is no snapshot, or the job can't be claimed or written.
+        """
+        held = self.claim_at("latest")
+        head = held.head
+        session = SnapshotSession(
+            self._opened(),
+            held,
+            self._codec,
+            self._executor(),
+            self._environment,
+            self._limits,
+            restored=None,
+            fresh_base=False,
+        )
+        states = [
+            StateSpec(it.name, kind, it.version, it.placement, it.definition, it.panes)
+            for it in head.operators
+            if (kind := StateKind.of(it.kind)) is not None
+        ]
+        try:
+            return session.amend(head.tick, head.parallelism, states, deltas).result()
+        finally:
+            session.close(wait=True)
 
     def _loaded(
         self,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.connectors.http import HttpSink
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.testing import ScriptedSource
+from tests.bad_records.refusing_service import RefusingService, refusing_service
 from tests.cli.conftest import Malflow
 
 
@@ -75,3 +79,46 @@ def test_letter_with_its_traceback(stored: Path, malflow: Malflow) -> None:
     absent = malflow("errors", "show", stored, "none")
     assert (absent.code, absent.out) == (6, "")
     assert "there is no dead letter 'none'" in absent.err
+
+
+@pytest.fixture
+def service() -> Iterator[RefusingService]:
+    with refusing_service() as made:
+        yield made
+
+
+def send(service: RefusingService, folder: Path, *values: int) -> None:
+    def build(provider: StreamProvider) -> None:
+        sink: HttpSink[Any, Any, Any] = HttpSink(service.url, retries=0, delivery="exactly-once")
+        provider.new_stream().source("numbers", ScriptedSource([*values])).sink("shop", sink)
+
+    SingleThreadRuntime(build, FsspecBackend(str(folder), job="numbers")).execute()
+
+
+def test_a_released_transaction_lets_the_next_start_continue(
+    tmp_path: Path, malflow: Malflow, service: RefusingService
+) -> None:
+    with pytest.raises(OperatorError, match="malflow errors release PATH shop"):
+        send(service, tmp_path, 1, -2, 3)
+    _, row = malflow("errors", "pending", tmp_path).out.splitlines()
+    assert row.split()[:3] == ["shop", "1", "no"]
+    assert "shop': transaction 1 released" in malflow("errors", "release", tmp_path, "shop").out
+    [document] = map(json.loads, malflow("errors", "pending", tmp_path, "--json").out.splitlines())
+    assert (document["sink"], document["number"], document["released"]) == ("shop", 1, True)
+    send(service, tmp_path, 1, -2, 3, 4)
+    assert sorted(service.values) == [1, 3, 4]
+    assert [letter.value for letter in dead_letters(FsspecBackend(str(tmp_path), job="numbers"))] == [-2]
+    assert "no pending transactions" in malflow("errors", "pending", tmp_path).err
+    assert "no pending transaction" in malflow("errors", "release", tmp_path, "shop").err
+
+
+def test_a_release_is_about_the_transactions_of_the_snapshot(
+    tmp_path: Path, malflow: Malflow, service: RefusingService
+) -> None:
+    with pytest.raises(OperatorError):
+        send(service, tmp_path, 1, -2)
+    malflow("errors", "release", tmp_path, "shop")
+    with pytest.raises(OperatorError, match="answered 422"):
+        send(service, tmp_path, 1, -2, -3)
+    assert service.values == [1]
+    assert [letter.value for letter in dead_letters(FsspecBackend(str(tmp_path), job="numbers"))] == [-2]
