@@ -169,10 +169,10 @@ def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None
 @_trust
 @output_options
 def release_pending(url: str, job: str | None, sink: str, trust: bool, output: Output) -> None:
-    """Let the next start continue without the records of a sink's pending transactions that its target refuses.
+    """Release the records of a sink's pending transactions that its target refuses.
 
-    They become dead letters, whatever the sink's policy; the rest is written. The job must be stopped: a run that
-    is alive is fenced, and ends.
+    At the next start they become dead letters, whatever the sink's policy, and the rest is written. The job must be
+    stopped: a run that is alive is fenced, and ends.
     """
     numbers = release(reading_backend(url, job, "latest", trust=trust), sink)
     if output.json:

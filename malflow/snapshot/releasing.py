@@ -51,7 +51,7 @@ def pending_transactions(backend: FsspecBackend, at: Wish = "latest") -> Iterato
 
 
 def release(backend: FsspecBackend, sink: str) -> list[int]:
-    """Let the next start continue without the refused records of a sink's pending transactions; return their numbers.
+    """Release what a sink's pending transactions were refused for, and return their numbers: the next start continues.
 
     The records become dead letters, whatever the sink's policy. A run that is still alive is fenced.
 

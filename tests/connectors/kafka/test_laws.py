@@ -51,7 +51,7 @@ def test_laws_of_a_topic_as_a_sink(broker: Broker) -> None:
 
 
 def accept(broker: Broker, topic: str) -> None:
-    """Let a topic take larger records."""
+    """Make a topic take larger records."""
     larger = ConfigEntry("max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[larger])
     broker.admin.incremental_alter_configs([resource])[resource].result(30)
