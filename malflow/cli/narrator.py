@@ -184,9 +184,9 @@ class Narrator:
         return f"written ({', '.join([*keys, duration(last.capture_seconds + last.write_seconds)])})"
 
     def _advice(self, error: BaseException, snapshot: int) -> str:
-        """Return what stands after a failure, and what to do."""
+        """Return the advice after a failure, with the snapshot that stands."""
         if isinstance(error, FencedError):
-            return f"the other run goes on, from snapshot {snapshot} or a later one; don't start this one again"
+            return f"the other run continues from snapshot {snapshot} or a later one; don't start this one again"
         if isinstance(error, SnapshotIncomplete):
             return "malflow snapshots verify says what is left"
         return f"snapshot {snapshot} stands; mend it and run again{self._remedy(error)}"

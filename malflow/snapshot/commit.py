@@ -294,7 +294,7 @@ class Claim:
             raise self._fenced(key, other)
 
     def _without_head(self) -> SnapshotError:
-        """Return the error of a store that does not have the last manifest of this run any more."""
+        """Return the error of a store that no longer has the last manifest of this run."""
         key, boundary = manifest_key(self.head.seq), self._manifest_log.boundary()
         if boundary > self.head.seq:
             return self._fenced(boundary_key(boundary))

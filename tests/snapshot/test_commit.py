@@ -126,7 +126,7 @@ def test_age_of_a_snapshot_is_its_own_and_not_of_a_claim(store: HookedStore, clo
 
 
 def _going_back(store: HookedStore, job: Job, then: dict[Any, Any]) -> SnapshotError:
-    """Let the store of a run lose its last snapshot; return the error of the run."""
+    """Remove the last snapshot from the store of a run; return the error of the run."""
     job.save({"a": 1}).result()
     before = set(store.objects)
     job.save({"a": 2, "b": 1}).result()
