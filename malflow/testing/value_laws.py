@@ -207,7 +207,8 @@ class _Writer:
 
     def __init__(self, kind: SinkValues, judge: _Judge) -> None:
         self._kind, self._judge = kind, judge
-        self._numbers, self._transactions, self._claims = count(1), count(1), count(1)
+        self._numbers, self._claims = count(1), count(1)
+        self._committed = 0
         self._job = f"law-values-{token_hex(4)}"
         self._sink: Any = None
 
@@ -241,7 +242,7 @@ class _Writer:
         if not is_transactional(sink):
             _write_batch(sink, numbers, records)
             return
-        transaction = next(self._transactions)
+        transaction = self._committed + 1  # one that is refused is no transaction
         if by_shares and is_distributed(sink):
             writer = sink.open_writer(Share(transaction, 0, 1, new_token()))
             writer.write(sink.encode(numbers, records, numbers))
@@ -256,6 +257,7 @@ class _Writer:
         except Exception as error:  # noqa: BLE001 - the connector's own
             shown = ", ".join(map(short_repr, numbered.values()))
             self._judge.broken(f"{shown} is refused by the commit only, when a snapshot has it: {error_text(error)}")
+        self._committed = transaction
 
     def _opened(self) -> Any:
         if self._sink is None:
