@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, islice, repeat
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from malflow.diagnostics import short_repr
@@ -31,6 +33,9 @@ __all__ = [
     "elements_returned",
     "refuse_answer",
 ]
+
+
+_log = logging.getLogger("malflow.runtime")
 
 
 class Map(Operator):
@@ -62,14 +67,37 @@ class MapWithKey(Operator):
 class Filter(Operator):
     """Keep the records whose value satisfies the predicate."""
 
+    _has_begun = False
+
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute a mask and compress the columns."""
         predicate, rest = self.callback, iter(batch.values)
+        if not self._has_begun and len(batch):
+            predicate, self._has_begun = self._first(predicate), True
         try:
             mask = [True if predicate(value) else False for value in rest]  # noqa: SIM210 - cheaper than bool()
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.select(mask),)
+
+    def _first(self, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a predicate for one batch, which warns of an answer that is a function: it would count as true."""
+        is_told = False
+
+        def asked(value: Any) -> Any:
+            nonlocal is_told
+            answer = predicate(value)
+            if not is_told and isinstance(answer, (FunctionType, MethodType, BuiltinFunctionType)):
+                is_told = True
+                _log.warning(
+                    "operator '%s': its predicate returned %s, a function, which counts as true, so that no record is "
+                    "dropped; call it, as in value.isdigit()",
+                    self.context.operator_name,
+                    short_repr(answer),
+                )
+            return answer
+
+        return asked
 
 
 class FilterMap(Operator):

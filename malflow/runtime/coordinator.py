@@ -29,7 +29,7 @@ from malflow.runtime.query_service import QueryService
 from malflow.runtime.replay_service import ReplayService
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.snapshots import RunSnapshots
-from malflow.runtime.starting import RestartGuard, started, warn_of_letters
+from malflow.runtime.starting import RestartGuard, started, warn_of_letters, warn_without_sink
 from malflow.runtime.taken_requests import TakenRequests
 from malflow.runtime.time_explainer import TimeExplainer
 
@@ -147,6 +147,8 @@ class Coordinator:
         self.snapshots.take_over()
         self._requests.phase = None
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
+        if not self._restarts:
+            warn_without_sink(self._program)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
 

@@ -9,12 +9,16 @@ from malflow.engine.added_consumers import unseen_rows
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.events import RunStarted
-from malflow.nodes import LETTERS_OUTPUT, StatefulNode
+from malflow.nodes import LETTERS_OUTPUT, SinkNode, StatefulNode
+from malflow.operators.stateless import Inspect, InspectFrontier, StatelessOp
 from malflow.snapshot.persistence import RestoredState
 
-__all__ = ["RestartGuard", "started", "warn_of_letters"]
+__all__ = ["RestartGuard", "started", "warn_of_letters", "warn_without_sink"]
 
 _log = logging.getLogger("malflow.runtime")
+
+
+_LOOKING = (Inspect, InspectFrontier, StatelessOp)
 
 
 def started(program: Program, parallelism: int, restored: RestoredState | None, restarts: int = 0) -> RunStarted:
@@ -52,6 +56,14 @@ def warn_of_letters(program: Program) -> None:
             "the dead letters of %s end with the run, which has no persistence; pass one, such as an FsspecBackend",
             " and ".join(names),
         )
+
+
+def warn_without_sink(program: Program) -> None:
+    """Warn of a dataflow that writes nowhere, in which no function looks at records either: its results are lost."""
+    nodes = [vertex.node for vertex in program.vertices]
+    looks = any(getattr(getattr(node, "logic", None), "func", None) in _LOOKING for node in nodes)
+    if not looks and not any(isinstance(node, SinkNode | StatefulNode) for node in nodes):
+        _log.warning("the dataflow has no sink, so its results are lost; end it with .sink('out', StdOutSink())")
 
 
 class RestartGuard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -158,3 +159,35 @@ def test_branches_in_any_order_are_accepted_where_it_is_said() -> None:
         return even.union(odd).event_time("time", lambda msg: msg.value, out_of_orderness=99, per_part=False)
 
     assert sorted(values_of(SingleThreadRuntime, range(9), build)) == [*range(9)]
+
+
+def told(caplog: pytest.LogCaptureFixture, build: Any) -> list[str]:
+    """Return the warnings of a run."""
+    with caplog.at_level(logging.WARNING, "malflow.runtime"):
+        SingleThreadRuntime(build).execute()
+    return [it.getMessage() for it in caplog.records]
+
+
+def test_a_predicate_that_returns_a_function_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def build(provider: Any) -> None:
+        texts = provider.new_stream().source("in", SingleIteratorSource(["1", "a", "2"]))
+        texts.filter("digits", lambda text: text.isdigit).filter("all", str.isalnum).sink("out", VecSink())
+
+    (warning,) = told(caplog, build)
+    assert "operator 'digits': its predicate returned <built-in method isdigit" in warning
+    assert "value.isdigit()" in warning
+
+
+@pytest.mark.parametrize(
+    ("end", "count"),
+    [
+        (lambda stream: stream.map("m", str), 1),
+        (lambda stream: stream.inspect("i", lambda msg, ctx: None), 0),
+        (lambda stream: stream.key_distribute("k", lambda msg: 1).aggregate("n", agg.count()), 0),
+        (lambda stream: stream.sink("out", VecSink()), 0),
+    ],
+    ids=["map", "inspect", "state", "sink"],
+)
+def test_a_dataflow_whose_results_are_lost_is_told(end: Any, count: int, caplog: pytest.LogCaptureFixture) -> None:
+    found = told(caplog, lambda provider: end(provider.new_stream().source("in", SingleIteratorSource([1]))))
+    assert sum("has no sink" in it for it in found) == count
