@@ -12,7 +12,7 @@ from malflow.testing import END, PAUSE, ScriptedSource
 from tests.conformance.dataflow import Started
 from tests.kit.waiting import wait_until
 
-SECONDS = 120.0
+SECONDS = 300.0
 
 
 def with_rows(value: Any, rows: Any) -> Any:

@@ -15,7 +15,7 @@ from malflow.testing import END, PAUSE, ScriptedSource
 from tests.joins.running import joined_flow, script_of
 from tests.kit.waiting import wait_until
 
-SECONDS = 120.0
+SECONDS = 300.0
 RECORDS = [(n * 5 % 2, "abc"[n % 3], n * 7 % 11 + n, n) for n in range(60)]
 
 

@@ -12,7 +12,7 @@ from tests.conformance.dataflow import Started
 from tests.kit.waiting import wait_until
 from tests.tables.test_foreign_keys import expected, flow_of, table_of
 
-SECONDS = 120.0
+SECONDS = 300.0
 
 ITEMS = [
     ("right", n % 7, n % 5 or None) if n % 3 == 0 else ("left", f"k{n * 5 % 11}", (n * 7 % 9, n) if n % 8 else None)
