@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -24,6 +26,7 @@ __all__ = [
     "local_size",
     "one_name",
     "path_list",
+    "tell_partitions",
 ]
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -31,6 +34,8 @@ Path: TypeAlias = str | os.PathLike[str]
 NO_MATCH = "matches no files"
 """The problem of a glob or folder without files."""
 
+_LOG = logging.getLogger("malflow")
+_PARTITION = re.compile(r"[A-Za-z_]\w*=.*")
 _MAGIC = frozenset("*?[")
 _STAGES = "/.malflow/"
 
@@ -116,6 +121,20 @@ def listed_files(
                 raise
     files = list(dict.fromkeys(found))
     return files if in_order else sorted(files)
+
+
+def tell_partitions(files: Iterable[str]) -> None:
+    """Warn if a file is in a folder that is named as a partition of Hive, such as ``day=2024-05-01``."""
+    for file in files:
+        named = [folder for folder in file.split("/")[:-1] if _PARTITION.fullmatch(folder)]
+        if named:
+            _LOG.warning(
+                "source file '%s' is in a folder named '%s', and its records do not get that value; if they need it, "
+                "take it from the name of the file, which is the key of each record: msg.key",
+                shown_path(file),
+                named[0],
+            )
+            return
 
 
 def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:

@@ -36,6 +36,7 @@ from malflow.connectors.files.paths import (
     local_size,
     one_name,
     path_list,
+    tell_partitions,
 )
 from malflow.connectors.files.renamed import OnRenamed, Renames
 from malflow.connectors.files.watching import Watch
@@ -423,6 +424,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
             InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
         """
         files = self._files()
+        tell_partitions(files)
         if self.discover_every is not None:
             self._watch.begin(files)
         return files

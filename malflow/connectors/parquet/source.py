@@ -21,6 +21,7 @@ from malflow.connectors.files.paths import (
     local_size,
     one_name,
     path_list,
+    tell_partitions,
 )
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
@@ -306,6 +307,16 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
 
         Raises:
             InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
+        """
+        files = self.list_again()
+        tell_partitions(files)
+        return files
+
+    def list_again(self) -> list[str]:
+        """Return the files while a run reads.
+
+        Raises:
+            InputFileError: if a path does not exist.
         """
         return listed_files(
             self._paths,
