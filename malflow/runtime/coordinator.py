@@ -208,6 +208,8 @@ class Coordinator:
         Args:
             error: the error that ended the run, if any.
         """
+        if (refused := self._sinks.report()) is not None:
+            self.ticks.sums.add([refused])  # by commits after the last tick
         try:
             self.snapshots.close(error)
         finally:

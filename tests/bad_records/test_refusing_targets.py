@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import OnError, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.config import load
 from malflow.connectors.http import HttpSink
 from malflow.failures import ErrorPolicy
 from malflow.snapshot import dead_letters
@@ -109,3 +110,16 @@ def test_delivery_at_least_once_keeps_letters_of_refused_records(service: Refusi
     send(service, tmp_path, [1, -2, 3], "dead_letter", delivery="at-least-once", formatter=lambda msg: msg.value * 2)
     assert sorted(service.values) == [2, 6]
     assert [letter.value for letter in dead_letters(at_once(tmp_path), "out")] == [-2]
+
+
+def test_a_configured_policy_is_that_of_the_sink(service: RefusingService, tmp_path: Path) -> None:
+    def build(provider: StreamProvider) -> None:
+        sink: HttpSink[Any, Any, Any] = HttpSink(service.url, retries=0, delivery="exactly-once")
+        provider.new_stream().source("numbers", ScriptedSource([1, -2])).sink("out", sink)
+
+    file = tmp_path / "malflow.toml"
+    file.write_text(f'[run]\npersistence = "{tmp_path}/state"\n[operators.out]\non_error = "dead_letter"\n')
+    runtime = load(file, env={}).runtime(build)
+    runtime.execute()
+    assert service.values == [1]
+    assert runtime.progress.counts["out"]["letters"] == 1
