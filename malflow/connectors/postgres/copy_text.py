@@ -173,7 +173,7 @@ def _cell_of(column: Column) -> _Cell:
 
 
 def _scalar_of(column: Column) -> _Cell:
-    """Return the writer of a value that is no array, after the check of the column."""
+    """Return the writer of a value outside of an array, after the check of the column."""
     kind, kept = column.kind, kept_types(column.kind)
     check = check_of(kind, rounds=column.rounds, is_text=column.is_text)
     has_times, is_date = kind.oid in TIMES, kind.oid == DATE
@@ -233,7 +233,7 @@ def _array(values: Any, cell: _Cell, delimiter: str, *, is_flat: bool) -> str:
     if isinstance(values, str):
         return values
     if not isinstance(values, (list, tuple)):
-        raise _Unwritable(values, "is no array; write a list")
+        raise _Unwritable(values, "is not an array; write a list")
     parts = []
     for value in values:
         if isinstance(value, list) and not is_flat:
