@@ -20,7 +20,8 @@ FLOW = """
         return word if word != FAILS else 1 / 0
 
     def looked(provider):
-        provider.new_stream().source("words", SingleIteratorSource(["a", "b", "c"])).map("look", look)
+        words = provider.new_stream().source("words", SingleIteratorSource(["a", "b", "c"]))
+        words.map("look", look).inspect("end", lambda msg, context: None)
 
     FAILS = "none"
     SingleThreadRuntime(looked).execute()
