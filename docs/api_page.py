@@ -120,7 +120,8 @@ def construction(cls: type, documented: set[str]) -> tuple[str | None, set[str]]
     if is_dataclass(cls) or hasattr(cls, "_fields"):
         fields = inspect.signature(cls).parameters.values()
         shown = [
-            argument(it.name, it.annotation, None if it.default is it.empty else repr(it.default)) for it in fields
+            argument(it.name, it.annotation, None if it.default is it.empty else shown_default(it.default))
+            for it in fields
         ]
         return f"({', '.join(shown)})", {it.name for it in fields}
     written = next((it for it in cls.__mro__ if "__init__" in vars(it)), object)
@@ -207,6 +208,13 @@ def argument(name: str, annotation: Any, default: str | None) -> str:
     """Return an argument with its type, unless that is any, and its default."""
     typed = f"{name}: {annotation}" if isinstance(annotation, str) and annotation != "Any" else name
     return typed if default is None else f"{typed} = {default}" if typed != name else f"{name}={default}"
+
+
+def shown_default(default: Any) -> str:
+    """Return a default as it is shown: a function by its name, since its address differs from run to run."""
+    if inspect.isfunction(default):
+        return default.__name__.replace("<lambda>", "lambda")
+    return repr(default)
 
 
 def text_of(node: ast.expr | None) -> str | None:
