@@ -10,6 +10,7 @@ from pathlib import Path
 TESTS = (
     "transactions/test_kills.py",
     "bad_records/test_kills.py",
+    "bad_records/test_killed_refusals.py",
     "bad_records/test_taken_letters.py",
     "connectors/kafka/test_kills.py",
     "connectors/postgres/test_crashes.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,12 @@ __all__ = ["add_failpoints", "run_job"]
 
 
 def run_job(
-    build: Callable[[StreamProvider], None], backend: FsspecBackend, *, spark_ticks: int = 0, parallelism: int = 1
+    build: Callable[[StreamProvider], None],
+    backend: FsspecBackend,
+    *,
+    spark_ticks: int = 0,
+    parallelism: int = 1,
+    listeners: Sequence[Any] = (),
 ) -> None:
     """Run a job to its end, with a snapshot after each tick.
 
@@ -25,16 +30,19 @@ def run_job(
         backend: where its snapshots are.
         spark_ticks: how many records a tick on Spark has; 0 if it doesn't run there.
         parallelism: how many workers there are on one thread.
+        listeners: the listeners of its events.
     """
     every = timedelta(microseconds=1)
     if not spark_ticks:
-        SingleThreadRuntime(build, backend, every, parallelism).execute()
+        SingleThreadRuntime(build, backend, every, parallelism, listeners=listeners).execute()
         return
     from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
     from tests.kit.spark_session import quiet_session  # noqa: PLC0415
 
     with TemporaryDirectory() as folder, quiet_session(Path(folder)) as session:
-        SparkRuntime(build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks).execute()
+        SparkRuntime(
+            build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks, listeners=listeners
+        ).execute()
 
 
 def add_failpoints(*steps: tuple[type, str, str]) -> None:
