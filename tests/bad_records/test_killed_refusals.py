@@ -113,7 +113,7 @@ def assert_continues(target: Target, folder: Path, *, is_mended: bool = False) -
 
 @pytest.mark.parametrize("point", POINTS if NIGHTLY else SHORT)
 def test_a_record_is_delivered_or_a_letter_once(target: Target, tmp_path: Path, point: str) -> None:
-    for _ in range(2 if NIGHTLY else 1):
+    for _ in range(2 if NIGHTLY and point.endswith(":1") else 1):
         kill_child(PROGRAM, tmp_path / "state", target.address, point=point)
         assert_none_twice(target, tmp_path / "state")
     assert_continues(target, tmp_path / "state")

@@ -6,11 +6,13 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 
+from malflow.connectors.delta.checks import Checks
 from malflow.connectors.delta.files import DataFileWriter, Staged
 from malflow.connectors.delta.partitions import refuse_partitions
 from malflow.connectors.delta.schemas import delta_schema, delta_type
@@ -28,7 +30,7 @@ from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
-from malflow.sinks.transactional import Delivery, SinkOwner
+from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 from malflow.store.redaction import redacted, secrets_in
 from malflow.type_parameters import K, T, V
 
@@ -201,6 +203,31 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
             self._table.append_sealed(transaction, rows, files)
             self._last = max(self._last, transaction)
 
+    def divide(self, handle: Shares) -> Divided[Shares] | None:
+        """Return a transaction without the rows that do not meet the conditions of the table; None if all do.
+
+        Raises:
+            DeltaSinkError: if the table can't be read, or a condition can't be computed.
+        """
+        transaction, sealed = handle
+        data, checks = self._table.read(*_sorted(sealed)), self._table.checks(None)
+        broken = {} if checks is None else self._table.check(partial(checks.broken, data))
+        if not broken:
+            return None
+        rows = data.take([*broken]).to_pylist()
+        refused = [
+            Refused(row, UnfitRow(self._shown, None, row, reason))
+            for row, reason in zip(rows, broken.values(), strict=True)
+        ]
+        writer = RowsWriter(data.schema)
+        for batch in data.filter(pa.array(at not in broken for at in range(data.num_rows))).to_batches():
+            writer.write(batch)
+        return Divided((transaction, (writer.seal(),)), refused, data.num_rows)
+
+    def encode_refused(self, records: Sequence[Refused]) -> pa.RecordBatch:
+        """Return rows that `divide` returned as columns."""
+        return self._batch([it.value for it in records])
+
     def abort(self, keep: Sequence[Shares]) -> None:
         """Drop records that are not prepared, and data files that are not in the table's log, except for `keep`."""
         super().abort(keep)
@@ -210,6 +237,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         self._columns = Columns(self._shown, self._schema, delta_type)
         self._rows: list[Any] = []
         self._partitions: Sequence[str] | None = None
+        self._checks: Checks | None = None
         self._last = 0
 
     def _discard(self) -> None:
@@ -237,8 +265,12 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         batch = self._columns.make(rows)
         if self._partitions is None:
             self._partitions = self._table.partitions()
+            self._checks = self._table.checks(self._columns.schema)
         if self._partitions:
             refuse_partitions(self._shown, batch, self._partitions, rows)
+        divides = self.divides and self.delivery == "exactly-once"  # then the commit tells which rows are refused
+        if self._checks is not None and not divides:
+            self._table.check(partial(self._checks.refuse, self._shown, batch, rows))
         return batch
 
     def _append_now(self) -> None:
@@ -256,9 +288,14 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
 
 
 class RowsWriter:
-    """Collects the rows of a share, for a table that data files can't be added to."""
+    """Collects the rows of a share, for a table that data files can't be added to.
 
-    def __init__(self) -> None:
+    Args:
+        schema: their schema; by default that of the first.
+    """
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self._schema = schema
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -267,7 +304,7 @@ class RowsWriter:
 
     def seal(self) -> bytes:
         """Return the rows as a compressed Arrow stream."""
-        data = pa.Table.from_batches(self._batches)
+        data = pa.Table.from_batches(self._batches, self._schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(data)

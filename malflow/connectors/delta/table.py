@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from malflow.connectors.delta.checks import Checks, checks_of
 from malflow.connectors.delta.files import DataFileWriter, Staged, TableFolder, why_not
 from malflow.connectors.delta.schemas import fitted
 from malflow.connectors.lost_output import Confirmed
@@ -34,6 +35,9 @@ _GONE = (
     "deleted, start from restore=None, or pass recovery='previous', sinks='accept_duplicates'"
 )
 
+_REFUSAL = "failed validation check"
+"""What deltalake says of rows that do not meet the conditions of a table."""
+
 _ATTEMPTS = 10
 _PAUSE = 0.1
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,12 +49,14 @@ class DeltaSinkError(MalflowError, OSError):
     Attributes:
         table: the table.
         problem: the cause.
+        refuses_records: whether the table refuses rows, by one of its conditions.
     """
 
     def __init__(self, table: str, problem: str) -> None:
         super().__init__(f"Delta table '{table}' {problem}")
         self.table = table
         self.problem = problem
+        self.refuses_records = _REFUSAL in problem
 
 
 class Table:
@@ -103,6 +109,32 @@ class Table:
         given = self._settings.get("partition_by") or []
         return [given] if isinstance(given, str) else list(given)
 
+    def checks(self, schema: pa.Schema | None) -> Checks | None:
+        """Return the checks of rows with a schema; None if every row meets the conditions of the table.
+
+        Args:
+            schema: the schema; if a column of it is not nullable, its rows have no null there. None if rows may have
+                null anywhere.
+        """
+        table = self._load()
+        known = [] if schema is None else [field.name for field in schema if not field.nullable]
+        return None if table is None else checks_of(table, known)
+
+    def check(self, act: Callable[[], T]) -> T:
+        """Check rows.
+
+        Raises:
+            UnfitRow: naming a row that the table would refuse.
+            DeltaSinkError: if its conditions can't be computed.
+        """
+        try:
+            return act()
+        except MalflowError:
+            raise
+        except Exception as error:  # noqa: BLE001 - deltalake raises plain Exceptions
+            failure = error
+        raise self._error("checked", failure)
+
     def fence(self, owner: SinkOwner, schema: pa.Schema | None) -> int:
         """Take over the sink's ids; return the last committed transaction.
 
@@ -152,13 +184,18 @@ class Table:
         """
         owner = self._owner
         if rows or owner is None:
-            read = [] if owner is None else [self._files(owner).read(file) for file in files]
-            self.append(transaction, pa.concat_tables([*rows, *read], promote_options="default"))
+            self.append(transaction, self.read(rows, files))
         elif files:
             self._attempt(lambda table: self._add_once(owner, table, transaction, files))
             self._confirmed.note(transaction)
         if owner is not None and files:
             self._files(owner).sweep(transaction, {path for path, *_ in files}, later=False)
+
+    def read(self, rows: Sequence[pa.Table], files: Sequence[Staged]) -> pa.Table:
+        """Return the rows of a transaction."""
+        owner = self._owner
+        read = [] if owner is None else [self._files(owner).read(file) for file in files]
+        return pa.concat_tables([*rows, *read], promote_options="default")
 
     def _add_once(self, owner: SinkOwner, table: Any, transaction: int, files: Sequence[Staged]) -> None:
         """Add data files to the log; if the table can't take them any more, append their rows."""

@@ -33,10 +33,10 @@ def sink_of(address: str) -> Any:
     if "://" in address:
         from malflow.connectors.sql import SqlSink  # noqa: PLC0415
 
-        return SqlSink(address, "t", formatter=_row)
+        return SqlSink(address, "t", key=(), formatter=_row)
     from malflow.connectors.postgres import PostgresSink  # noqa: PLC0415
 
-    return PostgresSink(address, "t", formatter=_row)
+    return PostgresSink(address, "t", key=(), formatter=_row)
 
 
 def backend_of(folder: object) -> FsspecBackend:
