@@ -105,8 +105,9 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "project": ("name", "folder", "template", "files"),
     "letter": _LETTER,
     "letter_details": (*_LETTER, "trace"),
-    "pending": ("sink", "number", "released", "content"),
+    "pending": ("sink", "number", "released", "dropped", "content"),
     "released": ("sink", "transactions"),
+    "dropped": ("sink", "transactions"),
     "run": (
         "run",
         "job",

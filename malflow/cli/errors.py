@@ -27,7 +27,7 @@ from malflow.monitor.documents import letter_facts
 from malflow.operators.letters import age_of
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
-from malflow.snapshot.releasing import pending_transactions, release
+from malflow.snapshot.releasing import PendingTransaction, drop, pending_transactions, release
 
 __all__ = ["errors"]
 
@@ -151,13 +151,17 @@ def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None
         for it in found:
             content = short_repr(it.handle)
             click.echo(
-                documents.document("pending", sink=it.sink, number=it.number, released=it.is_released, content=content)
+                documents.document(
+                    "pending",
+                    sink=it.sink,
+                    number=it.number,
+                    released=it.is_released,
+                    dropped=it.is_dropped,
+                    content=content,
+                )
             )
     elif found:
-        rows = [
-            [as_text(it.sink), str(it.number), "yes" if it.is_released else "no", as_text(short_repr(it.handle))]
-            for it in found
-        ]
+        rows = [[as_text(it.sink), str(it.number), _fate_of(it), as_text(short_repr(it.handle))] for it in found]
         write_table(["sink", ">transaction", "released", "content"], rows, output)
     else:
         output.say("no pending transactions")
@@ -166,23 +170,42 @@ def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None
 @errors.command("release", short_help="Let the next start continue without what a target refuses.")
 @store_options
 @click.argument("sink")
+@click.option(
+    "--drop",
+    "number",
+    type=NUMBER,
+    help="Drop this transaction and the later ones as a whole, for sinks that can't divide them.",
+)
 @_trust
 @output_options
-def release_pending(url: str, job: str | None, sink: str, trust: bool, output: Output) -> None:
+def release_pending(url: str, job: str | None, sink: str, number: int | None, trust: bool, output: Output) -> None:
     """Release the records of a sink's pending transactions that its target refuses.
 
-    At the next start they become dead letters, whatever the sink's policy, and the rest is written. The job must be
-    stopped: a run that is alive is fenced, and ends.
+    At the next start they become dead letters, whatever the sink's policy, and the rest is written. With --drop, each
+    whole transaction becomes one dead letter, which can't be replayed; if the target already has a part of it, that
+    part stays there. The job must be stopped: a run that is alive is fenced, and ends.
     """
-    numbers = release(reading_backend(url, job, "latest", trust=trust), sink)
+    backend = reading_backend(url, job, "latest", trust=trust)
+    numbers = release(backend, sink) if number is None else drop(backend, sink, number)
     if output.json:
-        click.echo(documents.document("released", sink=sink, transactions=numbers))
+        kind = "released" if number is None else "dropped"
+        click.echo(documents.document(kind, sink=sink, transactions=numbers))
         return
     shown = ", ".join(map(str, numbers))
+    if number is not None:
+        output.write(
+            f"sink '{as_text(sink)}': transaction {shown} dropped; the next start keeps each as one dead letter, and "
+            "continues without it"
+        )
+        return
     output.write(
         f"sink '{as_text(sink)}': transaction {shown} released; the next start writes what its target accepts, and "
         "keeps the rest as dead letters"
     )
+
+
+def _fate_of(transaction: PendingTransaction) -> str:
+    return "dropped" if transaction.is_dropped else "yes" if transaction.is_released else "no"
 
 
 def _steer(

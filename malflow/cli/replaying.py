@@ -24,7 +24,7 @@ def outcome_lines(operator: str, verb: str, done: Replayed) -> Iterator[str]:
             "before it"
         )
     if done.texts:
-        yield f"{done.texts} stay, since only the texts of their records are known"
+        yield f"{done.texts} stay, since only the texts of their records, or a whole transaction, are known"
     if done.parked:
         yield f"{done.parked} stay, since an earlier letter of their key stays"
 

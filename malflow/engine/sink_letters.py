@@ -13,15 +13,16 @@ from typing import Any
 from malflow.diagnostics import operator_error
 from malflow.engine.replays import replay
 from malflow.engine.state_specs import OldStates, hidden_id
-from malflow.errors import OperatorError, short_repr
+from malflow.errors import OperatorError, RecordsRefused, short_repr
 from malflow.event_time.tick import Tick
 from malflow.failures import FAIL, Budget, Failures, Fate, OnError, Replay, Replayed
+from malflow.message import NoKey
 from malflow.nodes import SinkNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.guarding import Guard, is_fatal
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.letters import REFUSED, UNWRITTEN, Letters
-from malflow.sinks.transactional import Divided, Refused
+from malflow.sinks.transactional import Divided, DroppedTransaction, Refused
 from malflow.states.keyed import Delta, StateDelta
 
 __all__ = ["SinkLetters"]
@@ -126,6 +127,15 @@ class SinkLetters:
         for it in divided.refused:
             self._guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1, fate=fate)
 
+    def drop(self, transaction: int, handle: Any) -> None:
+        """Keep a whole transaction, which will not be committed, as one letter.
+
+        Raises:
+            OperatorError: if it exceeds the bounds of letters.
+        """
+        error = RecordsRefused(f"transaction {transaction} was dropped: malflow errors release --drop")
+        self._guard.take(error, (NoKey, DroppedTransaction(transaction, handle), None), attempts=1, fate="dead_letter")
+
     def forget(self, transaction: int) -> None:
         """Note that a transaction is committed."""
         self._sizes.pop(transaction, None)
@@ -167,7 +177,8 @@ class SinkLetters:
     def _replay_refused(self, request: Replay, write: Callable[[Sequence[Refused]], object]) -> Replayed:
         letters, done, texts = self._refused, 0, 0
         for entry, letter in letters.chosen(request.ids):
-            if letter.is_text and not request.discards:
+            is_whole = isinstance(letter.value, DroppedTransaction)
+            if (letter.is_text or is_whole) and not request.discards:
                 texts += 1
                 continue
             done += 1

@@ -98,6 +98,7 @@ class SinkTransactions:
         self._letters = letters
         self._survives = letters is not None and letters.survives
         self._released: frozenset[int] = frozenset()
+        self._dropped: frozenset[int] = frozenset()
         self.last = 0
         self.has_ended = False
         self.name = name
@@ -121,7 +122,7 @@ class SinkTransactions:
     @property
     def has_begun(self) -> bool:
         """Whether the sink has ever prepared a transaction."""
-        return self.last > 0
+        return self.last > 0 or bool(self._dropped)
 
     @property
     def committed(self) -> int:
@@ -140,8 +141,8 @@ class SinkTransactions:
 
     def load(self, position: tuple[Any, ...]) -> None:
         """Load a position from a snapshot."""
-        self.owner, self.last, pending, self.has_ended, *released = position
-        self._released = frozenset(*released)
+        self.owner, self.last, pending, self.has_ended, *marks = position
+        self._released, self._dropped = map(frozenset, (*marks, (), ())[:2])
         self._pending = [(number, handle) for number, handle in pending]
 
     def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool, store: object = None) -> None:
@@ -152,6 +153,7 @@ class SinkTransactions:
             FencedError: if a run with a higher claim has the output.
             OperatorError: if the sink fails.
         """
+        self._drop()
         if store is not None and offers(self._impl, "use_store"):
             self._call("use_store", store)
         committed = self._call("fence", SinkOwner(job, self.owner, claim, self.committed))
@@ -168,6 +170,18 @@ class SinkTransactions:
                 "the newest snapshot, or pass sinks='accept_duplicates'"
             )
         self.last, self._pending, self.has_ended = committed, [], False
+
+    def _drop(self) -> None:
+        """Take back the transactions that an operator has dropped, the last ones; each becomes a dead letter.
+
+        Raises:
+            OperatorError: if they exceed the bounds of letters.
+        """
+        for number, handle in self._pending:
+            if number in self._dropped and self._letters is not None:
+                self._letters.drop(number, handle)
+                self.last = min(self.last, number - 1)
+        self._pending = [(number, handle) for number, handle in self._pending if number <= self.last]
 
     def prepare(self) -> None:
         """End the transaction, if it has any records.
@@ -272,6 +286,12 @@ class SinkTransactions:
                 f"once with on_error='dead_letter' for sink '{self.name}', as by malflow run --set "
                 f"operators.{self.name}.on_error=dead_letter: then the rest is written, and malflow errors lists and "
                 f"replays the record; or run malflow errors release PATH {self.name} before the next start"
+            )
+        elif is_refusal or not isinstance(error, OSError):
+            error.add_note(
+                f"its snapshot has the transaction, so each start commits it again; if that fails for good, malflow "
+                f"errors release PATH {self.name} --drop {number} lets the next start continue without it, and keeps "
+                "it as a dead letter"
             )
         raise operator_error(self.name, error, None, self._impl, about="commit") from error
 

@@ -15,6 +15,7 @@ from malflow.type_parameters import H, K, T, V
 __all__ = [
     "Delivery",
     "Divided",
+    "DroppedTransaction",
     "Refused",
     "SinkOwner",
     "TransactionalSinkImpl",
@@ -78,6 +79,18 @@ class Refused(NamedTuple):
     error: Exception
     key: Any = NoKey
     timestamp: Any = None
+
+
+class DroppedTransaction(NamedTuple):
+    """The value of the dead letter of a whole transaction, which an operator of the job has dropped.
+
+    Attributes:
+        number: its number.
+        handle: what the sink would have committed.
+    """
+
+    number: int
+    handle: Any
 
 
 class Divided(NamedTuple, Generic[H]):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.cli.output import Output
+from malflow.cli.replaying import ReplayingListener
 from malflow.connectors.http import HttpSink
-from malflow.sinks import VecSink
+from malflow.sinks import SinkOwner, StatelessSink, VecSink
+from malflow.sinks.transactional import DroppedTransaction
 from malflow.snapshot import FsspecBackend, dead_letters
-from malflow.testing import ScriptedSource
+from malflow.testing import PAUSE, ScriptedSource
 from tests.bad_records.refusing_service import RefusingService, refusing_service
 from tests.cli.conftest import Malflow
 
@@ -122,3 +126,74 @@ def test_a_release_is_about_the_transactions_of_the_snapshot(
         send(service, tmp_path, 1, -2, -3)
     assert service.values == [1]
     assert [letter.value for letter in dead_letters(FsspecBackend(str(tmp_path), job="numbers"))] == [-2]
+
+
+class Refusing:
+    """A sink of a user's own, without divide(), whose target refuses a transaction with a negative number."""
+
+    def __init__(self, target: list[int]) -> None:
+        self._target = target
+        self._open: list[int] = []
+
+    def sink(self, msg: Any) -> None:
+        self._open.append(msg.value)
+
+    def fence(self, owner: SinkOwner) -> None:
+        pass
+
+    def prepare(self, transaction: int) -> tuple[int, list[int]] | None:
+        values, self._open = self._open, []
+        return (transaction, values) if values else None
+
+    def commit(self, handles: Any) -> None:
+        for _, values in handles:
+            if min(values) < 0:
+                raise ValueError("negative")
+            self._target += values
+
+    def abort(self, keep: Any) -> None:
+        self._open = []
+
+
+def commit(folder: Path, target: list[int], script: list[Any], *, replays: bool = False) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ScriptedSource(script))
+        numbers.key_distribute("key", lambda msg: msg.value).sink("shop", StatelessSink(Refusing(target)))
+
+    store, listeners = FsspecBackend(str(folder), job="numbers"), [ReplayingListener("shop", Output(quiet=True))]
+    each_tick = timedelta(microseconds=1)
+    SingleThreadRuntime(build, store, each_tick, listeners=listeners if replays else ()).execute()
+
+
+@pytest.mark.fault("N18")
+def test_a_transaction_that_can_not_be_divided_is_dropped_as_a_whole(tmp_path: Path, malflow: Malflow) -> None:
+    target: list[int] = []
+    for _ in range(2):
+        with pytest.raises(OperatorError, match="malflow errors release PATH shop --drop 2"):
+            commit(tmp_path, target, [1, PAUSE, 2, -3])
+    assert "has no pending transaction 1 in the latest snapshot; it has 2" in (
+        malflow("errors", "release", tmp_path, "shop", "--drop", 1).err
+    )
+    assert "transaction 2 dropped" in malflow("errors", "release", tmp_path, "shop", "--drop", 2).out
+    assert malflow("errors", "pending", tmp_path).out.splitlines()[1].split()[:3] == ["shop", "2", "dropped"]
+    for _ in range(2):
+        commit(tmp_path, target, [1, PAUSE, 2, -3, 4])
+    assert target == [1, 4]
+    (letter,) = dead_letters(FsspecBackend(str(tmp_path), job="numbers"))
+    assert letter.value == DroppedTransaction(2, (2, [2, -3]))
+    assert "no pending transactions" in malflow("errors", "pending", tmp_path).err
+
+
+def test_the_first_transaction_of_a_sink_is_dropped_and_its_letter_stays_at_a_replay(
+    tmp_path: Path, malflow: Malflow
+) -> None:
+    target: list[int] = []
+    with pytest.raises(OperatorError, match="--drop 1"):
+        commit(tmp_path, target, [-1])
+    [document] = map(json.loads, malflow("errors", "release", tmp_path, "shop", "--drop", 1, "--json").out.splitlines())
+    assert (document["kind"], document["sink"], document["transactions"]) == ("dropped", "shop", [1])
+    for _ in range(2):
+        commit(tmp_path, target, [-1, PAUSE, PAUSE, 2], replays=True)
+    assert target == [2]
+    (letter,) = dead_letters(FsspecBackend(str(tmp_path), job="numbers"))
+    assert letter.value.handle == (1, [-1])
