@@ -244,9 +244,8 @@ class _Writer:
             return
         transaction = self._committed + 1  # one that is refused is no transaction
         if by_shares and is_distributed(sink):
-            writer = sink.open_writer(Share(transaction, 0, 1, new_token()))
-            writer.write(sink.encode(numbers, records, numbers))
-            handle = (transaction, (writer.seal(),))
+            piece = sink.encode(numbers, records, numbers)
+            handle = (transaction, (_sealed(sink.open_writer(Share(transaction, 0, 1, new_token())), piece),))
             if hasattr(sink, "check_sealed"):
                 sink.check_sealed([handle])
         else:
@@ -320,6 +319,15 @@ class _Reader:
                 if hasattr(reader, "suspend"):
                     reader.suspend()
         return found
+
+
+def _sealed(writer: Any, piece: Any) -> Any:
+    try:
+        writer.write(piece)
+        return writer.seal()
+    except Exception:
+        writer.discard()
+        raise
 
 
 def _write_batch(sink: Any, numbers: Sequence[int], records: Sequence[Any]) -> None:

@@ -235,12 +235,16 @@ def _plain(value: Any) -> Any:
     """Return the value of Python's own types that a value stands for."""
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes):
+        return bytes.__getitem__(value, slice(None))  # numpy's own would drop NUL at the end, as those of text
     if _is_of(value, "numpy"):
         item = value.tolist()
         return _plain(item) if type(item) is not type(value) else value
-    for kind in (bool, int, str):
+    for kind in (bool, int):
         if isinstance(value, kind):
-            return kind.__str__(value) if kind is str else kind(value)
+            return kind(value)
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, (list, tuple)):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from datetime import date, datetime, time
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from malflow.connectors.codecs.avro_fidelity import ambiguous_unions, difference, refuse_ambiguous
 from malflow.connectors.codecs.avro_resolution import (
@@ -25,6 +28,11 @@ __all__ = ["AvroDecoder", "AvroEncoder"]
 
 _SHOWN = 3
 _CURE = "convert it before the sink, or widen the schema"
+_OF_FASTAVRO = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
+"""What fastavro raises for some values without naming them."""
+
+_PLAIN = frozenset({int, float, bool, str, bytes, type(None), Decimal, date, time, datetime, UUID})
+"""Types whose values are compared exactly by ``==``; that of numpy compares integers with floats as floats."""
 
 AvroSchema: TypeAlias = str | dict[str, Any] | list[Any] | Path
 """A schema: parsed JSON, its text, or the path of an ``.avsc`` file."""
@@ -156,9 +164,12 @@ class AvroEncoder(Encoder[Any]):
         stream = BytesIO()
         stream.write(self._first() if self._frame is None else self._frame)
         start = stream.tell()
-        self._fastavro.write(stream, self._schema, value)
-        stream.seek(start)
-        read = self._fastavro.read(stream, self._schema, None)
+        try:
+            self._fastavro.write(stream, self._schema, value)
+            stream.seek(start)
+            read = self._fastavro.read(stream, self._schema, None)
+        except _OF_FASTAVRO as error:
+            raise _unfit(value, error) from error
         if read is not value and not _is_plainly(value, read) and (fault := difference(value, read)) is not None:
             raise ValueError(f"{fault}; {_CURE}")
         return stream.getvalue()
@@ -186,6 +197,8 @@ class _Fastavro:
             self._validate(value, schema)
         except self._module.validation.ValidationError as error:
             raise ValueError("; ".join(str(it) for it in error.errors[:_SHOWN])) from None
+        except _OF_FASTAVRO as error:
+            raise _unfit(value, error) from error
 
     def fits(self, value: Any, schema: Any) -> bool:
         """Whether a value has no field that the schema lacks, and lacks none without a default."""
@@ -202,11 +215,14 @@ class _Fastavro:
         return _Fastavro, ()
 
 
+def _unfit(value: object, error: Exception) -> ValueError:
+    return ValueError(f"{short_repr(value)} does not fit the schema ({error}); {_CURE}")
+
+
 def _is_plainly(value: Any, read: Any) -> bool:
-    try:
-        return bool(value == read)
-    except Exception:  # noqa: BLE001 - an array of numpy; it is compared in detail
-        return False
+    """Whether a value is read as it is; False if it must be compared in detail."""
+    kinds = set(map(type, value.values())) if type(value) is dict else {type(value)}
+    return kinds <= _PLAIN and bool(value == read)
 
 
 def _fastavro() -> ModuleType:

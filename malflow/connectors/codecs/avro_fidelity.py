@@ -44,6 +44,8 @@ def _in_record(value: Mapping[Any, Any], read: Mapping[Any, Any], place: str) ->
 
 
 def _is_same(value: Any, read: Any) -> bool:
+    if getattr(value, "shape", None) == () and value.dtype.kind not in "mM":
+        value = value.item()  # a scalar of numpy
     if isinstance(value, int) and not isinstance(read, int | float):
         return not isinstance(value, bool)  # a number of days or microseconds
     if isinstance(read, UUID) and isinstance(value, str):

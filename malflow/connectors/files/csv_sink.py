@@ -204,11 +204,12 @@ class CsvSink(LineSink[K, V, T]):
             return self._text(value.value, record)
         if isinstance(value, str):
             return self._quoted(str.__str__(value), record)
-        if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ():
-            value = value.item()  # a scalar of numpy
-        for kind in type(value).__mro__:
-            if kind in _TEXTS:
-                return self._quoted(_TEXTS[kind](value), record)
+        plain = _plain(value)
+        if type(plain) is str:
+            return self._quoted(plain, record)
+        kind = next((it for it in type(plain).__mro__ if it in _TEXTS), None)
+        if kind is not None and (kind is not datetime or plain == plain):  # noqa: PLR0124 - NaT of pandas
+            return self._quoted(_TEXTS[kind](plain), record)
         raise UnwritableValue(self._path, record, f"CSV has no {type(value).__name__}")
 
     def _quoted(self, text: str, record: Any) -> str:
@@ -223,6 +224,17 @@ class CsvSink(LineSink[K, V, T]):
         if text:
             raise UnwritableValue(self._path, record, f"{text!r} needs quotes; pass quotechar")
         return text
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy or pandas as Python's own; a point in time as its text, which has the nanoseconds."""
+    if getattr(value, "nanosecond", None):
+        return value.isoformat() if value == value else value  # noqa: PLR0124 - NaT
+    if getattr(value, "shape", None) != () or not hasattr(value, "dtype") or hasattr(value, "__setitem__"):
+        return value
+    if value.dtype.kind == "M" and value == value:  # noqa: PLR0124 - NaT
+        return str(value)
+    return value if value.dtype.kind in "mM" else value.item()
 
 
 def _named(record: Any) -> Mapping[Any, Any] | None:

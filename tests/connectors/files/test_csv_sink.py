@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,7 @@ def read_back(path: Any, **options: Any) -> list[Any]:
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)
 whole_times = st.times().map(lambda it: it.replace(fold=0))
+instants = st.datetimes(timezones=st.just(UTC)).map(lambda it: it.replace(fold=0))
 hostile = texts | st.text(st.sampled_from(",;\t'\"\r\n \ufeffé\\"), max_size=4)
 
 
@@ -71,7 +73,7 @@ def test_texts_come_back_by_two_readers(
     assert list(found) == expected
 
 
-@given(st.floats(), st.integers(), st.decimals(), st.datetimes(timezones=st.just(UTC)), st.dates(), whole_times)
+@given(st.floats(), st.integers(), st.decimals(), instants, st.dates(), whole_times)
 def test_values_of_types_come_back(
     tmp_path_factory: pytest.TempPathFactory, f: float, n: int, d: Decimal, at: datetime, day: date, hour: time
 ) -> None:
@@ -107,6 +109,8 @@ def test_records_of_other_kinds(tmp_path: Path) -> None:
     assert written(tmp_path / "b.csv", Place("Ulm", np.int64(1))) == rows
     assert written(tmp_path / "c.csv", ["Ulm", True], fields=["name", "level"]) == "name,level\nUlm,true\n"
     assert written(tmp_path / "d.csv", ("Ulm", np.float32(0.1)), header=False) == "Ulm,0.10000000149011612\n"
+    fine = "2024-02-29T00:00:00.000000001"
+    assert written(tmp_path / "f.csv", [np.datetime64(fine), pd.Timestamp(fine)], header=False) == f"{fine},{fine}\n"
     assert written(tmp_path / "e.csv", {"level": 1, "name": "Ulm"}, fields=["name", "level"]) == rows
 
 
@@ -122,6 +126,9 @@ def test_records_of_other_kinds(tmp_path: Path) -> None:
         (7, {}, "a row is a dict, a dataclass"),
         ({"a": b"x"}, {}, "CSV has no bytes"),
         ({"a": [1]}, {}, "CSV has no list"),
+        ({"a": pd.NaT}, {}, "CSV has no NaTType"),
+        ({"a": np.datetime64("NaT")}, {}, "CSV has no datetime64"),
+        ({"a": np.timedelta64(1, "ns")}, {}, "CSV has no timedelta64"),
         ({"a": "x\0"}, {}, "it contains a NUL character"),
         ({"a": "\ud800"}, {}, "surrogates not allowed in utf-8"),
         ({"a": "1,2"}, {"quotechar": None}, "'1,2' needs quotes; pass quotechar"),

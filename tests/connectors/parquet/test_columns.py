@@ -9,7 +9,9 @@ from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -192,3 +194,23 @@ def test_values_that_are_stored_in_another_form() -> None:
     schema = pa.schema([("f", pa.float32()), ("m", pa.map_(pa.string(), pa.int64())), ("b", pa.binary())])
     [row] = rows([{"f": 1.1, "m": {"k": 1}, "b": "text"}], schema)
     assert (row["m"], row["b"]) == ([("k", 1)], b"text")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int8(), np.False_),
+        (pa.date32(), UUID(int=0)),
+        (pa.date32(), -719_163),
+        (pa.string(), bytearray(b"")),
+        (pa.dictionary(pa.int32(), pa.string()), b"a"),
+        (pa.list_(pa.int64()), b"ab"),
+        (pa.map_(pa.string(), pa.int64()), ""),
+        (pa.struct([("a", pa.date32())]), b""),
+        (pa.struct([("a", pa.date32())]), (None,)),
+    ],
+    ids=str,
+)
+def test_values_that_arrow_takes_for_others_are_refused(kind: pa.DataType, value: Any) -> None:
+    with pytest.raises(UnfitRow, match="in column 'v'"):
+        Columns("out", pa.schema([("v", kind)])).make([{"v": value}])
