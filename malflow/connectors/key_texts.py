@@ -6,6 +6,7 @@ key that would have the same spelling: an encoder takes keys of one kind, and re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -27,7 +28,7 @@ def number_text(number: Any) -> str:
     """Return the text of a number, which is the same for all numbers that equal it.
 
     Raises:
-        TypeError: if it is no number, or a truth.
+        TypeError: if it is not a number, or is a truth.
         ValueError: if it is NaN, or no float is equal to it.
 
     >>> number_text(1.0), number_text(Decimal("2.50")), number_text(10**20)
@@ -51,7 +52,7 @@ def _text_of_real(number: Any) -> str:
         near = float(number)
     except (OverflowError, ValueError, ArithmeticError):
         near = float("nan")
-    if near != number:
+    if math.isnan(near) or near != number:  # a signaling NaN can't be compared
         raise ValueError(f"no float is equal to {short_repr(number)}, so that another key may have its text")
     return float.__repr__(near)
 
@@ -88,7 +89,7 @@ class KindOfKeys:
         return self._seen
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget the kind that was seen."""
         self._seen = None
 
 

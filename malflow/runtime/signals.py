@@ -1,6 +1,6 @@
 """Handlers of signals that hold in one process: children that user code forks have the handlers of before.
 
-A child that inherited the handler of a run would take a signal for a stop of its copy of the run, and go on:
+A child that inherited the handler of a run would take a signal for a stop of its copy of the run, and not end:
 `multiprocessing.Pool` ends its children by SIGTERM, and waits for them.
 """
 

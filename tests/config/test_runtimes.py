@@ -373,7 +373,7 @@ def test_limits_of_configured_policies() -> None:
 
 def test_a_policy_of_an_operator_that_can_have_none() -> None:
     with pytest.raises(GraphError, match=r"put a \.map\(\) with that on_error= before it"):
-        overrides(operators={"found.on_error": "skip"}).runtime(parsed(VecSink())).execute()
+        overrides(operators={"texts.on_error": "skip"}).runtime(parsed(VecSink())).execute()
 
 
 def test_a_configured_sink_of_dead_letters(tmp_path: Path) -> None:

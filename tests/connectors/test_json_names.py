@@ -58,7 +58,7 @@ def test_two_names_that_are_one_in_json_are_refused(value: Any, write: Callable[
         write(value, tmp_path)
 
 
-def test_what_a_function_converts_values_to_is_checked() -> None:
+def test_names_in_the_result_of_a_function_are_checked() -> None:
     with pytest.raises(ValueError, match="its names 1 and '1' are one name in JSON"):
         JsonEncoder(default=lambda it: dict(it.pairs)).encode([_Pairs({1: "a", "1": "b"})])
 

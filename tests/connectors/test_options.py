@@ -463,7 +463,9 @@ _CONTRACTS_ROOMS = (
     "malflow.connectors.segmented_sink",
     *("malflow.connectors.files.staged_lines", "malflow.connectors.staging.sink"),
 )
-_MADE_BY_CONNECTORS = frozenset({"Attention", "Database", "PostgresServer", "RedisServer", "StagedLines"})
+_MADE_BY_CONNECTORS = frozenset(
+    {"Attention", "Database", "PlainKeyEncoder", "PostgresServer", "RedisServer", "StagedLines"}
+)
 _CONTRACTS = (
     Decoder,
     Encoder,
@@ -487,11 +489,12 @@ def _public_classes() -> Iterator[type]:
 
 def _connectors() -> set[type]:
     """Return the classes that users make with options: sources, sinks, codecs, and all that are told how to retry."""
-    return {it for it in _public_classes() if issubclass(it, _CONTRACTS) or _is_told_how_to_retry(it)}
+    found = {it for it in _public_classes() if it.__name__ not in _MADE_BY_CONNECTORS}
+    return {it for it in found if issubclass(it, _CONTRACTS) or _is_told_how_to_retry(it)}
 
 
 def _is_told_how_to_retry(it: type) -> bool:
-    return "retry_for" in getattr(it.__init__, "__annotations__", ()) and it.__name__ not in _MADE_BY_CONNECTORS  # type: ignore[misc] # only read
+    return "retry_for" in getattr(it.__init__, "__annotations__", ())  # type: ignore[misc] # only read
 
 
 def _options(connector: type) -> dict[str, inspect.Parameter]:

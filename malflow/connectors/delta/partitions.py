@@ -32,7 +32,7 @@ def refuse_partitions(target: str, batch: pa.RecordBatch, columns: Sequence[str]
         UnfitRow: naming the row.
     """
     if set(batch.schema.names) <= set(columns):
-        raise UnfitRow(target, None, rows[0], "the table needs a column that is no partition; change partition_by")
+        raise UnfitRow(target, None, rows[0], "the table needs a column that is not a partition; change partition_by")
     for name in columns:
         if name not in batch.schema.names:
             continue

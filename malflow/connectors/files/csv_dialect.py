@@ -49,7 +49,7 @@ class Dialect:
 
 
 def fault_in_fields(names: Sequence[str]) -> str | None:
-    """Return what is wrong with the names of fields."""
+    """Return the fault in the names of fields; None if they have none."""
     if not all(name.strip() for name in names):
         return "an empty field name"
     twice = sorted({name for name in names if list(names).count(name) > 1})

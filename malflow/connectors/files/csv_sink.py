@@ -45,7 +45,7 @@ class CsvSink(LineSink[K, V, T]):
     and no other. Values are texts, numbers, truths (``true``, ``false``), dates, times (ISO 8601), UUIDs, and members
     of an Enum by their value. A float has the digits with which it is read as the same one. None is written as nothing
     and an empty text as ``""``, so that readers which look at quotes can tell them apart; in a table of one field, both
-    are ``""``, since an empty line is no row. Other values are refused: convert them in `formatter`.
+    are ``""``, since an empty line is not a row. Other values are refused: convert them in `formatter`.
 
     Each file has the header once. Folders, visibility, failed runs and resumed runs are as in `TextFileSink`. A file
     that is resumed or appended to must have the same header.
@@ -156,7 +156,7 @@ class CsvSink(LineSink[K, V, T]):
     def _line(self, value: Any) -> bytes:
         row = self._values(value)
         if not row:
-            raise UnwritableValue(self._path, value, "it has no fields, and an empty line is no row")
+            raise UnwritableValue(self._path, value, "it has no fields, and an empty line is not a row")
         return self._row(row, value)
 
     def _values(self, record: Any) -> Sequence[Any]:
@@ -189,7 +189,7 @@ class CsvSink(LineSink[K, V, T]):
         if texts == [""]:
             texts = [self._twice] if self._quote else texts
         if texts == [""]:
-            raise UnwritableValue(self._path, record, "an empty line is no row; pass quotechar")
+            raise UnwritableValue(self._path, record, "an empty line is not a row; pass quotechar")
         try:
             return f"{self._dialect.delimiter.join(texts)}\n".encode()
         except UnicodeEncodeError as error:

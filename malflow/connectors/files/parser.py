@@ -36,7 +36,7 @@ class RecordParser(ABC, Generic[V]):
         return None
 
     def doubt(self, first: V) -> str | None:
-        """Return what is odd about the first record of a file, such as another delimiter; None if nothing is."""
+        """Return a doubt about the first record of a file, such as another delimiter; None without one."""
         del first
         return None
 

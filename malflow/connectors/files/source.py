@@ -62,7 +62,7 @@ _AGAIN = (
     "takes too long, split the file into smaller ones"
 )
 _RENAMED = (
-    "source file '%s' is now '%s', which begins with what was read from it: reading goes on after line %d; if it is "
+    "source file '%s' is now '%s', which begins with what was read from it: reading continues after line %d; if it is "
     "another file, pass on_renamed='restart'"
 )
 _LOG = logging.getLogger("malflow")

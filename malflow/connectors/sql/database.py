@@ -236,8 +236,9 @@ def _pool_of(url: sa.URL) -> dict[str, Any]:
 def _prepare_session(connection: Any, record: Any) -> None:
     """Make a session keep every value, or refuse it, and note the largest statement that the server accepts.
 
-    A strict mode refuses a value that does not fit instead of truncating it. The other modes would number a row whose
-    number is 0 anew, take an empty text for NULL, or read a backslash otherwise than the driver writes it.
+    A strict mode refuses a value that does not fit instead of truncating it. The other modes would give a row
+    with the number 0 another number, take an empty text for NULL, or read a backslash otherwise than the driver writes
+    it.
     """
     with closing(connection.cursor()) as cursor:
         cursor.execute("select @@max_allowed_packet, @@session.sql_mode")

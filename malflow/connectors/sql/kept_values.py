@@ -104,7 +104,7 @@ def _is_single(column: Any, dialect: str) -> bool:
 
 
 def _is_exact(value: Any, shorten: Callable[[float], str]) -> bool:
-    """Whether a number that is no float is the next float in all its digits."""
+    """Whether a number, if not a float, equals its nearest float in all digits."""
     if isinstance(value, float) or not isinstance(value, (int, Decimal)):
         return True
     try:

@@ -88,9 +88,9 @@ def _output(descriptor: int) -> int | None:
 
 
 def above_standard_streams(descriptor: int) -> int:
-    """Return a file descriptor that is none of the standard streams: theirs are free if this process has closed them.
+    """Return a file descriptor that is not in the place of a standard stream.
 
-    A new process has other streams in these places.
+    The places are free if this process has closed its streams. A new process has other streams there.
     """
     if descriptor not in _STANDARD:
         return descriptor
