@@ -341,8 +341,11 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "retry_for": DURATION,
         },
     ),
-    PostgresLookup: ({**_DSN, "table": "orders"}, {**_LOOKUP, "dsn": SECRET_URL}),
-    PostgresSink: ({**_DSN, "table": "orders"}, {**_TABLE_SINK, "dsn": SECRET_URL, "text": NAMES}),
+    PostgresLookup: ({**_DSN, "table": "orders"}, {**_LOOKUP, "dsn": SECRET_URL, "text": NAMES}),
+    PostgresSink: (
+        {**_DSN, "table": "orders"},
+        {**_TABLE_SINK, "dsn": SECRET_URL, "text": NAMES, "round": FLAG},
+    ),
     PostgresSource: (
         {**_DSN, "table": "orders"},
         {
@@ -353,6 +356,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "columns": NAMES_OR_NONE,
             "row": FUNCTION,
             "timestamp": NAME_OR_NONE,
+            "text": NAMES,
             "page_rows": COUNT,
             "poll_every": PERIOD_OR_NONE,
             "retry_for": DURATION,
@@ -427,7 +431,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
     ),
     SqlSink: (
         {"url": "sqlite://", "table": "orders"},
-        {**_TABLE_SINK, "url": SECRET_URL, "settings": SECRETS_OR_NONE},
+        {**_TABLE_SINK, "url": SECRET_URL, "settings": SECRETS_OR_NONE, "round": FLAG},
     ),
     StartSource: ({}, {}),
     StdOutSink: ({}, {"formatter": FUNCTION_OR_NONE}),
