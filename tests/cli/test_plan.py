@@ -162,8 +162,8 @@ def test_failing_migration(changed: Path, malflow: Malflow, tmp_path: Path) -> N
 @pytest.mark.fault("P4")
 def test_part_that_is_gone(script: Script, malflow: Malflow, tmp_path: Path) -> None:
     Path("in").mkdir()
-    for name in "ab":
-        Path(f"in/{name}.txt").write_text("apple\n")
+    Path("in/a.txt").write_text("apple\n")
+    Path("in/b.txt").write_text("apple\n" * 200_000)  # not read to its end
     growing = """
 from datetime import timedelta
 class Growing(TextFileSource):

@@ -62,7 +62,7 @@ def test_letters_before_new_input(malflow: Malflow, script: Script, monkeypatch:
 def test_an_operator_without_letters_is_refused(malflow: Malflow, script: Script) -> None:
     script(FLOW)
     Path("in.txt").write_text("1\n")
-    for name in ("out", "pars"):
+    for name in ("pars", "parsed"):
         done = malflow("run", "flow.py", "--replay", name)
         assert (done.code, done.out) == (2, "")
         assert "'parse'" in done.err

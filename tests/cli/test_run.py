@@ -236,14 +236,16 @@ def test_limits(script: Script, malflow: Malflow) -> None:
 
 
 FAILING = (
-    "build_dataflow = lambda it: it.new_stream().source('n', SingleIteratorSource([0])).map('up', lambda n: 1 / n)\n"
+    "def build_dataflow(it):\n"
+    "    zeros = it.new_stream().source('n', SingleIteratorSource([0]))\n"
+    "    zeros.map('up', lambda n: 1 / n).sink('out', StdOutSink())\n"
 )
 
 ERRORS = {
     "a function that fails": (
         5,
         FAILING + "SingleThreadRuntime(build_dataflow).execute()",
-        r"error: operator 'up' failed at .*ZeroDivisionError.*\n   flow.py:12  build_dataflow = lambda.*\n",
+        r"error: operator 'up' failed at .*ZeroDivisionError.*\n   flow.py:14  zeros.map.*\n",
     ),
     "a malformed dataflow": (
         3,
@@ -263,7 +265,7 @@ ERRORS = {
     "in a thread": (
         5,
         FAILING + "import threading\nthreading.Thread(target=SingleThreadRuntime(build_dataflow).execute).start()",
-        r"error: operator 'up' failed at .*\n   flow.py:12 .*\n",
+        r"error: operator 'up' failed at .*\n   flow.py:14 .*\n",
     ),
     "an interrupt": (130, "raise KeyboardInterrupt", r"error: interrupted\n"),
 }
@@ -353,7 +355,8 @@ def test_message_that_is_long_or_has_control_characters(script: Script, malflow:
 def test_errors_of_a_run_that_the_script_handles(script: Script, malflow: Malflow) -> None:
     done = malflow("run", script("""
         def build_dataflow(provider):
-            provider.new_stream().source("n", SingleIteratorSource([0])).map("up", lambda n: 1 / n)
+            zeros = provider.new_stream().source("n", SingleIteratorSource([0]))
+            zeros.map("up", lambda n: 1 / n).sink("out", StdOutSink())
         try:
             SingleThreadRuntime(build_dataflow).execute()
         except OperatorError as error:

@@ -408,7 +408,8 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         self._options = FileOptions(checked_encoding(encoding, me), handling, dict(storage_options or {}), on_replaced)
         self._on_renamed: OnRenamed = on_renamed
         self.in_order = in_order
-        self.discover_every = discover_every
+        if discover_every is not None:  # a class derived from this one may have a default of its own
+            self.discover_every = discover_every
         self._watch = Watch(self._options.storage_options)
         self._tally: dict[str, int] = {}
 

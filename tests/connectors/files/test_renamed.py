@@ -160,7 +160,7 @@ def test_the_policy_may_refuse_renamed_files_or_read_them_again(logs: Path, capl
     assert read(source(on_renamed="restart"), again) == ["1", "2"]
     assert read(source(), backend) == []
     assert "app.log' is now '" in caplog.text
-    assert "reading goes on after line 2" in caplog.text
+    assert "reading continues after line 2" in caplog.text
 
 
 def test_two_copies_of_a_renamed_file_are_refused(logs: Path) -> None:
