@@ -53,9 +53,10 @@ def assert_exactly_once(
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
     The dataflow runs under many schedules of snapshots, stops, crashes and rescales. Its sources are replaced by
-    sources that emit `inputs`, and its sinks by recorders, so no external system is touched. State goes through real
-    snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an undisturbed
-    run:
+    sources that emit `inputs`, and its sinks by recorders, so no external system is touched. Recorders accept every
+    record; for records that a target refuses, see the laws ``refused`` and ``replayed`` of `assert_sink`. State goes
+    through real snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an
+    undisturbed run:
 
     - every key of every stateful operator has the same state after the last record, and every operator has the same
       dead letters, whatever their tick and worker;

@@ -86,10 +86,10 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 
 def letters(folder: Path) -> list[int]:
-    """Return the numbers in dead letters."""
+    """Return the numbers in dead letters; in rows of Postgres they are texts."""
     backend = backend_of(folder)
     values = [it.value for it in dead_letters(backend, "out")] if any(snapshots(backend)) else []
-    return [it["n"] if isinstance(it, dict) else it for it in values]
+    return [int(it["n"]) if isinstance(it, dict) else it for it in values]
 
 
 def assert_none_twice(target: Target, folder: Path) -> None:
