@@ -1,5 +1,6 @@
 """File sinks write exactly once, across stops, failures and other numbers of workers."""
 
+import csv
 import gzip
 import json
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ import pytest
 from malflow import MAX, DataMessage, GraphError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.operators.contract import StatefulLogic
 from malflow.runtime.spark.runtime import SparkRuntime
-from malflow.sinks import JsonLinesSink, StatelessSinkImpl, TextFileSink, VecSink
+from malflow.sinks import CsvSink, JsonLinesSink, StatelessSinkImpl, TextFileSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import SingleIteratorSource, StatefulSource, TextFileSource
 from malflow.testing import PAUSE, ScriptedSource
@@ -95,6 +96,30 @@ def test_compressed_file_is_exact_after_several_failures(runtime: Any, store: Fs
             runtime(writing(range(size), path, fails_at=fails_at), store, interval, parallelism=parallelism).execute()
     runtime(writing(range(12), path, fails_at=99), store, parallelism=1).execute()
     assert lines_of(path) == expected(range(12))
+
+
+@pytest.mark.fault("F7")
+@pytest.mark.parametrize("place", ["out.csv", "out/"])
+def test_rows_of_csv_have_one_header_a_file_after_a_failure(
+    runtime: Any, store: FsspecBackend, tmp_path: Path, place: str
+) -> None:
+    def of(size: int, fails_at: int = 99) -> Build:
+        sink = CsvSink[Any, Any, Any](f"{tmp_path}/{place}", fields=["key", "sum"], formatter=key_and_sum)
+        return summing(range(size), sink, fails_at=fails_at)
+
+    runtime(of(3), store).execute()
+    with pytest.raises(OperatorError, match="it is 7"):
+        runtime(of(9, fails_at=7), store, MOMENT).execute()
+    runtime(of(9), store).execute()
+    files = sorted((tmp_path / place).glob("part-*")) if place.endswith("/") else [tmp_path / place]
+    found = [list(csv.reader(file.read_text().splitlines())) for file in files]
+    assert all(rows[0] == ["key", "sum"] for rows in found)
+    rows = [json.dumps([int(it) for it in row]) for rows in found for row in rows[1:]]
+    assert sorted(rows) == sorted(expected(range(9)))
+
+
+def key_and_sum(msg: DataMessage[int, int, int]) -> list[int]:
+    return [msg.key, msg.value]
 
 
 def test_a_sink_goes_back_with_the_snapshot_that_is_asked_for(

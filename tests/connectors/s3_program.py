@@ -1,4 +1,4 @@
-"""``python -m tests.connectors.s3_program parquet|json|delta ENDPOINT BUCKET STATE [impatient]``: pairs to S3.
+"""``python -m tests.connectors.s3_program parquet|json|csv|delta ENDPOINT BUCKET STATE [impatient]``: pairs to S3.
 
 STATE is the folder or URL of the snapshots. Each tick has a pair. With ``impatient`` the sink waits for no server.
 Points within calls of the sink are added to those of the engine.
@@ -16,7 +16,7 @@ from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.s3_place import S3Place, Upload
-from malflow.sinks import JsonLinesSink
+from malflow.sinks import CsvSink, JsonLinesSink
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
 from tests.kit.running import add_failpoints, run_job
@@ -54,6 +54,7 @@ def main(kind: str, endpoint: str, bucket: str, state: str, *options: str) -> No
     sinks: dict[str, Any] = {
         "parquet": lambda: ParquetSink(output, storage_options=access, **how),
         "json": lambda: JsonLinesSink(f"{output}/", storage_options=access, **how),
+        "csv": lambda: CsvSink(f"{output}/", storage_options=access, **how),
         "delta": lambda: DeltaSink(output, storage_options=delta_options(endpoint), **how),
     }
 

@@ -1,7 +1,8 @@
-"""Parquet files, JSON lines and a Delta table on S3: kills of it at each point of a commit, alone or with the job."""
+"""Parquet files, JSON lines, CSV and a Delta table on S3: kills of it at each point of a commit, also with the job."""
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
 import json
@@ -34,9 +35,10 @@ BEFORE = ["before-prepare", "prepared", "data-written", "before-manifest", "mani
 STEPS = {
     "parquet": ["before-upload", "after-upload", "before-begin", "after-begin", "after-publish", "after-finish"],
     "json": ["before-upload", "after-upload", "before-begin", "after-begin", "after-publish", "after-finish"],
+    "csv": ["before-upload", "after-upload", "before-begin", "after-begin", "after-publish", "after-finish"],
     "delta": ["before-append", "after-append"],
 }
-SHORT = [("parquet", "after-begin", "on S3"), ("json", "after-publish", "on S3")]
+SHORT = [("parquet", "after-begin", "on S3"), ("json", "after-publish", "on S3"), ("csv", "after-upload", "on S3")]
 """The points of the short suite."""
 
 ALL = [
@@ -100,6 +102,8 @@ class Output:
         body = self._filesystem.cat_file(name)
         if self.kind == "json":
             return [int(json.loads(line)["n"]) for line in body.splitlines()]
+        if self.kind == "csv":
+            return [int(row["n"]) for row in csv.DictReader(io.StringIO(body.decode()))]
         return [int(n) for n in pq.read_table(io.BytesIO(body))["n"].to_pylist()]
 
 
@@ -206,7 +210,7 @@ def test_run_that_ends_as_the_server_stays_away(
 
 
 @only_nightly
-@pytest.mark.parametrize("kind", ["parquet", "json", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "delta"])
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments(own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, seed: int) -> None:
     server, rng = own_versitygw(), random.Random(seed)  # noqa: S311 - no secret

@@ -15,7 +15,7 @@ import pytest
 from malflow import MalflowError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ParquetSink, ParquetSource
-from malflow.sinks import JsonLinesSink, TextFileSink, VecSink
+from malflow.sinks import CsvSink, JsonLinesSink, TextFileSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, TextFileSource
 from tests.connectors.s3_program import delta_options
@@ -42,6 +42,7 @@ SINKS: dict[str, Callable[[str, Options], Any]] = {
     "text": lambda place, options: TextFileSink(f"{place}/o.txt", storage_options=options),
     "json": lambda place, options: JsonLinesSink(f"{place}/o.json", storage_options=options),
     "json folder": lambda place, options: JsonLinesSink(f"{place}/", storage_options=options, retry_for=ONCE),
+    "csv folder": lambda place, options: CsvSink(f"{place}/", storage_options=options, retry_for=ONCE),
     "text folder": lambda place, options: TextFileSink(f"{place}/", storage_options=options, retry_for=ONCE),
     "parquet": lambda place, options: ParquetSink(place, schema=SCHEMA, storage_options=options, retry_for=ONCE),
     "delta": lambda place, options: DeltaSink(
