@@ -34,7 +34,7 @@ from tests.connectors.test_text_values import DOCUMENTS, same_json, with_text_na
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Generating overly large repr")]
 
 DOCS = Path(__file__).parents[2] / "docs"
-EXAMPLES = int(os.environ.get("VALUES", "4"))
+EXAMPLES = int(os.environ.get("VALUES", "2"))
 NAMES = {"The names in an object of JSON are text": with_text_names}
 
 _EVERY = python_values()
