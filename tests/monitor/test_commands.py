@@ -222,7 +222,7 @@ def test_dead_letters_of_a_run(place: Path, malflow: Malflow, tmp_path: Path) ->
         assert limited.out.splitlines()[1].split()[:2] == ["parse", first]
         assert "2 more; --limit shows them" in limited.err
         assert malflow("errors", "ls", "texts", "--match", "thr").out.count("parse") == 1
-        assert malflow("errors", "ls", "texts", "--operator", "out").code == 2
+        assert malflow("errors", "ls", "texts", "--operator", "two").code == 2
         shown = malflow("errors", "show", "texts", third)
         assert shown.code == 0
         assert "value 'three'" in shown.out

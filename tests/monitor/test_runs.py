@@ -229,7 +229,10 @@ def test_a_killed_run_is_not_listed_and_a_stopped_one_has_ended(place: Path, tmp
             client.find(run.file.run)
         client.ask(client.find("digits"), "stop")
         assert stopped.wait(60) == 0
-        assert [it.file.status for it in client.recent_runs()] == ["ended"]
+        assert {it.file.pid: it.file.status for it in client.recent_runs()} == {
+            killed.pid: "killed",
+            stopped.pid: "ended",
+        }
         assert FsspecBackend(tmp_path, job="digits").manifest_log().find() is not None
 
 

@@ -110,7 +110,7 @@ def test_progress_is_sent_when_something_is_new(place: Path) -> None:
         ("/api/why?timeout=601", 400, "seconds from 0 to 600"),
         ("/api/why?timeout=nan", 400, "seconds from 0 to 600"),
         ("/api/letters?limit=1001", 400, "from 1 to 1,000"),
-        ("/api/letters?operator=out", 404, "can have dead letters"),
+        ("/api/letters?operator=one", 404, "can have dead letters"),
         ("/api/state", 400, "needs operator"),
         ("/api/state?operator=step", 404, "keeps no state"),
     ],
@@ -149,7 +149,7 @@ def test_letters_are_listed_replayed_and_removed(place: Path) -> None:
         letters = run.ask("/api/letters?operator=odd&limit=1000").document["letters"]
         assert [it["attempts"] for it in letters].count(2) == 1
         assert run.post("/api/discard", {"operator": "odd"}).document["done"] >= len(letters)
-        assert run.post("/api/replay", {"operator": "out"}).status == 404
+        assert run.post("/api/replay", {"operator": "one"}).status == 404
 
 
 def test_a_snapshot_a_rescale_and_a_stop_by_request(place: Path, tmp_path: Path) -> None:

@@ -325,11 +325,12 @@ def test_an_object_that_two_keys_share_is_found() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         shared: list[int] = []
 
-        def collect(key: int, value: int, state: list[int]) -> tuple[int, list[int]]:
+        def collect(key: int, value: int, state: list[int] | None) -> tuple[int, list[int]]:
+            state = shared if state is None else state
             state.append(value)
             return sum(state), state
 
-        numbers(provider).stateful_map("all", collect, default=lambda: shared).sink("sums", sink())
+        numbers(provider).stateful_map("all", collect).sink("sums", sink())
 
     lines = first_schedule(build_dataflow, range(1, 9))
 

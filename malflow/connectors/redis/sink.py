@@ -137,7 +137,7 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         Raises:
             UnwritableRow: if a key or value can't be encoded.
         """
-        self._rows.update(self._encoded(keys, values, timestamps))
+        self._rows.update(self.encode(keys, values, timestamps))
 
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> Rows:
         """Return rows; of several with the same key, the last.

@@ -29,7 +29,7 @@ def run(backend: FsspecBackend, source: ScriptedSource, **options: Any) -> None:
         keyed = pairs.inspect("snapshots", lambda *_: runtime.snapshot()).key_distribute(
             "key", lambda msg: msg.value[0]
         )
-        latest = keyed.stateful_map("latest", lambda _key, value, _state: (value, value[1]))
+        latest = keyed.stateful_map("latest", lambda _key, value, _state: (value[0], value[1]))
         return latest.sink("seen", StatelessSink(VecSink()))
 
     runtime = SingleThreadRuntime(build, backend, **options)
