@@ -62,7 +62,7 @@ def warn_without_sink(program: Program) -> None:
     """Warn of a dataflow that writes nowhere, in which no function looks at records either: its results are lost."""
     nodes = [vertex.node for vertex in program.vertices]
     looks = any(getattr(getattr(node, "logic", None), "func", None) in _LOOKING for node in nodes)
-    if not looks and not any(isinstance(node, SinkNode | StatefulNode) for node in nodes):
+    if nodes and not looks and not any(isinstance(node, SinkNode | StatefulNode) for node in nodes):
         _log.warning("the dataflow has no sink, so its results are lost; end it with .sink('out', StdOutSink())")
 
 

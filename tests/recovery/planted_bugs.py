@@ -257,6 +257,16 @@ class Bug:
         return self.name
 
 
+def _all_of(*plants: Plant) -> Plant:
+    """Return a bug of several changes, none of which is one by itself."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for it in plants:
+            it(patch)
+
+    return plant
+
+
 def _manifest_first(patch: pytest.MonkeyPatch) -> None:
     held: list[tuple[str, bytes]] = []
     attempts = count()
@@ -436,7 +446,10 @@ BUGS = (
     ),
     Bug(
         "a number that was collected can be used again",
-        Edit(commit.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
+        _all_of(
+            Edit(commit.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
+            Edit(commit.Claim, "_check_head", "raise self._without_head() from None", "return"),
+        ),
         (partial(enumerated, "first_run"),),
         ("claimant",),
     ),

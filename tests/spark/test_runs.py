@@ -31,7 +31,7 @@ from malflow.sources import (
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
-from tests.spark.flows import add, backend_at, expected_sums, kept_sums, sums
+from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +40,10 @@ SECONDS = 120
 
 def as_rows(sink: VecSink[Any, Any, Any]) -> list[tuple[Any, Any, Any]]:
     return sorted(((m.key, m.value, m.timestamp) for m in sink), key=repr)
+
+
+def to_odd_and_even(message: Any, outputs: list[bool]) -> None:
+    outputs[1 - message.value % 2] = True
 
 
 class Joined:
@@ -55,10 +59,10 @@ class Joined:
         right = provider.new_stream().source("right", SingleIteratorSource(range(100)))
         timed, late = left.assign_timestamps("t", lambda m: m.value).generate_epochs("e", lambda m, _: m.timestamp - 6)
         late.sink("late", self.late)
-        odd, even = right.split("parity", lambda m, outputs: [m.value % 2 == 1, m.value % 2 == 0], 2)
+        odd, even = right.split("parity", to_odd_and_even, 2)
         even.map("name", str).sink("words", self.words)
         joined = timed.union(odd)
-        first = joined.key_distribute("k1", lambda m: m.value % 5).stateful_map("s1", add, default=int)
+        first = joined.key_distribute("k1", lambda m: m.value % 5).stateful_map("s1", count, default=int)
         second = first.key_distribute("k2", lambda m: m.value % 3).stateful_map("s2", count, default=int)
         second.key_distribute("k3", lambda m: m.key).stateful_map("s3", count, default=int).sink("totals", self.totals)
 
