@@ -30,8 +30,9 @@ value: operator key value snapshot at
 project: name folder template files
 letter: operator id key value timestamp error message place attempts is_parked tick worker at
 letter_details: operator id key value timestamp error message place attempts is_parked tick worker at trace
-pending: sink number released content
+pending: sink number released dropped content
 released: sink transactions
+dropped: sink transactions
 run: run job name runtime pid started ended status script page tick parallelism polled_per_second snapshot
 progress: run job runtime pid status tick parallelism polled seconds restarts started at polled_per_second snapshot \
 snapshot_failure snapshot_interval unfinished parts operators sinks running hot

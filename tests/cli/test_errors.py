@@ -184,9 +184,7 @@ def test_a_transaction_that_can_not_be_divided_is_dropped_as_a_whole(tmp_path: P
     assert "no pending transactions" in malflow("errors", "pending", tmp_path).err
 
 
-def test_the_first_transaction_of_a_sink_is_dropped_and_its_letter_stays_at_a_replay(
-    tmp_path: Path, malflow: Malflow
-) -> None:
+def test_letter_of_a_dropped_transaction_stays_at_a_replay(tmp_path: Path, malflow: Malflow) -> None:
     target: list[int] = []
     with pytest.raises(OperatorError, match="--drop 1"):
         commit(tmp_path, target, [-1])

@@ -195,18 +195,19 @@ def test_the_executors_of_a_session_tell_their_temporary_folder(spark: Any) -> N
     assert Path(folder_of_driver(spark)).is_dir()
 
 
-def test_sockets_of_killed_processes_are_removed(tmp_path: Path) -> None:
+def test_sockets_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket may have 107 bytes
     dead, alive, bound = (tmp_path / f".{uuid.uuid4()}.sock" for _ in range(3))
     other, plain = tmp_path / "other.sock", tmp_path / f".{uuid.uuid4()}.sock"
     plain.touch()
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as waiting:
         for path in (dead, other):
             with socket.socket(socket.AF_UNIX) as end:
-                end.bind(str(path))
-        listening.bind(str(alive))
+                end.bind(path.name)
+        listening.bind(alive.name)
         listening.listen()
-        waiting.bind(str(bound))
-        sweep_sockets(str(tmp_path))
+        waiting.bind(bound.name)
+        sweep_sockets(".")
         listening.setblocking(False)
         with pytest.raises(BlockingIOError):  # it has not noticed anything
             listening.accept()

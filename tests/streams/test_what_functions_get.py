@@ -63,6 +63,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 RESULTS: dict[tuple[str, str], Any] = {
     ("key_distribute", "partitioner"): 0,
+    ("split", "partitioner"): None,
     ("stateless_op", "logic"): None,
     ("stateless_op", "on_data"): None,
     ("stateless_op", "on_epoch"): None,

@@ -450,5 +450,5 @@ def test_partitions_of_a_table_that_others_made(tmp_path: Path) -> None:
 
 def test_a_table_of_partition_columns_alone(tmp_path: Path) -> None:
     sink = run(tmp_path / "t", 1, settings={"partition_by": ["n"]}, schema=SCHEMA)
-    with pytest.raises(UnfitRow, match="the table needs a column that is no partition"):
+    with pytest.raises(UnfitRow, match="the table needs a column that is not a partition"):
         sink.sink_batch([0], [{"n": 1}], [0])

@@ -132,7 +132,7 @@ def test_records_of_other_kinds(tmp_path: Path) -> None:
         ({"a": "x\0"}, {}, "it contains a NUL character"),
         ({"a": "\ud800"}, {}, "surrogates not allowed in utf-8"),
         ({"a": "1,2"}, {"quotechar": None}, "'1,2' needs quotes; pass quotechar"),
-        ({"a": None}, {"quotechar": None}, "an empty line is no row"),
+        ({"a": None}, {"quotechar": None}, "an empty line is not a row"),
     ],
 )
 def test_records_that_are_no_rows(record: Any, options: Any, problem: str, tmp_path: Path) -> None:
