@@ -298,7 +298,7 @@ def test_error_as_document(script: Script, malflow: Malflow) -> None:
     assert last.keys() == {"malflow", "kind", "error"}
     assert last["error"].keys() == {"kind", "message", "operator", "key", "location"}
     assert (last["error"]["operator"], last["error"]["kind"]) == ("up", "OperatorError")
-    assert last["error"]["location"] == "flow.py:12"
+    assert last["error"]["location"] == "flow.py:14"
 
 
 def test_last_snapshot_is_named_after_a_failure(script: Script, malflow: Malflow) -> None:
