@@ -13,7 +13,7 @@ from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.events import RunStarted, TickFinished
 from malflow.graph import Graph
-from malflow.runtime.spark.spark_session import make_session, stop_session
+from malflow.runtime.spark.spark_session import leave_session, make_session
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.commit import DataWriter
@@ -74,7 +74,7 @@ def measure_restore(folder: str, on: str) -> dict[str, float]:
     before, times.began = _peak(), time.monotonic()
     runtime(_counts, **how).execute()
     if on == "spark":
-        stop_session(session)
+        leave_session()
     return {"s": times.first - times.began, "MB": _peak() - before, "keys": times.keys}
 
 

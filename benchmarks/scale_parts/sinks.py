@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import SparkRuntime, StreamProvider
-from malflow.runtime.spark.spark_session import make_session, stop_session
+from malflow.runtime.spark.spark_session import leave_session, make_session
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl
@@ -78,7 +78,7 @@ def measure_sink(kind: str, records: int, where: str, dsn: str = "") -> dict[str
             took, used = time.perf_counter() - began, time.process_time() - used
         state = sum(path.stat().st_size for path in Path(folder, "state").rglob("*") if path.is_file())
         files = len([*Path(folder, f"out-{records}").glob("*.parquet")])
-    stop_session(session)
+    leave_session()
     return {"records/s": records / took, "driver us": 1e6 * used / records, "state bytes": state, "files": files}
 
 

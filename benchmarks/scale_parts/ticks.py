@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow import SparkRuntime, StreamProvider
 from malflow.events import TickFinished
-from malflow.runtime.spark.spark_session import make_session, share_interpreter, stop_session
+from malflow.runtime.spark.spark_session import leave_session, make_session, share_interpreter
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
@@ -65,7 +65,7 @@ def measure_tick(stages: int) -> float:
         max_records_per_tick=_WORKERS,
         listeners=[times],
     ).execute()
-    stop_session(session)
+    leave_session()
     return times.took
 
 
@@ -90,7 +90,7 @@ def measure_query(stages: int) -> float:
         query = rows.writeStream.option("checkpointLocation", folder).foreachBatch(after).start()
         over.wait(300)
         query.stop()
-    stop_session(session)
+    leave_session()
     return times.took
 
 
@@ -122,7 +122,7 @@ def measure_places(executors: int, workers: int) -> dict[str, float]:
             listeners=[times],
         ).start()
         handle.await_termination()
-    stop_session(session)
+    session.stop()
     tasks = (handle.progress.tick - 1) * stages * workers
     return {"stay": 1 - handle.moves / tasks, "copies": handle.copies, "ms": times.took}
 

@@ -34,6 +34,9 @@ NOW = datetime.now(UTC)
 EPOCH = 1_700_000_000
 """A time in seconds."""
 
+ENOUGH = 150
+"""Records of an endless source in some seconds: more than a part must be silent before it is called so."""
+
 ENDLESS = Stamps([0], 1)
 SILENT = Stamps([1, 2, 3])
 
@@ -234,7 +237,7 @@ def planted(provider: StreamProvider) -> None:
 def test_each_cause_is_named(any_parallelism: Any) -> None:
     with Started(any_parallelism(planted)) as started, ThreadPoolExecutor(len(PLANTED)) as threads:
         handle = started.run
-        wait_until(lambda: handle.progress.records.get("bound source", 0) > 20, SECONDS)
+        wait_until(lambda: handle.progress.records.get("bound source", 0) > ENOUGH, SECONDS)
         answers = dict(zip(PLANTED, threads.map(partial(handle.why, timeout=SECONDS), PLANTED), strict=True))
         ends = handle.why("flows windows", timeout=SECONDS), handle.why("flows half", timeout=SECONDS)
         whole = handle.why(timeout=SECONDS)
