@@ -53,6 +53,11 @@ class Additions:
         with live_area(self._output, wanted=self._is_live) as self.area:
             yield
 
+    def let_draw(self, draws: bool) -> None:
+        """Draw the live view from now on, or not; nothing if there is none."""
+        if self.area is not None:
+            self.area.let_draw(draws)
+
     def wanted(self) -> Iterator[Wanted]:
         """Yield the operators that the next run must have."""
         for name in self._tapped:

@@ -40,6 +40,7 @@ class LiveArea:
         self._drawn: list[int] = []  # the width of each line
         self._is_within_line = False
         self._is_gone = False
+        self._is_still = False
 
     @property
     def size(self) -> os.terminal_size:
@@ -56,7 +57,7 @@ class LiveArea:
         Nothing is drawn after an unfinished line, such as a prompt.
         """
         with self._lock:
-            if self._is_gone or self._is_within_line:
+            if self._is_gone or self._is_within_line or self._is_still:
                 return
             columns, rows = self.size
             most = max(1, rows - 1)
@@ -64,6 +65,11 @@ class LiveArea:
             cut = [fitting(it, columns - 1) for it in kept]
             self._send("\n".join([f"{self._removal()}{cut[0]}", *cut[1:], ""]))
             self._drawn = [columns_of(it) for it in cut]
+
+    def let_draw(self, draws: bool) -> None:
+        """Draw from now on, or remove the lines and draw none, while another process writes on the terminal."""
+        with self.above():
+            self._is_still = not draws
 
     def keep(self) -> None:
         """Leave the lines in place, as if they were ordinary output."""

@@ -1,17 +1,17 @@
 """``malflow run --reload``: start a flow again, with its state, whenever one of its modules changes.
 
 The run is a child process. After a change, another child finds out whether the new program could start. If it could
-not, the old run continues. Otherwise, the old run stops with a snapshot, and the new run begins with that snapshot.
+not, the old run continues. Otherwise, the next child loads the script and waits at its `execute()`; then the old run
+stops with a snapshot, and the new run begins with that snapshot. So there is always one run, whatever is edited
+meanwhile.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from malflow.cli.exits import Exit
 from malflow.cli.modules import Seen, changed_names, modules_in
 from malflow.cli.output import Output
+from malflow.cli.reload_child import Child, own_environment
 from malflow.cli.reloaded import SNAPSHOT_SECONDS
 from malflow.cli.serving import CONFIGURED, token_pipe
 from malflow.cli.target import Target
@@ -43,6 +44,8 @@ _TURN: Final = 0.5
 _SETTLING: Final = 0.1
 """The seconds without another change before the new program is checked."""
 _LONGEST_REHEARSAL: Final = 120.0
+_LONG_STOP: Final = 5.0
+"""The seconds after which a run that still stops is told of."""
 _PATIENCE: Final = 1.0
 """The seconds that a child has to end by itself after a second signal."""
 _OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay", "opens"})
@@ -104,8 +107,7 @@ class Reloader:
         self._given = given
         self._output = output
         self._folder = Path() if target.file is None else target.file.parent
-        self._child: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._child: Child | None = None
         self._code = 0
         self._has_run = False
         self._token = secrets.token_urlsafe(32)  # of the page: a browser stays logged in
@@ -152,10 +154,13 @@ class Reloader:
             self._tell("changed", f"{shown} changed", names)
             self._keep_state()
             problem = self._rehearsed()
+            following = self._loaded() if problem is None else None
             if modules_in(self._folder) != now:
+                if following is not None:
+                    following.discard()
                 continue  # the program that was checked is not the one that would start
-            if problem is None:
-                self._restart()
+            if following is not None:
+                self._restart(following)
             elif not self._signals:
                 self._refuse(problem, names)
             return now
@@ -175,6 +180,7 @@ class Reloader:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=told,
+                env=own_environment(),
             )
             deadline = time.monotonic() + _LONGEST_REHEARSAL
             while process.poll() is None and not self._signals and time.monotonic() < deadline:
@@ -188,41 +194,68 @@ class Reloader:
             told.seek(0)
             return told.read().decode(errors="replace").strip() or f"exit code {process.returncode}"
 
-    def _refuse(self, problem: str, names: Sequence[str]) -> None:
-        is_alive = self._child is not None and self._child.poll() is None
-        state = "the run before this change continues" if is_alive else "it starts once it is mended"
-        self._tell("refused", f"{problem}\n{self._target.title} was not reloaded; {state}", names)
+    def _loaded(self) -> Child | None:
+        """Return a child that has loaded the new program and waits; None if it did not get there, and said why."""
+        self._let_draw("still")  # the new one may write on the same terminal
+        child = self._started()
+        is_ready = child.wait_for({"ready": True}, _LONGEST_REHEARSAL)
+        if not is_ready:
+            child.discard()
+        self._let_draw("draw")
+        return child if is_ready else None
 
-    def _restart(self) -> None:
-        child = self._child
-        if child is not None and child.poll() is None:
-            child.send_signal(signal.SIGTERM)
-            while child.poll() is None and not self._signals:
-                self._sleep(_SETTLING)
-        if self._signals:
-            return
+    def _let_draw(self, do: str) -> None:
+        if self._child is not None and "live" in self._given.options:
+            self._child.ask(do)
+
+    def _refuse(self, problem: str | None, names: Sequence[str]) -> None:
+        is_alive = self._child is not None and self._child.is_alive
+        state = "the run before this change continues" if is_alive else "it starts once it is mended"
+        told = "" if problem is None else f"{problem}\n"
+        self._tell("refused", f"{told}{self._target.title} was not reloaded; {state}", names)
+
+    def _restart(self, following: Child) -> None:
+        """Stop the old run, and let the new one go once that has ended."""
+        self._stop()
         self._note_stop()
-        self._start()
+        if self._signals:
+            following.discard()
+            return
+        if following.left_out != self._left_out:  # the old run has failed, so the options of its start apply again
+            following.discard()
+            following = self._started()
+        self._let_go(following)
+
+    def _stop(self) -> None:
+        child, told = self._child, time.monotonic() + _LONG_STOP
+        if child is None or not child.is_alive:
+            return
+        child.process.send_signal(signal.SIGTERM)
+        while child.is_alive and not self._signals:
+            self._sleep(_SETTLING)
+            if time.monotonic() > told:
+                told = float("inf")
+                self._tell("stopping", f"{self._target.title} is still stopping; the new program starts after it", ())
 
     # The child
 
     def _start(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
-        words = self._given.words(None, self._left_out)
+        self._let_go(self._started())
+
+    def _let_go(self, child: Child) -> None:
+        self._child = child
+        child.ask("go")
+
+    def _started(self) -> Child:
+        """Return a child that has begun to load the script."""
+        left_out = self._left_out
         serves = {"serve", "opens"} & self._given.options.keys()
         token = [token_pipe(self._token)] if serves else []
         for_page = ["--page-token", *map(str, token)] if token else []
         if serves == {"opens"}:  # which only the first start has
             for_page += ["--serve", CONFIGURED]
-        try:
-            with theirs:
-                number = theirs.fileno()
-                command = [*_malflow(), "run", "--reloaded", str(number), *for_page, *self._default(), *words]
-                self._child = subprocess.Popen(command, pass_fds=(number, *token))  # noqa: S603 - our own program
-        finally:
-            for it in token:
-                os.close(it)
+        words = [*for_page, *self._default(), *self._given.words(None, left_out)]
+        return Child([*_malflow(), "run", "--reloaded", Child.SOCKET, *words], token, self._wakes, left_out)
 
     @property
     def _left_out(self) -> frozenset[str]:
@@ -233,7 +266,7 @@ class Reloader:
 
     def _note_end(self) -> bool:
         """Note that the child has ended by itself; return whether it has."""
-        if self._child is None or self._child.poll() is None:
+        if self._child is None or self._child.is_alive:
             return False
         code = self._note_stop()
         by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}" if code else "has ended"
@@ -242,59 +275,46 @@ class Reloader:
         return True
 
     def _note_stop(self) -> int:
-        """Note and return the exit code of the child, which has ended; without a child, return the last code."""
-        child, self._child = self._child, None
-        if child is None:
+        """Note and return the exit code of the child, if it has ended; without a child, return the last code."""
+        child = self._child
+        if child is None or child.is_alive:
             return self._code
-        code = child.wait()
-        self._release()
+        self._child = None
+        code = child.process.returncode
+        child.release()
         self._has_run = self._has_run or code == 0
         self._code = code if code >= 0 else 128 - code
-        return code
+        return int(code)
 
     def _end(self) -> int:
         """End the child after a signal; a second one ends it without a snapshot, a third one at once."""
         self._release()
         child, hard = self._child, None
-        while child is not None and child.poll() is None:
+        while child is not None and child.is_alive:
             self._sleep(_SETTLING)
             if len(self._signals) > 2:  # noqa: PLR2004 - the third signal
-                child.kill()
+                child.process.kill()
             elif len(self._signals) > 1:
                 hard = hard or time.monotonic() + _PATIENCE
                 if time.monotonic() > hard:  # it was sent to this process alone
-                    child.send_signal(signal.SIGTERM)
+                    child.process.send_signal(signal.SIGTERM)
                     hard = time.monotonic() + _PATIENCE
         if child is not None:
-            self._code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+            code = child.process.returncode
+            self._code = code if code >= 0 else 128 - code
         return self._code
 
     def _release(self) -> None:
         """Close the socket, so that the child ends."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _ask(self, do: str, text: str = "") -> bool:
-        """Send a request to the child; return whether it could be sent."""
-        if self._child is None or self._child.poll() is not None or self._socket is None:
-            return False
-        try:
-            self._socket.sendall(json.dumps({"do": do, "text": text}).encode() + b"\n")
-        except OSError:
-            return False
-        return True
+        if self._child is not None:
+            self._child.release()
 
     def _keep_state(self) -> None:
         """Wait until the child has taken a snapshot, with which the new program will begin."""
-        deadline = time.monotonic() + SNAPSHOT_SECONDS
-        asked = self._ask("snapshot") and self._socket is not None
-        while asked and self._socket is not None and not self._signals and time.monotonic() < deadline:
-            ends: list[Any] = [self._socket, self._wakes]
-            if select.select(ends, [], [], _SETTLING)[0]:
-                with suppress(OSError):
-                    self._socket.recv(100)
-                return
+        child = self._child
+        if child is not None and child.ask("snapshot"):
+            kept = child.wait_for({"kept": True, "none": False}, SNAPSHOT_SECONDS)
+            self._has_run = self._has_run or bool(kept)
 
     # Output and signals
 
@@ -308,7 +328,7 @@ class Reloader:
 
     def _write(self, text: str) -> None:
         """Write lines; if the child may have a live view, it writes them itself, above the view."""
-        if "live" not in self._given.options or not self._ask("say", text):
+        if "live" not in self._given.options or self._child is None or not self._child.ask("say", text):
             self._output.warn(text)
 
     def _sleep(self, seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""The child of ``malflow run --reload``: over a socket, its parent tells it to write, to take a snapshot or to stop.
+"""The child of ``malflow run --reload``: over a socket, its parent tells it to begin, write, take a snapshot or stop.
 
-It is a socket, not a signal, since Ctrl-C reaches both processes, and a second signal would end the run without a
-snapshot. The socket also closes when the parent dies, so no run stays alive without it.
+It loads the script and waits at its first `execute()`, since the run before it may not have stopped yet. The parent
+uses a socket, no signal, since Ctrl-C reaches both processes, and a second signal would end the run without a snapshot.
+The socket also closes when the parent dies, so no run stays alive without it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -36,15 +37,19 @@ class Parent:
         descriptor: the socket; None without a parent.
         runs: the live runs.
         output: how to write.
+        draws: says whether a live view is drawn from now on.
 
     Attributes:
         is_closed: whether the parent wants the process to end.
     """
 
-    def __init__(self, descriptor: int | None, runs: LiveRuns, output: Output) -> None:
+    def __init__(self, descriptor: int | None, runs: LiveRuns, output: Output, draws: Callable[[bool], object]) -> None:
         self._descriptor = descriptor
         self._runs = runs
         self._output = output
+        self._draws = draws
+        self._end: socket.socket | None = None
+        self._may_begin = threading.Event()
         self.is_closed = False
 
     @contextmanager
@@ -52,14 +57,33 @@ class Parent:
         """Within the context, a thread handles the requests of the parent."""
         if self._descriptor is not None:
             os.set_inheritable(self._descriptor, False)
-            threading.Thread(target=self._follow, args=(self._descriptor,), name="malflow-reload", daemon=True).start()
+            self._end = socket.socket(fileno=self._descriptor)
+            threading.Thread(target=self._follow, args=(self._end,), name="malflow-reload", daemon=True).start()
         yield
 
-    def _follow(self, descriptor: int) -> None:
-        with suppress(OSError), socket.socket(fileno=descriptor) as end, end.makefile("rb") as lines:
+    def wait_to_begin(self) -> None:
+        """Report to the parent that the script is loaded, and wait until it lets the first run begin.
+
+        Raises:
+            SystemExit: if the parent or a signal wants the process to end instead.
+        """
+        if self._end is None or self._may_begin.is_set():
+            return
+        try:
+            with suppress(OSError):
+                self._end.sendall(b"ready\n")
+            self._may_begin.wait()
+        except KeyboardInterrupt:
+            self.is_closed = True
+        if self.is_closed:
+            raise SystemExit(0)
+
+    def _follow(self, end: socket.socket) -> None:
+        with suppress(OSError), end, end.makefile("rb") as lines:
             for line in lines:
                 self._do(json.loads(line), end)
         self.is_closed = True
+        self._may_begin.set()
         time.sleep(_PATIENCE)
         if self._runs.are_alive:
             self._runs.stop()
@@ -67,10 +91,23 @@ class Parent:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _do(self, request: Mapping[str, str], end: socket.socket) -> None:
-        if request["do"] == "say":
-            self._output.warn(request["text"])
-            return
+        match request["do"]:
+            case "go":
+                self._may_begin.set()
+            case "say":
+                self._output.warn(request["text"])
+            case "draw" | "still":
+                self._draws(request["do"] == "draw")
+            case _:
+                end.sendall(b"kept\n" if self._has_kept() else b"none\n")
+
+    def _has_kept(self) -> bool:
+        """Take a snapshot of each live run; return whether there is one of each."""
+        kept = []
         for run in self._runs.alive:
-            with suppress(MalflowError, CancelledError, TimeoutError):  # the run says so, or has no state
+            try:
                 run.snapshot().result(SNAPSHOT_SECONDS)
-        end.sendall(b"done\n")
+                kept.append(True)
+            except (MalflowError, CancelledError, TimeoutError):  # the run says so, or has no state
+                kept.append(False)
+        return bool(kept) and all(kept)

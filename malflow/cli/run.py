@@ -113,9 +113,8 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
         return Reloader(target, given_to(context, context.meta[_WORDS]), output).run()
     settings, form = log_as_configured(output, options["log_format"], lambda: configuration.settings(target))
     session = _Session(target, output, settings, options, logs_errors=form == "json" and not output.json)
-    if options["serve"] is not None or options["opens"]:
-        session.page = opened_page(settings, options["page_token"])
-        show_in_browser(session.page, output, opens=options["opens"], has_token=settings.serve.token is not None)
+    if options["reloaded"] is None:
+        session.open_page()
     calls = Calls(session.on_call, options["call"], output.say, command="malflow run")
     shows_progress = signal_shows_progress(session.monitors, output)
     around = session.parent.followed(), session.additions.drawing(), _errors_of_threads(session)
@@ -151,24 +150,41 @@ class _Session:
         self._timeout: timedelta | None = options["timeout"]
         self._call: int = options["call"]
         self._takes_over = bool(options["take_over"] or options["reloaded"] is not None)
+        self._serves: bool = options["serve"] is not None or options["opens"]
+        self._opens: bool = options["opens"]
+        self._page_token: int | None = options["page_token"]
         self.additions = Additions(options, settings, output)
         self._narrators: list[Narrator] = []
         self.monitors: list[Monitor] = []
         self._refusal: Exception | None = None
         self.runs = LiveRuns()
-        self.parent = Parent(options["reloaded"], self.runs, output)
+        self.parent = Parent(options["reloaded"], self.runs, output, self.additions.let_draw)
         self.code: int | None = None
         self.page: Page | None = None
         self.telemetry = telemetry_of(settings)
 
+    def open_page(self) -> None:
+        """Open the page, if there is to be one and it is not open.
+
+        Raises:
+            MissingDependency: if its packages are not installed.
+            CommandError: if it may not listen at its address, or can't.
+        """
+        if self._serves and self.page is None:
+            self.page = opened_page(self._settings, self._page_token)
+            has_token = self._settings.serve.token is not None
+            show_in_browser(self.page, self._output, opens=self._opens, has_token=has_token)
+
     def on_call(self, runtime: Runtime, call: Call) -> Runtime:
         """Return the runtime that runs in place of a script's."""
+        self.parent.wait_to_begin()
         if self.parent.is_closed:
             end_process(Exit.DONE)
         if self._refusal is not None:  # the script has caught it, and tries again
             self.tell(self._refusal)
             end_process(exit_code(self._refusal))
         with self._noted():
+            self.open_page()  # here, if the run before this one had it at the same address until it ended
             return self._adapted(runtime, call)
 
     @contextmanager

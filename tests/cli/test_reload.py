@@ -61,6 +61,13 @@ FLOW = """
 """
 
 
+SLOW_END = """
+        while os.path.exists("hold"):
+            time.sleep(0.02)
+"""
+"""What the flow does after its run, so that its process ends late."""
+
+
 def edit(word: str, name: str = "steps.py") -> None:
     """Change the word that the flow writes."""
     Path(name).write_text(f"def step(number):\n    return f'{word} {{number}}'\n")
@@ -124,7 +131,7 @@ def reloading(*options: str) -> Iterator[Reloading]:
 @pytest.mark.fault("T7")
 @pytest.mark.slow
 def test_state_over_edits_good_and_bad(script: Script) -> None:
-    script(FLOW)
+    script(FLOW + SLOW_END)
     with reloading() as flow:
         first = flow.wait_for("one")
         wait_until(lambda: len(flow.rows) > 20)
@@ -149,12 +156,17 @@ def test_state_over_edits_good_and_bad(script: Script) -> None:
         Path("steps.py/__init__.py").unlink()
         Path("steps.py").rmdir()
 
+        Path("hold").touch()
         edit("two")
         time.sleep(0.3)
         edit("three")  # within a second
+        flow.wait_until_told("stopped after tick")
+        Path("steps.py").write_text("def step(number:\n")
+        Path("hold").unlink()
         second = flow.wait_for("three")
         assert second != first
-        assert flow.told.count("resumed flow") == 1, "once for both"
+        flow.wait_until_told("was not reloaded; the run before this change continues", 4)
+        assert flow.told.count("resumed flow") == 1, "once for both, and not for the broken one"
         wait_until(lambda: len(flow.rows) > 60)
         flow.process.send_signal(signal.SIGINT)
         assert flow.process.wait(60) == 0
@@ -162,6 +174,49 @@ def test_state_over_edits_good_and_bad(script: Script) -> None:
     assert "neither the flow nor an option says where to keep state; --reload keeps it in .malflow" in flow.told
     assert "Traceback" not in flow.told
     assert kept_position() == len(flow.rows)
+
+
+@only_nightly
+def test_a_start_that_fails_and_one_of_the_same_second(script: Script) -> None:
+    script(FLOW + SLOW_END)
+    with reloading() as flow:
+        flow.wait_for("one")
+        half = "import os\nif os.path.exists('checked'): raise OSError('half')\nopen('checked', 'w')\n"
+        Path("steps.py").write_text(f"{half}def step(number):\n    return f'half {{number}}'\n")
+        flow.wait_until_told("was not reloaded; the run before this change continues")
+        edit("two")
+        two = flow.wait_for("two")
+        second = Path("steps.py").stat().st_mtime_ns // 10**9
+        edit("six")  # of the size of the module that runs
+        os.utime("steps.py", ns=(second * 10**9 + 1, second * 10**9 + 1))
+        flow.wait_for("six")
+        flow.process.send_signal(signal.SIGINT)
+        assert flow.process.wait(60) == 0
+        flow.check_exact()
+    assert [*dict.fromkeys(word for word, *_ in flow.rows)] == ["one", "two", "six"]
+    assert {pid for word, _, pid in flow.rows if word == "two"} == {two}
+
+
+@pytest.mark.fault("T9")
+@only_nightly
+def test_a_signal_while_the_new_run_waits(script: Script) -> None:
+    script(FLOW + SLOW_END)
+    with reloading() as flow:
+        old = flow.wait_for("one")
+        Path("hold").touch()
+        edit("two")
+        flow.wait_until_told("stopped after tick")
+        new, *_ = [it for it in _children_of(flow.process.pid) if it != old]
+        flow.process.send_signal(signal.SIGINT)
+        wait_until(lambda: _is_zombie(new))
+        Path("hold").unlink()
+        assert flow.process.wait(60) == 0
+        assert {word for word, *_ in flow.rows} == {"one"}
+    assert "Traceback" not in flow.told
+
+
+def _children_of(parent: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
 
 
 @pytest.mark.fault("T8")

@@ -47,8 +47,8 @@ TERMINAL_BUGS = [
         "the area is drawn in the middle of the script's line",
         "all output ends with a line break",
         "cli/live_area.py",
-        "if self._is_gone or self._is_within_line:",
-        "if self._is_gone:",
+        "if self._is_gone or self._is_within_line or self._is_still:",
+        "if self._is_gone or self._is_still:",
         (f"{_OF_LIVE}::test_the_area_is_below_all_that_is_written",),
     ),
     Bug(
