@@ -76,6 +76,9 @@ class Discovery:
         """List the parts of the sources that are due; yield each source's change, or its error.
 
         Each change is reported once. A source that fails is tried again when it is next due.
+
+        Raises:
+            OperatorError: if a source fails by an error whose ``is_permanent`` is True.
         """
         now = time.monotonic()
         for name in [name for name, due in self._due.items() if now >= due]:
@@ -83,6 +86,8 @@ class Discovery:
             try:
                 listed = list_parts(name, self._program.sources[name].source, again=True)
             except OperatorError as error:
+                if getattr(error.__cause__, "is_permanent", False):
+                    raise
                 yield name, error
                 continue
             change = self._change(name, listed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.parquet import ParquetSource
 from malflow.sinks import VecSink
 from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, TextFileSource
@@ -46,7 +46,9 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
     "csv": (CsvSource, write_csv),
     "json": (JsonLinesSource, write_json),
     "parquet": (ParquetSource, write_parquet),
+    "partitions": (CsvSource, write_csv),
 }
+DAY = date(2026, 1, 1)
 
 
 def counting(source: Any, log: Log) -> Callable[[StreamProvider], None]:
@@ -54,7 +56,7 @@ def counting(source: Any, log: Log) -> Callable[[StreamProvider], None]:
 
     def build_dataflow(provider: StreamProvider) -> None:
         read = provider.new_stream().source("files", StatefulSource(source))
-        numbers = read.map("number", lambda it: int(it["n"] if isinstance(it, dict) else it))
+        numbers = read.map("number", number_of)
         keyed = numbers.key_distribute("by number", lambda msg: msg.value)
         counted = keyed.stateful_map("count", lambda _key, value, n: ((value, n + 1), n + 1), int)
         counted.inspect("seen", lambda msg, _: log.append(msg.value)).sink("out", VecSink())
@@ -62,24 +64,33 @@ def counting(source: Any, log: Log) -> Callable[[StreamProvider], None]:
     return build_dataflow
 
 
+def number_of(record: Any) -> int:
+    if isinstance(record, dict):
+        assert record.get("day", DAY) == DAY
+        return int(record["n"])
+    return int(record)
+
+
 def once(*numbers: int) -> list[tuple[int, int]]:
     return [(number, 1) for number in numbers]
 
 
 def test_files_that_appear_are_read_once(any_parallelism: Any, store: Any, new_log: Any, tmp_path: Path) -> None:
-    watch("csv", any_parallelism, store, new_log, tmp_path)
+    watch("partitions", any_parallelism, store, new_log, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["text", "csv", "json", "parquet"])
 def test_sources_of_other_formats_watch_too(kind: str, store: Any, new_log: Any, tmp_path: Path) -> None:
     watch(kind, SingleThreadRuntime, store, new_log, tmp_path)
 
 
 def watch(kind: str, runtime: Any, store: Any, new_log: Any, tmp_path: Path) -> None:
     make, write = KINDS[kind]
-    folder = tmp_path / "in"
-    folder.mkdir()
-    source = make(folder / "*.in", discover_every=SOON)
+    folder, path, options = tmp_path / "in", f"{tmp_path}/in/*.in", {}
+    if kind == "partitions":
+        folder, path, options = folder / f"day={DAY}", f"{tmp_path}/in/", {"partitions": {"day": date}}
+    folder.mkdir(parents=True)
+    source = make(path, discover_every=SOON, **options)
     seen = new_log()
     with Started(runtime(counting(source, seen), store)) as started:
         write(folder / "a.in", 1, 2)
@@ -92,8 +103,20 @@ def watch(kind: str, runtime: Any, store: Any, new_log: Any, tmp_path: Path) -> 
 
     write(folder / "d.in", 5)
     again = new_log()
-    with Started(runtime(counting(make(folder / "*.in", discover_every=SOON), again), store)):
+    with Started(runtime(counting(make(path, discover_every=SOON, **options), again), store)):
         wait_until(lambda: sorted(again) == once(5))
+
+
+def test_a_folder_that_appears_and_is_no_partition_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    source = CsvSource(f"{tmp_path}/in/", partitions={"day": date}, discover_every=SOON)
+    with Started(
+        SingleThreadRuntime(lambda it: it.new_stream().source("in", source).sink("out", VecSink()))
+    ) as started:
+        (tmp_path / "in" / "day=tomorrow").mkdir()
+        write_csv(tmp_path / "in" / "day=tomorrow" / "x.csv", 1)
+        with pytest.raises(OperatorError, match=r"x\.csv' is in folder 'day=tomorrow': field 'day' is not date"):
+            started.finish()
 
 
 def test_a_log_that_is_rotated_while_it_is_watched(

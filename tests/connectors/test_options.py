@@ -118,6 +118,7 @@ REGISTRY_OR_NONE = Kind((5, True, "http://anna:hush@localhost:8081"), is_secret=
 MESSAGE = Kind((5, "StringValue", True, int)).required()
 SCHEMA_OR_NONE = Kind((5, "n: int", {"n": int}))
 TYPES_OR_NONE = Kind((5, "int", [int]))
+PARTITIONS_OR_NONE = Kind((5, "day", ["day"], {}, {"": str}, {5: str}))
 
 _FILE_SOURCE = {
     "path": PATH,
@@ -128,6 +129,7 @@ _FILE_SOURCE = {
     "storage_options": SECRETS_OR_NONE,
     "in_order": FLAG,
     "discover_every": PERIOD_OR_NONE,
+    "partitions": PARTITIONS_OR_NONE,
 }
 _LINE_SINK = {
     "path": PATH,
@@ -314,6 +316,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "storage_options": SECRETS_OR_NONE,
             "in_order": FLAG,
             "discover_every": PERIOD_OR_NONE,
+            "partitions": PARTITIONS_OR_NONE,
         },
     ),
     PeriodicSource: (

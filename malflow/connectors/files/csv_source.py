@@ -12,6 +12,7 @@ from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
 from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
@@ -64,6 +65,9 @@ class CsvSource(FileSource[Any]):
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
         discover_every: how often to look for new files. The run then ends only when it is stopped.
+        partitions: columns whose values are in the names of folders, such as ``day=2024-05-01``: their types, such as
+            ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
+            folders. A path that ends with a slash then has the files of these folders too.
 
     Raises:
         GraphError: if an argument is invalid, or a name in `fields` is empty or duplicate.
@@ -94,7 +98,9 @@ class CsvSource(FileSource[Any]):
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
         discover_every: timedelta | None = None,
+        partitions: Partitions | None = None,
     ) -> None:
+        self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
         super().__init__(
             path,
             encoding=encoding,
@@ -104,19 +110,29 @@ class CsvSource(FileSource[Any]):
             storage_options=storage_options,
             in_order=in_order,
             discover_every=discover_every,
+            partitions=partitions,
         )
         require_flag("CsvSource", "header", header, optional=True)
         self._dialect = Dialect("CsvSource", delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
-        self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
         if self._types is not None and not self._header:
-            fault = "no field name" if self._fields is None else self._types.missing(self._fields)
+            fault = "no field name" if self._fields is None else self._fault_in_types(self._fields)
             if fault is not None:
                 raise GraphError(f"CsvSource cannot convert to types: there is {fault}; pass fields=[...]")
+        if partitions and self._fields is None and not self._header:
+            raise GraphError("CsvSource cannot add partitions to rows without field names; pass fields=[...]")
+        fault = self._partitions.collision(self._fields or ())
+        if fault is not None:
+            raise GraphError(f"CsvSource partitions: {fault}")
 
-    def _new_parser(self) -> RecordParser[Any]:
-        return _CsvParser(self._dialect, self._fields, self._header, self._types)
+    def _fault_in_types(self, fields: Sequence[str]) -> str | None:
+        if self._types is None or self._partitions.follow_folders:
+            return None
+        return self._types.missing(fields, self._partitions.names)
+
+    def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
+        return _CsvParser(self._dialect, self._fields, self._header, self._types, more)
 
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
@@ -132,13 +148,20 @@ class _UnevenRows(Exception):
 
 class _CsvParser(RecordParser[Any]):
     def __init__(
-        self, dialect: Dialect, fields: tuple[str, ...] | None, has_header: bool, types: RecordTypes | None
+        self,
+        dialect: Dialect,
+        fields: tuple[str, ...] | None,
+        has_header: bool,
+        types: RecordTypes | None,
+        more: FolderValues,
     ) -> None:
         self.header = fields
         self._fields = fields
         self._dialect = dialect
         self._has_header = has_header
         self._types = types
+        self._more = more
+        self._values = list(more.values.values())
 
     def split(self, text: str) -> list[str]:
         return split_keeping_ends(text)
@@ -152,7 +175,8 @@ class _CsvParser(RecordParser[Any]):
         names = tuple(parsed.value)
         if self._fields is None:
             self.header = names
-            return parsed._replace(reason=fault_in_fields(names) or self._fault_in_types(names))
+            reason = fault_in_fields(names) or self._more.collision(names) or self._fault_in_types(names)
+            return parsed._replace(reason=reason)
         if len(names) == len(self._fields):
             return parsed._replace(reason=self._fault_in_types(self._fields))
         return parsed._replace(reason=f"{len(names)} fields in the header, expected {len(self._fields)}")
@@ -180,7 +204,10 @@ class _CsvParser(RecordParser[Any]):
         if widths - {len(self.header)}:
             raise _UnevenRows
         if self._types is not None:
-            return self._types.rows(self.header, rows)
+            return self._types.rows(self.header, rows, self._more.values)
+        if self._values:
+            names, values = (*self.header, *self._more.values), self._values
+            return map(dict, map(zip, repeat(names), [row + values for row in rows]))
         return map(dict, map(zip, repeat(self.header), rows))
 
     def doubt(self, first: Any) -> str | None:
@@ -191,7 +218,7 @@ class _CsvParser(RecordParser[Any]):
         return mark and f"has one field, {names[0]!r}; pass delimiter={mark!r} if it separates fields"
 
     def _fault_in_types(self, names: Sequence[str]) -> str | None:
-        return None if self._types is None else self._types.missing(names)
+        return None if self._types is None else self._types.missing(names, self._more.values)
 
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
         parsed = self._parse_row(lines, at)

@@ -11,6 +11,7 @@ from typing import Any
 from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.lines import LineBuffer
 from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
@@ -19,6 +20,7 @@ from malflow.connectors.json_values import json_value, json_values
 
 __all__ = ["JsonLinesSource"]
 
+_NO_OBJECT = "not an object, to which partitions= could add a column"
 _BLANK = " \t\r"
 _decode_exactly = json.JSONDecoder(parse_float=Decimal).decode
 
@@ -48,6 +50,9 @@ class JsonLinesSource(FileSource[Any]):
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
         discover_every: how often to look for new files. The run then ends only when it is stopped.
+        partitions: columns whose values are in the names of folders, such as ``day=2024-05-01``: their types, such as
+            ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
+            folders. A path that ends with a slash then has the files of these folders too.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -71,7 +76,9 @@ class JsonLinesSource(FileSource[Any]):
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
         discover_every: timedelta | None = None,
+        partitions: Partitions | None = None,
     ) -> None:
+        self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
         super().__init__(
             path,
             encoding=encoding,
@@ -81,16 +88,18 @@ class JsonLinesSource(FileSource[Any]):
             storage_options=storage_options,
             in_order=in_order,
             discover_every=discover_every,
+            partitions=partitions,
         )
-        self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
 
-    def _new_parser(self) -> RecordParser[Any]:
-        return _JsonParser(self._types)
+    def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
+        return _JsonParser(self._types, more)
 
 
 class _JsonParser(RecordParser[Any]):
-    def __init__(self, types: RecordTypes | None) -> None:
+    def __init__(self, types: RecordTypes | None, more: FolderValues) -> None:
         self._types = types
+        self._more = more
+        self._is_plain = types is None and not more.values
 
     def _record(self, line: str) -> Any:
         """Return the value of a line, with the types of its fields.
@@ -102,11 +111,17 @@ class _JsonParser(RecordParser[Any]):
         return self._typed(json_value(line), line)
 
     def _typed(self, value: Any, line: str) -> Any:
-        """Return the value of a line with the types of its fields."""
-        types = self._types
+        """Return the value of a line with the types of its fields and the columns of its folders.
+
+        Raises:
+            FieldError: if the fields do not fit the types, or there is none.
+        """
+        types, more = self._types, self._more.values
+        if more and (fault := self._more.collision(value) if isinstance(value, dict) else _NO_OBJECT):
+            raise FieldError(fault)
         if types is None:
-            return value
-        return types.record(value, _decode_exactly(line) if types.wants_exact else None)
+            return {**value, **more} if more else value
+        return types.record(value, _decode_exactly(line) if types.wants_exact else None, more)
 
     def doubt(self, first: Any) -> str | None:
         if isinstance(first, list) and first and all(isinstance(it, dict) for it in first):
@@ -121,7 +136,7 @@ class _JsonParser(RecordParser[Any]):
         try:
             texts = list(filter(None, taken))
             values = json_values(texts)
-            return values if self._types is None else list(map(self._typed, values, texts)), len(taken)
+            return values if self._is_plain else list(map(self._typed, values, texts)), len(taken)
         except (ValueError, RecursionError):
             return None
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -18,6 +16,7 @@ from malflow.store.redaction import redacted, secrets_in, shown_path
 __all__ = [
     "NO_MATCH",
     "InputFileError",
+    "MisplacedFileError",
     "Path",
     "ReplacedFileError",
     "expand",
@@ -26,7 +25,6 @@ __all__ = [
     "local_size",
     "one_name",
     "path_list",
-    "tell_partitions",
 ]
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -34,8 +32,6 @@ Path: TypeAlias = str | os.PathLike[str]
 NO_MATCH = "matches no files"
 """The problem of a glob or folder without files."""
 
-_LOG = logging.getLogger("malflow")
-_PARTITION = re.compile(r"[A-Za-z_]\w*=.*")
 _MAGIC = frozenset("*?[")
 _STAGES = "/.malflow/"
 
@@ -62,6 +58,12 @@ class ReplacedFileError(InputFileError):
             f"{super().__str__()}; put the file back, pass on_replaced='restart' to read the new file from the "
             "beginning, or restore=None to start without the snapshot"
         )
+
+
+class MisplacedFileError(InputFileError):
+    """A file is in a folder that does not fit the partitions of the source. Also while a run reads, this ends it."""
+
+    is_permanent = True
 
 
 def path_list(path: Path | Iterable[Path], asked_by: str) -> tuple[str, ...]:
@@ -99,7 +101,12 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
 
 
 def listed_files(
-    paths: Iterable[str], storage_options: Mapping[str, Any], *, in_order: bool, may_be_none: bool
+    paths: Iterable[str],
+    storage_options: Mapping[str, Any],
+    *,
+    in_order: bool,
+    may_be_none: bool,
+    in_partitions: bool = False,
 ) -> list[str]:
     """Return the files of a source: full paths, each once; sorted, or path by path.
 
@@ -108,6 +115,7 @@ def listed_files(
         storage_options: options for the file system.
         in_order: whether the files stay in the order of the paths.
         may_be_none: whether a glob or folder may match no file yet.
+        in_partitions: whether a folder also has the files of partitions below it, such as ``day=2024-05-01``.
 
     Raises:
         InputFileError: if a path does not exist; or a glob matches no file, and must.
@@ -115,26 +123,12 @@ def listed_files(
     found: list[str] = []
     for path in paths:
         try:
-            found += expand((path,), storage_options)
+            found += sorted(_readable(path, storage_options, in_partitions))
         except InputFileError as error:
             if not may_be_none or error.problem != NO_MATCH:
                 raise
     files = list(dict.fromkeys(found))
     return files if in_order else sorted(files)
-
-
-def tell_partitions(files: Iterable[str]) -> None:
-    """Warn if a file is in a folder that is named as a partition of Hive, such as ``day=2024-05-01``."""
-    for file in files:
-        named = [folder for folder in file.split("/")[:-1] if _PARTITION.fullmatch(folder)]
-        if named:
-            _LOG.warning(
-                "source file '%s' is in a folder named '%s', and its records do not get that value; if they need it, "
-                "take it from the name of the file, which is the key of each record: msg.key",
-                shown_path(file),
-                named[0],
-            )
-            return
 
 
 def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:
@@ -155,9 +149,9 @@ def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
     return _part(filesystem, path, inner)
 
 
-def _readable(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+def _readable(path: str, storage_options: Mapping[str, Any], in_partitions: bool = False) -> list[str]:
     try:
-        return _matches(path, storage_options)
+        return _matches(path, storage_options, in_partitions)
     except InputFileError:
         raise
     except OSError as error:
@@ -168,13 +162,15 @@ def _readable(path: str, storage_options: Mapping[str, Any]) -> list[str]:
     raise InputFileError(path, f"cannot be read: {said}; {hint or 'check the credentials in storage_options'}")
 
 
-def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+def _matches(path: str, storage_options: Mapping[str, Any], in_partitions: bool) -> list[str]:
     if _is_chained(path):
         return [path]
     filesystem, inner = filesystem_of(path, storage_options)
     kind = _kind(filesystem, inner)
     if kind not in (None, "directory"):
         return [_part(filesystem, path, inner)]
+    if kind == "directory" and path.endswith("/") and in_partitions:
+        return _in_partitions(filesystem, path, inner)
     if kind == "directory" and path.endswith("/"):
         return _in_folder(filesystem, path, inner)
     if _MAGIC.isdisjoint(inner):
@@ -192,6 +188,18 @@ def _in_folder(filesystem: Any, path: str, inner: str) -> list[str]:
     found = [entry["name"] for entry in filesystem.ls(inner, detail=True) if entry["type"] != "directory"]
     visible = [file for file in found if not file.rpartition("/")[2].startswith((".", "_")) and file != f"{inner}/"]
     return _some([_part(filesystem, path, file) for file in visible], path)
+
+
+def _in_partitions(filesystem: Any, path: str, inner: str) -> list[str]:
+    """Return the files in a folder and in the partitions below it, without hidden ones."""
+    above = len(inner.rstrip("/")) + 1
+    found = []
+    for file, info in filesystem.find(inner, detail=True).items():
+        *folders, name = file[above:].split("/")
+        hidden = any(part.startswith((".", "_")) for part in (*folders, name))
+        if info["type"] != "directory" and name and not hidden and all("=" in folder for folder in folders):
+            found.append(_part(filesystem, path, file))
+    return _some(found, path)
 
 
 def _some(files: list[str], path: str) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from io import BytesIO
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.connectors.files.bad_records import (
     IN_A_HEADER,
@@ -27,6 +27,7 @@ from malflow.connectors.files.lines import (
     open_lines,
 )
 from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.partitions import FolderValues, PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
     Path,
@@ -36,9 +37,9 @@ from malflow.connectors.files.paths import (
     local_size,
     one_name,
     path_list,
-    tell_partitions,
 )
 from malflow.connectors.files.renamed import OnRenamed, Renames
+from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
 from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
 from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
@@ -385,7 +386,10 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
     Each file is a part, named by its full path or URL. Files are decompressed according to their suffix.
     """
 
-    def __init__(
+    _has_columns: ClassVar[bool] = True
+    _types: RecordTypes | None = None
+
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         path: Path | Iterable[Path],
         *,
@@ -396,6 +400,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
         discover_every: timedelta | None = None,
+        partitions: Partitions | None = None,
     ) -> None:
         me = type(self).__name__
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
@@ -410,6 +415,9 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         self.in_order = in_order
         if discover_every is not None:  # a class derived from this one may have a default of its own
             self.discover_every = discover_every
+        self._partitions = PartitionColumns(
+            me, partitions, None if self._types is None else self._types.kinds, has_columns=self._has_columns
+        )
         self._watch = Watch(self._options.storage_options)
         self._tally: dict[str, int] = {}
 
@@ -422,10 +430,11 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
-            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
+            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None; or the
+                folders of a file do not fit `partitions`.
         """
         files = self._files()
-        tell_partitions(files)
+        self._partitions.tell(files)
         if self.discover_every is not None:
             self._watch.begin(files)
         return files
@@ -434,18 +443,21 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         """Return the files while a run reads, without new ones that may still be written, or that were renamed.
 
         Raises:
-            InputFileError: if a path does not exist.
+            InputFileError: if a path does not exist, or the folders of a file do not fit `partitions`.
         """
         files = self._files()
         return self._watch.parts(files) if self._on_renamed != "restart" else files
 
     def _files(self) -> list[str]:
-        return listed_files(
+        files = listed_files(
             self._paths,
             self._options.storage_options,
             in_order=self.in_order,
             may_be_none=self.discover_every is not None,
+            in_partitions=self._partitions.are_given,
         )
+        self._partitions.check(files)
+        return files
 
     def renamed_parts(self, positions: Mapping[str, FilePosition], listed: Sequence[str]) -> Mapping[str, str]:
         """Return the new names of files that were renamed since they were read, by their old ones.
@@ -472,7 +484,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
         """Return a reader of one file, which opens it at the first poll."""
         position = FilePosition() if state is None else state
-        return FilePartition(part, self._new_parser(), self._options, position, self._tally)
+        return FilePartition(part, self._new_parser(self._partitions.of(part)), self._options, position, self._tally)
 
     def handle(self, handling: Handling) -> None:
         """Set how readers handle a record that they can't read."""
@@ -488,8 +500,8 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         return self.build_part(part, None).read_again(raw)
 
     @abstractmethod
-    def _new_parser(self) -> RecordParser[V]:
-        """Return a parser for one file."""
+    def _new_parser(self, more: FolderValues) -> RecordParser[V]:
+        """Return a parser for one file, whose records also have the columns of `more`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"

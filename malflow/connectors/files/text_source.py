@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from malflow.connectors.files.lines import LineBuffer
 from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.partitions import FolderValues
 from malflow.connectors.files.source import FileSource
 
 __all__ = ["TextFileSource"]
@@ -40,6 +41,8 @@ class TextFileSource(FileSource[str]):
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
         discover_every: how often to look for new files. The run then ends only when it is stopped.
+        partitions: False silences the warning of folders such as ``day=2024-05-01``; nothing else, since a line has no
+            columns. The value is in the name of the file, the key of each record.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -53,7 +56,10 @@ class TextFileSource(FileSource[str]):
     >>> fsspec.filesystem("memory").rm("/poem.txt")
     """
 
-    def _new_parser(self) -> RecordParser[str]:
+    _has_columns = False
+
+    def _new_parser(self, more: FolderValues) -> RecordParser[str]:
+        del more
         return _TextParser()
 
 

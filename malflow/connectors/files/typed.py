@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from math import inf, isinf
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from malflow.errors import GraphError, short_repr
 
-__all__ = ["DELIMITERS", "FieldError", "RecordTypes", "Types"]
+__all__ = ["BY_NAME", "DELIMITERS", "FieldError", "RecordTypes", "Types", "shown_kind", "without_none"]
 
 Types = type[Any] | Mapping[str, Any]
 """A dataclass, or types by the names of fields."""
@@ -42,6 +42,9 @@ _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     time: time.fromisoformat,
     UUID: UUID,
 }
+BY_NAME: Mapping[str, Any] = {kind.__name__: kind for kind in _OF_TEXT}
+"""Types by their names, for a URL or a configuration."""
+
 _NO_DIGITS = re.compile(r"_|[^\x00-\x7f]")
 _TOO_FINE = re.compile(r"[.,]\d{6}\d*[1-9]")
 _LENIENT: dict[Any, re.Pattern[str]] = {
@@ -93,23 +96,33 @@ class RecordTypes:
             for name in named
             if name not in own or (own[name].default is MISSING and own[name].default_factory is MISSING)
         )
-        self._types = named
+        self.kinds: Mapping[str, Any] = named
         self._exact = tuple(name for name, kind in named.items() if kind is Decimal or Decimal in get_args(kind))
         lenient = _LENIENT if of_text else {datetime: _TOO_FINE, time: _TOO_FINE}
-        self._strict = {name: kind for name, kind in map(_without_none, named.items()) if kind in lenient}
+        self._strict = {name: kind for name, it in named.items() if (kind := without_none(it)) in lenient}
         self._converters = {name: self._converter(asked_by, name, kind) for name, kind in named.items()}
 
-    def missing(self, header: Sequence[str]) -> str | None:
-        """Return why records with these fields cannot be converted, or None if they can."""
-        lacking = [name for name in self.required if name not in header]
+    def missing(self, header: Sequence[str], more: Collection[str] = ()) -> str | None:
+        """Return why records with these fields, and `more`, cannot be converted, or None if they can."""
+        lacking = [name for name in self.required if name not in header and name not in more]
         if not lacking:
             return None
         mark = next((it for it in DELIMITERS if it in header[0]), None) if self._of_text and len(header) == 1 else None
         cure = f"; pass delimiter={mark!r}" if mark is not None else ""
         return f"no field {lacking[0]!r}, which is in types; the fields are {', '.join(header)}{cure}"
 
-    def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Any]:
-        """Convert each row of text to a record.
+    def value(self, name: str, given: Any) -> Any:
+        """Return the value of one field.
+
+        Raises:
+            FieldError: if it cannot be converted.
+        """
+        return self._column(name, (given,))[0]
+
+    def rows(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> Iterable[Any]:
+        """Convert each row of text to a record, which also has the fields of `more`.
 
         Raises:
             FieldError: if a value cannot be converted.
@@ -119,6 +132,9 @@ class RecordTypes:
         columns = list(zip(*rows, strict=True))
         chosen = [name for name in header if name in self._converters or self._made is None]
         converted = [self._column(name, columns[header.index(name)]) for name in chosen]
+        added = self._chosen(more)
+        chosen += added
+        converted += [[value] * len(rows) for value in added.values()]
         records = [dict(zip(chosen, row, strict=True)) for row in zip(*converted, strict=True)]
         return records if self._made is None else [self._make(record) for record in records]
 
@@ -127,25 +143,30 @@ class RecordTypes:
         """Whether a field is a Decimal, which a float would change."""
         return bool(self._exact)
 
-    def record(self, value: Any, exact: Any = None) -> Any:
+    def record(self, value: Any, exact: Any = None, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
         """Convert a JSON value to a record.
 
         Args:
             value: the value.
             exact: the same value with Decimals instead of floats, if `wants_exact`.
+            more: fields that the record has too.
 
         Raises:
             FieldError: if it is not an object, lacks a field, or has a field of another type.
         """
         if not isinstance(value, dict):
             raise FieldError(f"{type(value).__name__} instead of the object that types needs")
-        reason = self.missing(list(value))
+        reason = self.missing(list(value), more)
         if reason is not None:
             raise FieldError(reason)
         if exact is not None:
             value = {**value, **{name: exact[name] for name in self._exact if name in exact}}
         found = {name: self._column(name, (value[name],))[0] for name in self.names if name in value}
-        return {**value, **found} if self._made is None else self._make(found)
+        return {**value, **found, **more} if self._made is None else self._make(found | self._chosen(more))
+
+    def _chosen(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that a record has."""
+        return {name: value for name, value in more.items() if self._made is None or name in self.names}
 
     def _column(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
         convert = self._converters.get(name)
@@ -155,10 +176,10 @@ class RecordTypes:
         try:
             converted.extend(map(convert, values))
         except Exception as error:
-            value, kind = values[len(converted)], self._types[name]
+            value, kind = values[len(converted)], self.kinds[name]
             may_be_empty = value in ("", None) and isinstance(kind, type)
-            cure = f"; write {_shown(kind)} | None if it may be empty" if may_be_empty else ""
-            raise FieldError(f"field {name!r} is not {_shown(kind)}: {short_repr(value)}{cure}") from error
+            cure = f"; write {shown_kind(kind)} | None if it may be empty" if may_be_empty else ""
+            raise FieldError(f"field {name!r} is not {shown_kind(kind)}: {short_repr(value)}{cure}") from error
         if name in self._strict:
             self._refuse_lenient(name, values, converted)
         return converted
@@ -173,7 +194,7 @@ class RecordTypes:
         elif kind is float and (inf in converted or -inf in converted):
             at = next((at for at, it in enumerate(converted) if _is_too_large(it, values[at])), None)
         if at is not None:
-            raise FieldError(f"field {name!r} is not {_shown(self._types[name])}: {short_repr(values[at])}")
+            raise FieldError(f"field {name!r} is not {shown_kind(self.kinds[name])}: {short_repr(values[at])}")
 
     def _make(self, record: dict[str, Any]) -> Any:
         try:
@@ -203,16 +224,15 @@ class RecordTypes:
             called: Callable[[Any], Any] = kind
             return called
         raise GraphError(
-            f"{asked_by} cannot read field {name!r} as {_shown(kind)}; pass int, float, bool, str, Decimal, datetime, "
-            "date, time, UUID, an Enum, one of these or None, or a function of the value"
+            f"{asked_by} cannot read field {name!r} as {shown_kind(kind)}; pass int, float, bool, str, Decimal, "
+            "datetime, date, time, UUID, an Enum, one of these or None, or a function of the value"
         )
 
 
-def _without_none(field: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a field with its type, without an alternative None."""
-    name, kind = field
+def without_none(kind: Any) -> Any:
+    """Return a type without its alternative None."""
     inner = [it for it in get_args(kind) if it is not NoneType]
-    return name, inner[0] if get_origin(kind) in (Union, UnionType) and len(inner) == 1 else kind
+    return inner[0] if get_origin(kind) in (Union, UnionType) and len(inner) == 1 else kind
 
 
 def _is_too_large(value: Any, text: str) -> bool:
@@ -254,5 +274,6 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _shown(kind: Any) -> str:
+def shown_kind(kind: Any) -> str:
+    """Return a type as text."""
     return kind.__name__ if isinstance(kind, type) else getattr(kind, "__name__", repr(kind))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from malflow.connectors.address import Address
+from malflow.connectors.files.partitions import Partitions
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.parquet.rows import Nanoseconds
@@ -34,6 +35,7 @@ def source(
     storage_options: Mapping[str, Any] | None = None,
     in_order: bool = False,
     discover_every: timedelta | None = None,
+    partitions: Partitions | None = None,
 ) -> ParquetSource:
     """Return the source of a path or URL."""
     return ParquetSource(
@@ -47,6 +49,7 @@ def source(
         storage_options=storage_options,
         in_order=in_order,
         discover_every=discover_every,
+        partitions=partitions,
     )
 
 

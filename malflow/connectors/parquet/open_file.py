@@ -14,6 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.dictionary_columns import is_text
 from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
 from malflow.filesystem import filesystem_of, is_local
@@ -81,17 +82,19 @@ class Filter:
         condition: an expression of `pyarrow.dataset`.
         schema: the schema of the file.
         path: the file, for errors.
+        constants: columns that the file does not have, which the condition may name.
 
     Raises:
         InputFileError: if the condition does not fit the schema.
     """
 
-    def __init__(self, condition: Any, schema: pa.Schema, path: str) -> None:
+    def __init__(self, condition: Any, schema: pa.Schema, path: str, constants: ConstantColumns) -> None:
         self._condition = condition
         self._path = path
+        self._constants = constants
         empty = schema.empty_table()
         self._apply(empty)
-        self.reads = [name for name in dict.fromkeys(schema.names) if not _works(empty, name, condition)]
+        self.reads = [name for name in dict.fromkeys(schema.names) if not self._works_without(empty, name)]
 
     def kept(self, batch: pa.RecordBatch, start: int) -> tuple[pa.RecordBatch, list[int] | None]:
         """Return the rows that meet the condition, and their numbers if any row was dropped."""
@@ -100,14 +103,21 @@ class Filter:
         if len(found) == batch.num_rows:
             return batch, None
         kept: list[int] = found.column(_NUMBER).to_pylist()
-        whole = found.drop_columns([_NUMBER]).combine_chunks().to_batches()
+        whole = found.drop_columns([_NUMBER, *self._constants.scalars]).combine_chunks().to_batches()
         return whole[0] if whole else batch.slice(0, 0), kept
 
     def _apply(self, table: pa.Table) -> pa.Table:
         try:
-            return table.filter(self._condition)
+            return self._constants.joined_to(table).filter(self._condition)
         except (pa.ArrowException, TypeError) as error:
             raise InputFileError(self._path, f"does not fit filter={self._condition}: {error}") from error
+
+    def _works_without(self, empty: pa.Table, name: str) -> bool:
+        try:
+            self._constants.joined_to(empty.drop_columns([name])).filter(self._condition)
+        except (pa.ArrowException, TypeError):
+            return False
+        return True
 
 
 class OpenParquet:
@@ -139,12 +149,15 @@ class OpenParquet:
         """Return the number of rows in the row groups before this one."""
         return self._starts[group]
 
-    def groups_for(self, condition: Any) -> frozenset[int]:
-        """Return the row groups that may have rows which meet a condition, by their statistics."""
+    def groups_for(self, condition: Any, constants: ConstantColumns) -> frozenset[int]:
+        """Return the row groups that may have rows which meet a condition, by their statistics and the constants."""
         local = LocalFileSystem() if self._file is None else None
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        fragment = ds.ParquetFileFormat(options).make_fragment(self._path if local else self._file, local)
-        return frozenset(group.id for part in fragment.split_by_row_group(condition) for group in part.row_groups)
+        fragment = ds.ParquetFileFormat(options).make_fragment(
+            self._path if local else self._file, local, constants.guarantee
+        )
+        parts = fragment.split_by_row_group(condition, constants.added_to(self.schema))
+        return frozenset(group.id for part in parts for group in part.row_groups)
 
     def keep_dictionaries(self, columns: Sequence[str]) -> None:
         """Read those of the columns that are dictionary-encoded text as dictionaries and indices.
@@ -272,11 +285,3 @@ def _local_version(path: str) -> tuple[int, str]:
 def _remote_version(info: Mapping[str, Any]) -> tuple[int, str]:
     written = next((info[name] for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime") if name in info), "")
     return int(info["size"]), str(written).strip('"')
-
-
-def _works(empty: pa.Table, without: str, condition: Any) -> bool:
-    try:
-        empty.drop_columns([without]).filter(condition)
-    except (pa.ArrowException, TypeError):
-        return False
-    return True

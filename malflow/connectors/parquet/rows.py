@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -78,6 +79,7 @@ class RowMaker:
     Args:
         options: the options of records.
         schema: the schema of the file or table.
+        constants: columns that the file does not have, whose value is the same in all rows.
 
     Attributes:
         reads: the names of the required columns.
@@ -86,13 +88,17 @@ class RowMaker:
         UnreadableColumn: if a column is missing, or its name is used twice.
     """
 
-    def __init__(self, options: RowOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, options: RowOptions, schema: pa.Schema, constants: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._options = options
+        self._constants = constants
         single = isinstance(options.row, str)
-        names = (options.row,) if single else options.columns if options.columns is not None else schema.names
+        everything = (*schema.names, *constants)
+        names = (options.row,) if single else options.columns if options.columns is not None else everything
         stamped = [options.timestamp] if isinstance(options.timestamp, str) else []
-        self.reads: list[str] = list(dict.fromkeys([*names, *stamped]))
-        for name in (*names, *stamped):
+        self.reads: list[str] = [name for name in dict.fromkeys([*names, *stamped]) if name not in constants]
+        for name in self.reads:
             _require_one(name, schema)
         self._names = list(names)
         self._exact = {name: _in_microseconds(schema.field(name).type) for name in self.reads}
@@ -112,7 +118,11 @@ class RowMaker:
         if not isinstance(timestamp, str):
             return values, [timestamp(value) for value in values]
         times = self._to_python(batch, timestamp)
-        if batch.column(timestamp).null_count:
+        if timestamp in self._constants:
+            has_null = self._constants[timestamp] is None and bool(times)
+        else:
+            has_null = bool(batch.column(timestamp).null_count)
+        if has_null:
             at = indices[times.index(None)]
             raise UnreadableColumn(
                 f"has no timestamp in row {at}: column '{timestamp}' is null there; exclude such rows by "
@@ -121,6 +131,8 @@ class RowMaker:
         return values, times
 
     def _to_python(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        if name in self._constants:
+            return [self._constants[name]] * batch.num_rows
         column, exact = batch.column(name), self._exact[name]
         try:
             if exact is not None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from malflow.connectors.files.partitions import PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
     Path,
@@ -21,10 +22,10 @@ from malflow.connectors.files.paths import (
     local_size,
     one_name,
     path_list,
-    tell_partitions,
 )
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
+from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
@@ -83,6 +84,7 @@ class _Options:
     rows: RowOptions
     condition: Any
     on_replaced: OnReplaced
+    partitions: PartitionColumns
     storage_options: Mapping[str, Any] = field(repr=False)
 
 
@@ -228,10 +230,13 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
             _LOG.warning("source file '%s' %s; reading it from the beginning", shown_path(self._path), replaced.problem)
             self._position = ParquetPosition()
         self._position = self._position._replace(file=file.version)
-        self._maker = RowMaker(options.rows, file.schema)
-        condition = options.condition
-        self._filter = None if condition is None else Filter(condition, file.schema, self._path)
-        self._groups = None if condition is None else file.groups_for(condition)
+        more = options.partitions.of(self._path)
+        if fault := more.collision(file.schema.names):
+            raise InputFileError(self._path, f"can't be read with partitions=: {fault}")
+        self._maker = RowMaker(options.rows, file.schema, more.values)
+        condition, folders = options.condition, ConstantColumns.of(more)
+        self._filter = None if condition is None else Filter(condition, file.schema, self._path, folders)
+        self._groups = None if condition is None else file.groups_for(condition, folders)
         filtered = () if self._filter is None else self._filter.reads
         self._columns = [*self._maker.reads, *filtered]
         file.keep_dictionaries([name for name in self._maker.reads if name not in filtered])
@@ -266,6 +271,9 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
             their names.
         discover_every: how often to look for new files. The run then ends only when it is stopped. Files must appear as
             a whole, as those of `ParquetSink` do.
+        partitions: columns whose values are in the names of folders, such as ``day=2024-05-01``: their types, such as
+            ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
+            folders. A path that ends with a slash then has the files of these folders too.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -290,6 +298,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
         discover_every: timedelta | None = None,
+        partitions: Partitions | None = None,
     ) -> None:
         me = "ParquetSource"
         require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
@@ -298,7 +307,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         rows = row_options(me, columns, row, timestamp, nanoseconds)
         self._paths = path_list(path, me)
-        self._options = _Options(rows, _condition(filter), on_replaced, dict(storage_options or {}))
+        self._partitions = PartitionColumns(me, partitions)
+        self._options = _Options(rows, _condition(filter), on_replaced, self._partitions, dict(storage_options or {}))
         self.in_order = in_order
         self.discover_every = discover_every
 
@@ -306,24 +316,28 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
-            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None.
+            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None; or the
+                folders of a file do not fit `partitions`.
         """
         files = self.list_again()
-        tell_partitions(files)
+        self._partitions.tell(files)
         return files
 
     def list_again(self) -> list[str]:
         """Return the files while a run reads.
 
         Raises:
-            InputFileError: if a path does not exist.
+            InputFileError: if a path does not exist, or the folders of a file do not fit `partitions`.
         """
-        return listed_files(
+        files = listed_files(
             self._paths,
             self._options.storage_options,
             in_order=self.in_order,
             may_be_none=self.discover_every is not None,
+            in_partitions=self._partitions.are_given,
         )
+        self._partitions.check(files)
+        return files
 
     def present_part(self, part: str) -> str:
         """Return the canonical name of a file."""

@@ -521,13 +521,3 @@ def test_a_file_of_another_form_is_told(
     drain(kind(file_of(tmp_path, content)))
     assert (told or "") in caplog.text
     assert bool(told) is bool(caplog.text)
-
-
-def test_folders_named_as_partitions_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "day=2024-05-01").mkdir()
-    file_of(tmp_path, b"day=1\n", "n=1.txt")
-    TextFileSource(tmp_path / "*.txt").list_parts()
-    assert caplog.text == ""
-    path = file_of(tmp_path / "day=2024-05-01", b"1\n", "part.txt")
-    assert TextFileSource(tmp_path / "*" / "*.txt").list_parts() == [str(path)]
-    assert "is in a folder named 'day=2024-05-01', and its records do not get that value" in caplog.text
