@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow import SingleThreadRuntime
 from malflow.runtime.spark.runtime import SparkHandle, SparkRuntime
-from malflow.snapshot import FsspecBackend, fsck
+from malflow.snapshot import FsspecBackend, dead_letters, fsck
 from tests.campaign.cases import Difference
 from tests.campaign.endpoints import counting_sink, paced_source
 from tests.campaign.flows import Flow
@@ -23,7 +23,8 @@ from tests.kit.log import Log
 from tests.properties.agreement import assert_agree, assert_one_ticket, typed
 from tests.properties.building import Run, build
 from tests.properties.interpreter import Interpretation, interpret
-from tests.properties.specs import Step
+from tests.properties.lifting import counts_epochs, lifted
+from tests.properties.specs import REFUSES, Step
 
 __all__ = ["Job", "snapshots_every"]
 
@@ -80,7 +81,7 @@ class Job:
     def _sink(self, flow: Flow, result: Run, step: Step) -> Any:
         if step.name not in flow.counted:
             return None
-        return counting_sink(result.records.setdefault(step.name, self.new_log()))
+        return counting_sink(result.records.setdefault(step.name, self.new_log()), refuses=step.arg == REFUSES)
 
     # Runs
 
@@ -162,9 +163,23 @@ class Job:
             for step in flow.dataflow.steps:
                 if step.name in flow.kept:
                     _compare(step, what, merged(step.name, restored), expected.states[step.name])
+        self.check_letters(backend, what)
         report = fsck(backend)
         if report.problems:
             raise Difference(f"{what}: {report.problems}")
+
+    def check_letters(self, backend: FsspecBackend, what: str) -> None:
+        """Compare the dead letters of sinks with the records that these refuse."""
+        for flow, expected in zip(self.flows, self.expected, strict=True):
+            vague = lifted(flow.dataflow.steps, counts_epochs)
+            for sink, refused in ((it, expected.refused[it]) for it in expected.refused if it not in vague):
+                found, most = Counter(_typed(dead_letters(backend, sink))), Counter(_typed(refused))
+                if sink in flow.lettered:
+                    most = Counter(_typed(expected.letters[sink]))
+                    if lost := most - found:
+                        raise Difference(f"{what}: letters of {sink} lack {_shown(lost)}")
+                if more := found - most:
+                    raise Difference(f"{what}: letters of {sink} have {_shown(more)} too many")
 
     @property
     def takeovers(self) -> int:

@@ -13,6 +13,7 @@ from malflow.sinks.contract import StatefulSinkImpl, StatefulSinkPartition
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from tests.kit.log import Log
+from tests.properties.functions import is_refused
 from tests.properties.interpreter import owned
 from tests.properties.specs import Part, Step, fresh
 
@@ -94,33 +95,37 @@ class PacedPart(StatefulSourcePartition[Any, Any, int]):
         return self.position
 
 
-def counting_sink(log: Log) -> StatefulSink:
-    """Make a sink with a part for each key, which counts what it writes."""
-    return StatefulSink(CountingSink(log))
+def counting_sink(log: Log, *, refuses: bool = False) -> StatefulSink:
+    """Make a sink with a part for each key, which counts what it writes, and may refuse some records."""
+    return StatefulSink(CountingSink(log, refuses=refuses))
 
 
 class CountingSink(StatefulSinkImpl[Any, Any, Any, Any, int]):
     """Writes to a log, whatever process it is in."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, refuses: bool) -> None:
         self.log = log
+        self.refuses = refuses
 
     def assign_part(self, msg: DataMessage[Any, Any, Any]) -> Any:
         return msg.key
 
     def build_part(self, part: Any, state: int | None) -> CountingPart:
         del part
-        return CountingPart(self.log, state or 0)
+        return CountingPart(self.log, state or 0, refuses=self.refuses)
 
 
 class CountingPart(StatefulSinkPartition[Any, Any, Any, int]):
     """The writer of one part."""
 
-    def __init__(self, log: Log, count: int) -> None:
+    def __init__(self, log: Log, count: int, *, refuses: bool) -> None:
         self.log = log
         self.count = count
+        self.refuses = refuses
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        if self.refuses and is_refused(msg.value):
+            raise ValueError("refused")
         self.log.append(DataMessage(msg.key, owned(msg.value), msg.timestamp))
         self.count += 1
 

@@ -30,7 +30,7 @@ from tests.properties.dataflows import (
 )
 from tests.properties.functions import EQUAL_KEYS
 from tests.properties.lifting import lifted
-from tests.properties.specs import Dataflow, Order, Part, Place, Step
+from tests.properties.specs import REFUSES, Dataflow, Order, Part, Place, Step
 
 __all__ = ["Flow", "flows", "resting", "wide"]
 
@@ -41,7 +41,7 @@ _STATES = ("stateful_map", "stateful_op", "ttl_map")
 _TIMED = frozenset(
     {
         *("stateful_op", "ttl_map", "window", "early_window", "late_window", "cogroup"),
-        *("interval_join", "asof_join", "sort", "batch"),
+        *("interval_join", "asof_join", "sort", "batch", "join_table", "expiring_table"),
     }
 )
 """Operators whose results, or states, depend on epochs."""
@@ -59,17 +59,19 @@ class Flow:
         dataflow: the dataflow.
         kept: the steps whose states are specified when the sources have ended.
         counted: the sinks that have parts.
+        lettered: the sinks whose dead letters are specified then.
     """
 
     dataflow: Dataflow
     kept: frozenset[str]
     counted: frozenset[str]
+    lettered: frozenset[str] = frozenset()
 
     def named(self, prefix: str) -> Flow:
         """Return the same with names that begin so."""
         steps = tuple(replace(step, name=prefix + step.name) for step in self.dataflow.steps)
-        kept, counted = ({prefix + name for name in names} for names in (self.kept, self.counted))
-        return Flow(replace(self.dataflow, steps=steps), frozenset(kept), frozenset(counted))
+        named = (frozenset(prefix + it for it in names) for names in (self.kept, self.counted, self.lettered))
+        return Flow(replace(self.dataflow, steps=steps), *named)
 
 
 class LongDraft(Draft):
@@ -77,7 +79,7 @@ class LongDraft(Draft):
 
     Attributes:
         rng: decides what is large.
-        kept, counted: see `Flow`.
+        kept, counted, lettered: see `Flow`.
         unsettled: streams of which it is not specified what has come when the sources have ended.
     """
 
@@ -86,6 +88,7 @@ class LongDraft(Draft):
         self.rng = rng
         self.kept: set[str] = set()
         self.counted: set[str] = set()
+        self.lettered: set[str] = set()
         self.unsettled: set[int] = set()
 
     def add(self, kind: str, inputs: tuple[int, ...], arg: Any, *outputs: Traits, **more: Any) -> int:
@@ -98,6 +101,8 @@ class LongDraft(Draft):
             self.kept.add(step.name)
         if not settled or not (timed or timeless):
             self.unsettled.update(range(made, made + len(outputs)))
+        if arg == REFUSES and settled:
+            self.lettered.add(step.name)
         if kind == "sink" and before[0].keyed and self.rng.random() < 0.4:
             self._count(step, settled=settled)
         return made
@@ -112,11 +117,8 @@ class LongDraft(Draft):
 
     def flow(self) -> Flow:
         dataflow = self.finish()
-        return Flow(
-            dataflow,
-            frozenset(self.kept - lifted(dataflow.steps, lambda step: step.kind in _TIMED)),
-            frozenset(self.counted),
-        )
+        vague = lifted(dataflow.steps, lambda step: step.kind in _TIMED)
+        return Flow(dataflow, frozenset(self.kept - vague), frozenset(self.counted), frozenset(self.lettered - vague))
 
 
 def single_source(draft: LongDraft) -> None:

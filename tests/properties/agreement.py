@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +54,8 @@ def typed(value: Any) -> Any:
     """Make a value hashable, and unequal to those of other types, but that a pair may be marked as made at the end."""
     if isinstance(value, (list, tuple)):
         return "list" if isinstance(value, list) else "tuple", tuple(map(typed, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, tuple(typed(getattr(value, it.name)) for it in fields(value))
     if isinstance(value, (set, dict)):
         return type(value).__name__, frozenset(map(typed, value.items() if isinstance(value, dict) else value))
     return type(value).__name__, value

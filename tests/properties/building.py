@@ -17,9 +17,9 @@ from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.states.kinds import StateSpec
 from malflow.testing.driven_run import DrivenRun
 from malflow.windows import FOREVER, CountWindows, Timing
-from tests.properties import functions
+from tests.properties import functions, script
 from tests.properties.interpreter import owned
-from tests.properties.specs import Dataflow, Part, Step, fresh
+from tests.properties.specs import REFUSES, Dataflow, Part, Step, fresh
 
 __all__ = ["Run", "build", "keyed_states", "needs_epochs", "run", "run_rescaled"]
 
@@ -118,6 +118,7 @@ def build(
         result: what comes of it.
         source: makes the source of a step, where it is to be another one.
     """
+    script.define()
     streams: list[Any] = []
     for step in dataflow.steps:
         if step.kind == "source":
@@ -436,10 +437,22 @@ def _batch(step: Step, inputs: list[Any], _: Run) -> Any:
 
 
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:
+    refuses = step.arg == REFUSES
+    policy: Any = "dead_letter" if refuses else "fail"
     if result.new_sink is not None and (made := result.new_sink(step)) is not None:
-        inputs[0].sink(step.name, made)
+        inputs[0].sink(step.name, made, on_error=policy)
         return
-    inputs[0].sink(step.name, StatelessSink(result.sinks.setdefault(step.name, VecSink())))
+    kind = RefusingSink if refuses else VecSink
+    inputs[0].sink(step.name, StatelessSink(result.sinks.setdefault(step.name, kind())), on_error=policy)
+
+
+class RefusingSink(VecSink[Any, Any, Any]):
+    """Refuses some records."""
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        if functions.is_refused(msg.value):
+            raise ValueError("refused")
+        super().sink(msg)
 
 
 def _inspect(step: Step, inputs: list[Any], result: Run) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from malflow import NoKey
 from malflow.windows import CountWindows
 from tests.properties import functions
-from tests.properties.specs import Dataflow, Order, Part, Place, Step
+from tests.properties.specs import REFUSES, Dataflow, Order, Part, Place, Step
 
 __all__ = ["NOTABLE", "PLAIN", "SHAPES", "VALUES", "Draft", "Move", "Traits", "chains", "dataflows", "grow"]
 
@@ -661,7 +661,8 @@ def tell_epochs(draft: Draft, index: int) -> int:
 
 
 def sink(draft: Draft, index: int) -> None:
-    draft.add("sink", (index,), None, order=draft.traits[index].order)
+    refuses = draft.draw(st.integers(0, 3)) == 0
+    draft.add("sink", (index,), REFUSES if refuses else None, order=draft.traits[index].order)
 
 
 # Dataflows

@@ -19,6 +19,7 @@ from malflow import MAX, DataMessage, index_select, rendezvous_select
 from malflow.lookups import LookupTable
 from malflow.partitioners import stable_hash
 from malflow.windows import Windows, counting, session, sliding, tumbling
+from tests.properties.script import of_script
 
 Function = Callable[..., Any]
 
@@ -56,6 +57,11 @@ def generated(value: Any) -> Any:
     """Yield the elements of any value, and the value itself."""
     yield from elements(value)
     yield value
+
+
+def is_refused(value: Any) -> bool:
+    """Whether a sink that refuses some values refuses this one."""
+    return weight(value) % 5 == 2
 
 
 def mutate(value: Any) -> Any:
@@ -156,12 +162,19 @@ def _mixed(groups: int) -> Function:
     return key
 
 
+def _color(value: Any) -> Any:
+    return list(of_script("Color"))[weight(value) % 3]
+
+
 KEYS: dict[str, Function] = {
     "two": _mixed(2),
     "mixed": _mixed(len(EQUAL_KEYS)),
     "modulo": lambda msg: weight(msg.value) % 5,
     "weight": lambda msg: weight(msg.value),
     "constant": lambda _: "all",
+    "place": lambda msg: of_script("Place")(weight(msg.value) % 4, _color(msg.value)),
+    "color": lambda msg: _color(msg.value),
+    "tag": lambda msg: of_script("Tag")(weight(msg.value) % 5),
     "same": lambda msg: msg.key,
 }
 
@@ -468,7 +481,21 @@ def _paired(_: Any, value: Any, state: Any) -> Any:
     return (number, weights), (number + 1, weights) if number < 4 else None
 
 
+def _cart(_: Any, value: Any, state: Any) -> Any:
+    """Emit a value that holds a state of a class of the script."""
+    cart = state.add(weight(value))
+    return {"cart": cart, "heaviest": max(cart.items)}, cart if len(cart.items) < 5 else None
+
+
+def _meter(_: Any, value: Any, state: Any) -> Any:
+    state.total += weight(value)
+    state.colors.add(_color(value))
+    return (state.total, len(state.colors)), state
+
+
 STATEFUL_MAPS: dict[str, Stateful] = {
+    "cart": Stateful(_cart, lambda: of_script("Cart")()),
+    "meter": Stateful(_meter, lambda: of_script("Meter")()),
     "seen inside": Stateful(_seen_inside, Seen),
     "held": Stateful(_held, list),
     "boxed": Stateful(_boxed, dict),

@@ -15,8 +15,8 @@ from malflow import MAX, DataMessage
 from malflow.event_time.panes import RegularPanes
 from malflow.partitioners import stable_hash
 from malflow.windows import CountWindows, SessionWindows, TimeWindows
-from tests.properties import functions
-from tests.properties.specs import Dataflow, Part, Step, fresh
+from tests.properties import functions, script
+from tests.properties.specs import REFUSES, Dataflow, Part, Step, fresh
 
 __all__ = ["Interpretation", "interpret"]
 
@@ -29,17 +29,22 @@ class Interpretation:
 
     Attributes:
         records, epochs: those.
+        refused: the records that sinks refuse.
+        letters: those before the end: what comes of the end is not kept.
         states: by step and key what is kept when the sources have ended, and nobody knows of it yet; for a sink how
             many records it has got.
     """
 
     records: dict[str, list[Record]] = field(default_factory=dict)
     epochs: dict[str, list[Any]] = field(default_factory=dict)
+    refused: dict[str, list[Record]] = field(default_factory=dict)
+    letters: dict[str, list[Record]] = field(default_factory=dict)
     states: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
 
 def interpret(dataflow: Dataflow) -> Interpretation:
     """Push every record, one after the other, through the whole dataflow; then the end of every source."""
+    script.define()
     seen = Interpretation()
     streams: list[Stream] = []
     sources: list[tuple[Stream, Iterator[Record]]] = []
@@ -52,6 +57,7 @@ def interpret(dataflow: Dataflow) -> Interpretation:
         streams.extend(outputs)
     _pump(sources)
     seen.states.update(copy.deepcopy(seen.states))
+    seen.letters.update({sink: [*refused] for sink, refused in seen.refused.items()})
     for stream, _ in sources:
         stream.end(MAX)
     return seen
@@ -923,9 +929,16 @@ class Sink(Operator):
     def prepare(self) -> None:
         self.seen.records[self.step.name] = []
         self._counts = self.seen.states[self.step.name] = {}
+        self._refused: list[Record] | None = None
+        if self.step.arg == REFUSES:
+            self._refused = self.seen.refused[self.step.name] = []
 
     def on_record(self, record: Record) -> None:
-        self._counts[record.key] = self._counts.get(record.key, 0) + 1
+        count = self._counts.setdefault(record.key, 0)
+        if self._refused is not None and functions.is_refused(record.value):
+            self._refused.append(owned_record(record))
+            return
+        self._counts[record.key] = count + 1
         self.seen.records[self.step.name].append(owned_record(record))
         self.send(record)
 

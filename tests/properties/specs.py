@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["Dataflow", "Order", "Part", "Place", "Step", "fresh"]
+__all__ = ["REFUSES", "Dataflow", "Order", "Part", "Place", "Step", "fresh"]
+
+
+REFUSES = "refuses"
+"""The argument of a sink that refuses some records, which become dead letters."""
 
 
 class Order(Enum):
