@@ -31,6 +31,12 @@ def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:
             lines = _of_states(letters, expected.states.get(letters, {}), got.states.get(letters, {}))
         if lines:
             return lines
+    for name, letters in got.letters.items():
+        lines = _of_refusals(name, expected.written[name], got.kept[name], letters) or _of_letters(
+            name, expected.letters[name], letters
+        )
+        if lines:
+            return lines
     for name, written in got.written.items():
         lines = _of_surplus(name, expected.written[name], written)
         if lines:
@@ -60,6 +66,34 @@ def _of_messages(name: str, expected: Sequence[Written], got: Sequence[Written])
     key = (missing or surplus)[0].key
     return [
         f"sink '{name}' got different messages for key {key}:",
+        f"  expected {_values(missing, key)}",
+        f"  got      {_values(surplus, key)}",
+    ]
+
+
+def _of_refusals(
+    name: str, delivered: Sequence[Written], accepted: Sequence[Written], letters: Sequence[Written]
+) -> list[str]:
+    """Compare the records of a target, and the dead letters of its sink, with the records that the sink received."""
+    found = [*accepted, *letters]
+    lost, more = _left(delivered, found), _left(found, delivered)
+    if not lost and not more:
+        return []
+    key = (lost or more)[0].key
+    return [
+        f"a record of sink '{name}' with key {key} is not exactly once in its target or among its dead letters:",
+        f"  expected {_values(lost, key)}",
+        f"  got      {_values(more, key)}",
+    ]
+
+
+def _of_letters(name: str, expected: Sequence[Written], got: Sequence[Written]) -> list[str]:
+    missing, surplus = _left(expected, got), _left(got, expected)
+    if not missing and not surplus:
+        return []
+    key = (missing or surplus)[0].key
+    return [
+        f"sink '{name}' has different dead letters for key {key}:",
         f"  expected {_values(missing, key)}",
         f"  got      {_values(surplus, key)}",
     ]

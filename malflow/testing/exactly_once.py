@@ -12,14 +12,14 @@ from typing import Any, Literal
 from malflow.diagnostics import short_repr
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
-from malflow.nodes import StatefulNode
+from malflow.nodes import SinkNode, StatefulNode
 from malflow.runtime.replay_service import checked_replay
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.shared_count import Count, SharedCount
-from malflow.testing.trial import Build, Outcome, RuntimeName, built, look_closely, try_out
+from malflow.testing.trial import Build, LetterPlan, Outcome, RuntimeName, built, look_closely, try_out
 
 __all__ = ["assert_exactly_once"]
 
@@ -49,20 +49,25 @@ def assert_exactly_once(
     at_end: Literal["finish", "keep"] = "finish",
     runtime: RuntimeName = "single_thread",
     replays: Mapping[int, Sequence[str]] = MappingProxyType({}),
+    refuses: Mapping[str, Callable[[Any], object]] = MappingProxyType({}),
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
     The dataflow runs under many schedules of snapshots, stops, crashes and rescales. Its sources are replaced by
-    sources that emit `inputs`, and its sinks by recorders, so no external system is touched. Recorders accept every
-    record; for records that a target refuses, see the laws ``refused`` and ``replayed`` of `assert_sink`. State goes
-    through real snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an
-    undisturbed run:
+    sources that emit `inputs`, and its sinks by recorders, so no external system is touched. State goes through real
+    snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an undisturbed
+    run:
 
     - every key of every stateful operator has the same state after the last record, and every operator has the same
       dead letters, whatever their tick and worker;
     - every sink received the same messages, in any order. Messages written after the snapshot to which a crash
       returned do not count, as with a transactional sink;
     - no attempt, not even one that a crash discarded, wrote a message that the undisturbed run does not write.
+
+    Recorders accept every record, but for those that `refuses` names. Such a sink is replaced by an exactly-once sink
+    in two phases, whose target refuses these records for good, and the schedules crash around its commits too. Each
+    record must then be in the target exactly once, or be one dead letter. A real sink is held to this by the laws
+    ``refused`` and ``replayed`` of `assert_sink`.
 
     A schedule that fails is shrunk, and reported with the first difference.
 
@@ -94,6 +99,8 @@ def assert_exactly_once(
             its own.
         replays: the operators whose dead letters are replayed before a record, by the record's number from 0. All runs
             replay them, so the failures of a function may depend only on its state and the record.
+        refuses: by sink, a function of a value that returns whether the target refuses it for good. The sink needs
+            ``on_error="dead_letter"``, or a policy whose function always returns it for refused records.
 
     Raises:
         AssertionError: if a schedule changes the results.
@@ -119,7 +126,9 @@ def assert_exactly_once(
     feed = feed_of(inputs, program.sources)
     for number, names in replays.items():
         _check_replays(program, number, names, len(feed))
+    _check_refuses(program, refuses)
     times = tick_times(feed, ticks)
+    letters = LetterPlan(replays, refuses)
     undisturbed: dict[int, Outcome] = {}
     verdicts: dict[Schedule, list[str] | MalflowError] = {}
 
@@ -133,7 +142,7 @@ def assert_exactly_once(
             by_worker=not rescale,
             finishes=finishes,
             runtime=runtime,
-            replays=replays,
+            plan=letters,
         )
 
     def judge(schedule: Schedule) -> list[str] | MalflowError:
@@ -148,7 +157,7 @@ def assert_exactly_once(
         return verdicts[schedule]
 
     with closing(SharedCount() if runtime == "processes" else Count()) as feed.count:
-        found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale)
+        found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale, commits=bool(refuses))
         if found is None:
             _look_closely(build_dataflow, feed, times, numbers[0], finishes=at_end == "finish")
     if found is None:
@@ -183,6 +192,7 @@ def _find(
     seed: int | None,
     *,
     rescale: bool,
+    commits: bool,
 ) -> Schedule | None:
     """Return a minimal schedule that changes the results, or None; verdicts are cached, so they are stable."""
     try:
@@ -202,7 +212,7 @@ def _find(
         verbosity=hypothesis.Verbosity.quiet,
     )
     chance = None if seed is None else random.Random(seed)  # noqa: S311 - it keeps no secret
-    strategy = schedules(parallelism, records, rescale=rescale)
+    strategy = schedules(parallelism, records, rescale=rescale, commits=commits)
     try:
         return hypothesis.find(strategy, lambda schedule: bool(judge(schedule)), settings=settings, random=chance)
     except NoSuchExample:
@@ -225,7 +235,7 @@ def _report(schedule: Schedule, usual: int, story: str, differing: Sequence[str]
 
 
 def _causes(schedule: Schedule, usual: int) -> Iterator[str]:
-    restarts = any(step.event in (Event.STOP, Event.CRASH) for step in schedule.steps)
+    restarts = any(step.event not in (Event.SNAPSHOT, Event.RESCALE) for step in schedule.steps)
     changes = schedule.workers != usual or any(step.workers != usual for step in schedule.steps)
     if not changes:
         yield from _AFTER_A_RESTART if restarts else _ALWAYS
@@ -260,6 +270,33 @@ def _check_replays(program: Program, number: object, names: object, records: int
         raise GraphError(f"replays takes lists of operators; got {short_repr(names)}")
     for name in names:
         checked_replay(program, name, None, discards=False)
+
+
+def _check_refuses(program: Program, refuses: object) -> None:
+    """Check that targets of sinks can refuse records.
+
+    Raises:
+        GraphError: if not.
+    """
+    if not isinstance(refuses, Mapping):
+        raise GraphError(
+            "refuses takes a mapping from sink to a function of a value, as in {'out': lambda value: value < 0}; "
+            f"got {short_repr(refuses)}"
+        )
+    sinks = {vertex.node.name: vertex.node for vertex in program.vertices if isinstance(vertex.node, SinkNode)}
+    for name, function in refuses.items():
+        if name not in sinks:
+            raise GraphError(
+                f"refuses has {short_repr(name)}; the sinks of the dataflow are {', '.join(map(repr, sinks))}"
+            )
+        if not callable(function):
+            raise GraphError(f"refuses takes a function of a value for sink '{name}'; got {short_repr(function)}")
+        policy = program.policy(sinks[name])
+        if policy is None or not policy.may_keep:
+            raise GraphError(
+                f"refuses has sink '{name}', whose policy keeps no dead letters; got on_error="
+                f"{'fail' if policy is None else policy.fate!r}; pass on_error='dead_letter' to its .sink()"
+            )
 
 
 def _numbered(lines: Sequence[str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from malflow.diagnostics import short_repr
 from malflow.testing.inputs import Feed
@@ -13,7 +13,7 @@ from malflow.testing.inputs import Feed
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Event", "Schedule", "Step", "description", "schedules"]
+__all__ = ["CRASHES", "Event", "Schedule", "Step", "description", "schedules"]
 
 _LONGEST = 8
 _SHOWN = 3
@@ -26,6 +26,23 @@ class Event(Enum):
     SNAPSHOT = "snapshot"
     CRASH = "crash"
     RESCALE = "rescale"
+    UNPREPARED = "crash before the snapshot is durable"
+    UNCOMMITTED = "crash before the commit"
+    UNDIVIDED = "crash before refused records are searched"
+    DIVIDED = "crash before their dead letters are durable"
+    AMENDED = "crash before the rest is committed"
+    COMMITTED = "crash after the commit"
+
+
+CRASHES: Final[Mapping[Event, tuple[str, str, int]]] = {
+    Event.UNPREPARED: ("prepare", "after", 1),
+    Event.UNCOMMITTED: ("commit", "before", 1),
+    Event.UNDIVIDED: ("divide", "before", 1),
+    Event.DIVIDED: ("divide", "after", 1),
+    Event.AMENDED: ("commit", "before", 2),
+    Event.COMMITTED: ("commit", "after", 1),
+}
+"""The call of an exactly-once sink at which a snapshot crashes; without such a call, the crash follows the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +62,21 @@ class Schedule:
     steps: tuple[Step, ...] = ()
 
 
-def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> SearchStrategy[Schedule]:
-    """Return a strategy for schedules of `records` records; without `rescale` the number of workers is constant."""
+def schedules(
+    parallelism: Sequence[int], records: int, *, rescale: bool, commits: bool = False
+) -> SearchStrategy[Schedule]:
+    """Return a strategy for schedules.
+
+    Args:
+        parallelism: the numbers of workers.
+        records: the number of records.
+        rescale: whether the number of workers changes.
+        commits: whether snapshots crash at calls of exactly-once sinks.
+    """
     from hypothesis import strategies as st  # noqa: PLC0415 - an optional dependency
 
     def schedule(workers: int) -> SearchStrategy[Schedule]:
-        events = [event for event in Event if rescale or event is not Event.RESCALE]
+        events = [it for it in Event if (rescale or it is not Event.RESCALE) and (commits or it not in CRASHES)]
         some = st.integers(0, max(2, records // 3))
         after = st.sampled_from(parallelism) if rescale else st.just(workers)
         steps = st.lists(st.builds(Step, some, st.sampled_from(events), after), max_size=_LONGEST)
@@ -77,9 +103,14 @@ def description(schedule: Schedule, feed: Feed) -> list[str]:
             case Event.CRASH:
                 done, whence = kept, "from the last snapshot" if has_snapshot else "from the beginning"
                 lines.append(f"crash, and restart {whence}{after}")
+            case Event.UNPREPARED:
+                done, whence = kept, "from the last snapshot" if has_snapshot else "from the beginning"
+                lines.append(f"begin a snapshot, {step.event.value}, and restart {whence}{after}")
             case Event.RESCALE:
                 lines.append(f"continue{after or ' with as many workers'}")
-        if step.event in (Event.SNAPSHOT, Event.STOP):
+            case _:
+                lines.append(f"take a snapshot, {step.event.value}, and restart from it{after}")
+        if step.event not in (Event.CRASH, Event.UNPREPARED, Event.RESCALE):
             kept, has_snapshot = done, True
         if step.event is not Event.SNAPSHOT:
             workers = step.workers

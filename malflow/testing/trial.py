@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count, takewhile
 from types import MappingProxyType
@@ -25,22 +25,44 @@ from malflow.operators.letters import LETTERS, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.letters import dead_letters
 from malflow.streams.stream import StreamProvider
+from malflow.testing.crash import Crash
 from malflow.testing.driven_processes import DrivenProcesses
 from malflow.testing.driven_run import DrivenRun
 from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
-from malflow.testing.schedules import Event, Schedule
+from malflow.testing.refusing_target import CrashPlan, Record, RefusingTarget
+from malflow.testing.schedules import CRASHES, Event, Schedule
 
-__all__ = ["Build", "Outcome", "RuntimeName", "State", "Written", "built", "look_closely", "try_out"]
+__all__ = ["Build", "LetterPlan", "Outcome", "RuntimeName", "State", "Written", "built", "look_closely", "try_out"]
 
 Build = Callable[[StreamProvider], object]
 
 _TOGETHER = 16
 """The most records in a tick of a run with ``debug=True``: values may change between two of them."""
 
+Refuses = Mapping[str, Callable[[Any], object]]
+"""By sink, whether its target refuses a value for good."""
+
 RuntimeName = Literal["single_thread", "processes"]
 """Where a dataflow is tried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPlan:
+    """What makes and replays dead letters in a trial.
+
+    Attributes:
+        replays: the operators whose dead letters are replayed before a record, by its number.
+        refuses: by sink, whether its target refuses a value for good.
+    """
+
+    replays: Mapping[int, Sequence[str]]
+    refuses: Refuses
+
+
+_NO_LETTERS = LetterPlan(MappingProxyType({}), MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +99,13 @@ class Outcome:
             operator with dead letters, these, whatever their id, tick and worker.
         kept: for each sink the messages that no crash discarded.
         written: for each sink all messages it received.
+        letters: for each sink whose target refuses records its durable dead letters, with those of the end.
     """
 
     states: dict[str, dict[Hashable, State]]
     kept: dict[str, list[Written]]
     written: dict[str, list[Written]]
+    letters: dict[str, list[Written]] = field(default_factory=dict)
 
 
 class _Recorder:
@@ -96,40 +120,95 @@ class _Recorder:
         self._in_parts = in_parts
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        """Record one message. For a sink with parts its key is the part, and its value a pair of key and value."""
-        key, value = msg.value if self._in_parts else (msg.key, msg.value)
-        like = likeness((msg.key, key, value, msg.timestamp))
-        written = Written(like, short_repr(key), f"{short_repr(value)} at timestamp {short_repr(msg.timestamp)}")
+        """Record one message."""
+        written = _written(msg, in_parts=self._in_parts)
         self.kept.append(written)
         self.written.append(written)
+
+    def note_snapshot(self) -> None:
+        """Mark the messages recorded so far as committed."""
+        self.mark = len(self.kept)
+
+    def undo(self) -> None:
+        """Discard the messages recorded since the last snapshot."""
+        del self.kept[self.mark :]
+
+
+class _RefusedRecorder:
+    """Record the messages of a sink whose target refuses some records for good."""
+
+    def __init__(self, refuses: Callable[[Any], object], plan: CrashPlan, *, in_parts: bool) -> None:
+        self.written: list[Written] = []
+        self._in_parts = in_parts
+        self.target = RefusingTarget(lambda it: refuses(it[1] if in_parts else it), plan, self._see)
+
+    @property
+    def kept(self) -> list[Written]:
+        """The messages that the target has accepted."""
+        return [self.of(it) for it in self.target.accepted]
+
+    def of(self, record: Record | DeadLetter) -> Written:
+        """Return a record to be compared."""
+        return _written(record, in_parts=self._in_parts)
+
+    def note_snapshot(self) -> None:
+        """Do nothing: the sink commits by itself."""
+
+    def undo(self) -> None:
+        """Do nothing: the target keeps what was committed."""
+
+    def _see(self, record: Record) -> None:
+        self.written.append(self.of(record))
+
+
+def _written(record: DataMessage[Any, Any, Any] | Record | DeadLetter, *, in_parts: bool) -> Written:
+    """Return a record as a sink received it.
+
+    Args:
+        record: the record.
+        in_parts: whether its key is the part of a sink, and its value a pair of key and value.
+    """
+    key, value = record.value if in_parts else (record.key, record.value)
+    like = likeness((record.key, key, value, record.timestamp))
+    return Written(like, short_repr(key), f"{short_repr(value)} at timestamp {short_repr(record.timestamp)}")
 
 
 class _Ends:
     """Replacements for the user's sources and sinks."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, refuses: Refuses) -> None:
         self.feed = feed
-        self.recorders: dict[str, _Recorder] = {}
+        self.plan = CrashPlan()
+        self.recorders: dict[str, _Recorder | _RefusedRecorder] = {}
+        self._refuses = refuses
 
     def put_on(self, node: Node) -> Node:
         """Return the node with its source or sink replaced; other nodes are returned as they are."""
         if isinstance(node, SourceNode):
             return replace(node, source=self.feed.source(node.name, keyed=node.keyed))
         if isinstance(node, SinkNode):
-            recorder = _Recorder(in_parts=isinstance(node.sink, StatefulSink))
-            recorder = self.recorders.setdefault(node.name, recorder)
-            return replace(node, sink=StatelessSink(recorder))  # type: ignore[arg-type] # it has what it needs
+            if node.name not in self.recorders:
+                self.recorders[node.name] = self._recorder_of(node)
+            recorder = self.recorders[node.name]
+            sink: Any = recorder.target if isinstance(recorder, _RefusedRecorder) else recorder
+            return replace(node, sink=StatelessSink(sink))
         return node
+
+    def _recorder_of(self, node: SinkNode) -> _Recorder | _RefusedRecorder:
+        in_parts = isinstance(node.sink, StatefulSink)
+        if node.name in self._refuses:
+            return _RefusedRecorder(self._refuses[node.name], self.plan, in_parts=in_parts)
+        return _Recorder(in_parts=in_parts)
 
     def note_snapshot(self) -> None:
         """Mark the messages recorded so far as committed."""
         for recorder in self.recorders.values():
-            recorder.mark = len(recorder.kept)
+            recorder.note_snapshot()
 
     def undo(self) -> None:
         """Discard the messages recorded since the last snapshot."""
         for recorder in self.recorders.values():
-            del recorder.kept[recorder.mark :]
+            recorder.undo()
 
 
 def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> Program:
@@ -155,7 +234,7 @@ def try_out(
     by_worker: bool,
     finishes: bool = True,
     runtime: RuntimeName = "single_thread",
-    replays: Mapping[int, Sequence[str]] = MappingProxyType({}),
+    plan: LetterPlan = _NO_LETTERS,
 ) -> Outcome:
     """Run a dataflow under a schedule, with its snapshots in memory.
 
@@ -167,12 +246,12 @@ def try_out(
         by_worker: whether to record which worker holds a state.
         finishes: whether the end of the input emits open results.
         runtime: where the dataflow runs.
-        replays: the operators whose dead letters are replayed before a record, by its number.
+        plan: what makes and replays dead letters.
 
     Raises:
         MalflowError: any error that a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed, times, runtime, replays)
+    job = _Job(build_dataflow, feed, times, runtime, plan)
     try:
         job.start(schedule.workers)
         for step in schedule.steps:
@@ -188,15 +267,20 @@ def try_out(
                 case Event.RESCALE:
                     job.run.rescale(step.workers)
                     job.continue_ticks()
+                case torn:
+                    job.crash_in_snapshot(torn)
+                    job.restart(step.workers)
         job.process(len(feed))
         job.snapshot()
         states = job.states(by_worker=by_worker)
         if finishes:
             job.end()
+        letters = job.letters_of_sinks()
     finally:
         job.close()
     recorders = job.ends.recorders.items()
-    return Outcome(states, {name: it.kept for name, it in recorders}, {name: it.written for name, it in recorders})
+    kept, written = ({name: it.kept for name, it in recorders}, {name: it.written for name, it in recorders})
+    return Outcome(states, kept, written, letters)
 
 
 def look_closely(
@@ -214,7 +298,7 @@ def look_closely(
     Raises:
         MalflowError: any error that a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed, times, "single_thread", {}, debug=True)
+    job = _Job(build_dataflow, feed, times, "single_thread", _NO_LETTERS, debug=True)
     try:
         job.start(workers)
         while feed.allowed < len(feed):
@@ -246,14 +330,14 @@ class _Job:
         feed: Feed,
         times: Sequence[datetime],
         runtime: RuntimeName,
-        replays: Mapping[int, Sequence[str]],
+        plan: LetterPlan,
         *,
         debug: bool = False,
     ) -> None:
         self._runtime = runtime
         self._debug = debug
-        self._replays = replays
-        self.ends = _Ends(feed)
+        self._replays = plan.replays
+        self.ends = _Ends(feed, plan.refuses)
         self._times = times
         self._build = build_dataflow
         self._feed = feed
@@ -286,6 +370,8 @@ class _Job:
             replays = [Replay(name) for name in self._replays.get(self._feed.allowed, ())]
             following = self._feed.records[self._feed.allowed : self._feed.allowed + together]
             self._feed.allowed += max(1, sum(1 for _ in takewhile(lambda it: not it.is_pause, following)))
+            for it in replays:
+                self.run.sinks.replay(it)
             self.run.tick(replays)
 
     def continue_ticks(self) -> None:
@@ -305,12 +391,27 @@ class _Job:
         """End the stream."""
         self.run.ticks.clock.now = self._times[-1]
         self.run.end()
+        self.run.snapshots.finish_sinks()
 
     def snapshot(self) -> None:
         """Take a snapshot and wait for it."""
         self.run.snapshots.take(ending=True)
+        self._note_snapshot()
+
+    def _note_snapshot(self) -> None:
         self.ends.note_snapshot()
         self._kept = self._feed.allowed
+
+    def crash_in_snapshot(self, event: Event) -> None:
+        """Take a snapshot that crashes at a call of an exactly-once sink; a new run has to follow."""
+        self.ends.plan.point = CRASHES[event]
+        try:
+            self.snapshot()
+        except Crash:
+            if event is not Event.UNPREPARED:
+                self._note_snapshot()
+        finally:
+            self.ends.plan.point = None
 
     def restart(self, workers: int) -> None:
         """Abandon the run, and start another from the last snapshot."""
@@ -321,6 +422,11 @@ class _Job:
     def close(self) -> None:
         """Close the run."""
         self._held.close()
+
+    def letters_of_sinks(self) -> dict[str, list[Written]]:
+        """Return the durable dead letters of the sinks whose targets refuse records."""
+        sinks = {name: it for name, it in self.ends.recorders.items() if isinstance(it, _RefusedRecorder)}
+        return {name: [it.of(letter) for letter in dead_letters(self._backend, name)] for name, it in sinks.items()}
 
     def states(self, *, by_worker: bool) -> dict[str, dict[Hashable, State]]:
         """Return the state of every key of the user's operators."""

@@ -19,7 +19,7 @@ from malflow import MAX, DataMessage, index_select, rendezvous_select
 from malflow.lookups import LookupTable
 from malflow.partitioners import stable_hash
 from malflow.windows import Windows, counting, session, sliding, tumbling
-from tests.properties.script import of_script
+from tests.properties.script import new, of_script
 
 Function = Callable[..., Any]
 
@@ -494,8 +494,8 @@ def _meter(_: Any, value: Any, state: Any) -> Any:
 
 
 STATEFUL_MAPS: dict[str, Stateful] = {
-    "cart": Stateful(_cart, lambda: of_script("Cart")()),
-    "meter": Stateful(_meter, lambda: of_script("Meter")()),
+    "cart": Stateful(_cart, partial(new, "Cart")),
+    "meter": Stateful(_meter, partial(new, "Meter")),
     "seen inside": Stateful(_seen_inside, Seen),
     "held": Stateful(_held, list),
     "boxed": Stateful(_boxed, dict),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["define", "of_script"]
+__all__ = ["define", "new", "of_script"]
 
 _SCRIPT = '''
 import dataclasses, enum, typing
@@ -89,3 +89,8 @@ def define() -> None:
 def of_script(name: str) -> Any:
     """Return a class of the script."""
     return getattr(sys.modules["__main__"], name)
+
+
+def new(name: str) -> Any:
+    """Return a new object of a class of the script."""
+    return of_script(name)()
