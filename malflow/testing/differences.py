@@ -31,10 +31,9 @@ def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:
             lines = _of_states(letters, expected.states.get(letters, {}), got.states.get(letters, {}))
         if lines:
             return lines
-    for name, letters in got.letters.items():
-        lines = _of_refusals(name, expected.written[name], got.kept[name], letters) or _of_letters(
-            name, expected.letters[name], letters
-        )
+    for name, refused in got.letters.items():
+        lines = _of_refusals(name, expected.written[name], got.kept[name], refused)
+        lines = lines or _of_letters(name, expected.letters[name], refused)
         if lines:
             return lines
     for name, written in got.written.items():

@@ -26,10 +26,10 @@ class Event(Enum):
     SNAPSHOT = "snapshot"
     CRASH = "crash"
     RESCALE = "rescale"
-    UNPREPARED = "crash before the snapshot is durable"
+    UNPREPARED = "crash before it is durable"
     UNCOMMITTED = "crash before the commit"
     UNDIVIDED = "crash before refused records are searched"
-    DIVIDED = "crash before their dead letters are durable"
+    DIVIDED = "crash before the dead letters are durable"
     AMENDED = "crash before the rest is committed"
     COMMITTED = "crash after the commit"
 

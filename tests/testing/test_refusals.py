@@ -121,7 +121,7 @@ def test_a_record_that_is_a_letter_in_another_run_is_a_difference() -> None:
         (["sums"], r"refuses takes a mapping from sink to a function of a value, as in .*; got \['sums'\]"),
     ],
 )
-def test_what_is_no_refusal_is_an_error(refuses: Any, message: str) -> None:
+def test_arguments_that_name_no_refusals_are_errors(refuses: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         assert_exactly_once(lettered, [], refuses=refuses)
 

@@ -14,13 +14,13 @@ from malflow import DataMessage, StatefulLogic, StreamProvider
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing.inputs import Feed, feed_of, tick_times
-from malflow.testing.schedules import Event, Schedule, Step, description, schedules
+from malflow.testing.schedules import CRASHES, Event, Schedule, Step, description, schedules
 from malflow.testing.shared_count import SharedCount
 from malflow.testing.trial import Outcome, built, try_out
 
 pytestmark = pytest.mark.slow
 
-STOP, SNAPSHOT, CRASH, RESCALE = Event
+STOP, SNAPSHOT, CRASH, RESCALE, *_ = Event
 
 
 class Log(StatefulLogic[Any, Any, Any, Any, int]):
@@ -132,6 +132,21 @@ def test_a_schedule_is_told_in_lines() -> None:
     ]
 
 
+def test_crashes_around_a_commit_are_told_in_lines() -> None:
+    steps = (Step(1, Event.UNPREPARED, 1), Step(1, Event.DIVIDED, 2), Step(1, Event.UNPREPARED, 2))
+
+    assert description(Schedule(1, steps), feed_of(range(3), built(logged([])).sources)) == [
+        "start with 1 worker",
+        "process 1 record: 0",
+        "begin a snapshot, crash before it is durable, and restart from the beginning",
+        "process 1 record: 0",
+        "take a snapshot, crash before the dead letters are durable, and restart from it with 2 workers",
+        "process 1 record: 1",
+        "begin a snapshot, crash before it is durable, and restart from the last snapshot",
+        "process 2 records: 1, 2",
+    ]
+
+
 def test_records_of_several_sources_come_in_turn() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         for name in ("left", "right"):
@@ -154,7 +169,7 @@ def test_records_of_several_sources_come_in_turn() -> None:
 @pytest.mark.parametrize("event", Event)
 def test_schedules_have_every_event(event: Event) -> None:
     found = find(
-        schedules([1, 2, 3], 20, rescale=True),
+        schedules([1, 2, 3], 20, rescale=True, commits=event in CRASHES),
         lambda schedule: any(step.event is event and step.records and step.workers == 3 for step in schedule.steps),
         settings=settings(database=None, derandomize=True),
     )
@@ -167,6 +182,7 @@ def test_schedules_keep_their_workers_where_they_must(data: st.DataObject) -> No
     schedule = data.draw(schedules([2, 3], 20, rescale=False))
 
     assert all(step.workers == schedule.workers and step.event is not RESCALE for step in schedule.steps)
+    assert not CRASHES.keys() & {step.event for step in schedule.steps}
 
 
 def test_a_feed_gives_what_is_allowed_and_no_more() -> None:
