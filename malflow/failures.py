@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
+from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError, short_repr
 
 __all__ = [
@@ -119,14 +120,13 @@ class Budget:
     """
 
     share: float
-    window: timedelta = timedelta(minutes=1)
+    window: Duration = timedelta(minutes=1)
     least: int = 100
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share <= 1:
             raise GraphError(f"share= of Budget takes a number from 0 to 1; got {short_repr(self.share)}")
-        if not isinstance(self.window, timedelta) or self.window <= timedelta(0):
-            raise GraphError(f"window= of Budget takes a positive timedelta; got {short_repr(self.window)}")
+        object.__setattr__(self, "window", checked_duration("Budget", "window", self.window))
         if isinstance(self.least, bool) or not isinstance(self.least, int) or self.least < 1:
             raise GraphError(f"least= of Budget takes a positive integer; got {short_repr(self.least)}")
 
@@ -181,9 +181,9 @@ class Retry:
 
     Args:
         attempts: the maximum number of attempts, with the first one.
-        first: the pause before the second attempt, in seconds.
+        first: the pause before the second attempt.
         factor: by how much each further pause is longer.
-        longest: the longest pause, in seconds.
+        longest: the longest pause.
         on: the exceptions after which a call is repeated; any other fails at once.
 
     Raises:
@@ -194,27 +194,36 @@ class Retry:
     """
 
     attempts: int = 3
-    first: float = 0.1
+    first: Duration = 0.1
     factor: float = 2
-    longest: float = 5
+    longest: Duration = 5
     on: tuple[type[Exception], ...] = (TimeoutError,)
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
             raise GraphError(f"attempts= of Retry takes a positive integer; got {short_repr(self.attempts)}")
-        for name, number, least in (("first", self.first, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
-            if not _is_number(number) or number < least:
-                raise GraphError(f"{name}= of Retry takes a number from {least}; got {short_repr(number)}")
+        for name in ("first", "longest"):
+            pause = getattr(self, name)
+            seconds = checked_seconds("Retry", name, pause, may_be_zero=True)
+            object.__setattr__(self, name, seconds if isinstance(pause, str | timedelta) else pause)
+        if not _is_number(self.factor) or self.factor < 1:
+            raise GraphError(f"factor= of Retry takes a number from 1; got {short_repr(self.factor)}")
         kinds: Any = self.on
         if not isinstance(kinds, tuple) or not kinds or not all(map(_is_exception, kinds)):
             raise GraphError(f"on= of Retry takes a tuple of classes of exceptions; got {short_repr(kinds)}")
 
     def pauses(self) -> Iterator[float]:
         """Yield the pause before each attempt but the first, in seconds."""
-        pause = min(self.first, self.longest)
+        first, longest = self._numbers
+        pause = min(first, longest)
         for _ in range(self.attempts - 1):
             yield pause
-            pause = min(self.longest, pause * self.factor)
+            pause = min(longest, pause * self.factor)
+
+    @property
+    def _numbers(self) -> tuple[float, float]:
+        """The first and the longest pause, in seconds."""
+        return self.first, self.longest  # type: ignore[return-value] # numbers once the options have been checked
 
 
 def _check_retry(retry: object) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from math import isfinite
 from typing import Any, Literal
 
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, short_repr
 
 __all__ = ["Breaker", "BreakerOpen", "Rate"]
@@ -59,7 +60,7 @@ class Breaker:
 
     failures: int = 20
     of: int = 100
-    open_for: timedelta = timedelta(seconds=30)
+    open_for: Duration = timedelta(seconds=30)
     then: Literal["wait", "fail", "dead_letter"] = "wait"
 
     def __post_init__(self) -> None:
@@ -67,8 +68,7 @@ class Breaker:
         _check_count("of= of Breaker", self.of)
         if self.failures > self.of:
             raise GraphError(f"Breaker looks back on of={self.of} attempts, fewer than failures={self.failures}")
-        if not isinstance(self.open_for, timedelta) or self.open_for <= timedelta(0):
-            raise GraphError(f"open_for= of Breaker takes timedelta(...) above zero; got {short_repr(self.open_for)}")
+        object.__setattr__(self, "open_for", checked_duration("Breaker", "open_for", self.open_for))
         if self.then not in ("wait", "fail", "dead_letter"):
             raise GraphError(f"then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got {short_repr(self.then)}")
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from malflow.durations import as_length
 from malflow.errors import GraphError, short_repr
 from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
 
@@ -195,7 +196,8 @@ def tumbling(size: Any, *, offset: Any = None) -> TimeWindows:
     >>> tumbling(10).panes.fit(0).number(25)
     2
     """
-    return TimeWindows(_panes("tumbling", size, offset, size))
+    length = _checked_size("tumbling", size, "size")
+    return TimeWindows(_panes("tumbling", length, offset, length))
 
 
 def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
@@ -216,8 +218,8 @@ def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
     >>> sliding(0.3, 0.1).span, sliding(0.3, 0.1).step
     (3, 1)
     """
-    _check_size("sliding", size, "size")
-    _check_size("sliding", every, "distance")
+    size = _checked_size("sliding", size, "size")
+    every = _checked_size("sliding", every, "distance")
     unit = _common_unit(size, every)
     return TimeWindows(_panes("sliding", unit, offset, every), _times(unit, size), _times(unit, every))
 
@@ -268,8 +270,7 @@ def session(gap: Any) -> SessionWindows:
     >>> session(5)
     SessionWindows(gap=5)
     """
-    _check_size("session", gap, "gap")
-    return SessionWindows(gap)
+    return SessionWindows(_checked_size("session", gap, "gap"))
 
 
 def counting(size: int, every: int | None = None) -> CountWindows:
@@ -305,7 +306,7 @@ def check_early(windows: Windows, early: Any) -> str | None:
     if isinstance(windows, CountWindows):
         return "has count windows, which have no early results: leave out early="
     if not _is_length(early):
-        return f"needs a positive number or timedelta as early=; got {short_repr(early)}"
+        return f"needs a positive number or timedelta as early=, or a text such as '5 min'; got {short_repr(early)}"
     return _misfit(windows, early, "early")
 
 
@@ -326,7 +327,7 @@ def check_until(windows: Windows, until: Any) -> str | None:
     if until in (0, timedelta(0)):
         return None
     if not _is_length(until):
-        return f"needs until=0, or a positive number or timedelta; got {short_repr(until)}"
+        return f"needs until=0, a positive number or timedelta, or a text such as '5 min'; got {short_repr(until)}"
     if isinstance(windows, SessionWindows):
         return "has sessions, and a late record may join two that have closed: leave out until="
     if not windows.is_plain:
@@ -335,7 +336,7 @@ def check_until(windows: Windows, until: Any) -> str | None:
 
 
 def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
-    _check_size(kind, cycle, "size")
+    offset = as_length(offset)
     if isinstance(cycle, timedelta) and not cycle % _WEEK and offset is None:
         raise GraphError(
             f"{kind} windows of weeks would start on Thursdays, as 1970 did; use calendar('week', zone), or set offset="
@@ -350,9 +351,19 @@ def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
         ) from None
 
 
-def _check_size(kind: str, size: Any, what: str) -> None:
-    if not _is_length(size):
-        raise GraphError(f"{kind} windows need a positive number or timedelta as their {what}; got {short_repr(size)}")
+def _checked_size(kind: str, size: Any, what: str) -> Any:
+    """Return a size; a text as a timedelta.
+
+    Raises:
+        GraphError: if it is not a positive length.
+    """
+    length = as_length(size)
+    if not _is_length(length):
+        raise GraphError(
+            f"{kind} windows need a positive number or timedelta as their {what}, or a text such as '5 min' for "
+            f"datetimes; got {short_repr(size)}"
+        )
+    return length
 
 
 def _is_length(size: Any) -> bool:

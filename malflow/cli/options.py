@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from malflow.cli.output import Output
+from malflow.durations import EXAMPLES, read_duration
 
 __all__ = [
     "FLOW",
@@ -25,9 +26,7 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile("0*[1-9][0-9]{0,17}", re.ASCII)
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class _Span(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5
@@ -36,13 +35,10 @@ class _Span(click.ParamType):  # type: ignore[type-arg] # not generic before cli
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        found = _SPAN.fullmatch(value)
-        if found is None or not float(found[1]):
-            self.fail(f"{value!r} is not a time above zero, such as 500ms, 10s, 5m, 2h or 1d", param, ctx)
-        try:
-            return timedelta(**{_UNITS[found[2]]: float(found[1])})
-        except OverflowError:
-            self.fail(f"{value!r} is too long", param, ctx)
+        found = read_duration(value)
+        if not found:
+            self.fail(f"{value!r} is not a time above zero, such as {EXAMPLES}", param, ctx)
+        return found
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg] # not generic before click 8.5

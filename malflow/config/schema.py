@@ -38,7 +38,7 @@ _DOCUMENTED_BY: Final[Mapping[type[Table], type]] = {
 }
 _ENTRY = re.compile(r"^    (\w[\w, ]*):(.*(?:\n(?:     .*|))*)", re.MULTILINE)
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{"}
-_TIME: Final = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
+_TIME: Final = r"^\d+(\.\d+)? ?(us|ms|s|min|m|h|d)?$"
 
 
 def description(table: type[Table], name: str) -> str:
@@ -135,7 +135,7 @@ def _of_kind(kind: Any) -> list[dict[str, Any]]:
         bool: {"type": "boolean"},
         int: {"type": "integer"},
         float: {"type": "number"},
-        timedelta: {"type": "string", "pattern": _TIME},
+        timedelta: {"type": ["string", "number"], "pattern": _TIME, "minimum": 0},
         datetime: {"type": "string", "format": "date-time"},
     }
     return [kinds[origin]]

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from malflow.config.shapes import Leaf
 from malflow.connectors.option_texts import UNREADABLE, ByteCount, forms_of, kinds_of, read_text
+from malflow.durations import read_duration
 
 __all__ = ["NONE", "expected", "value_of"]
 
@@ -47,6 +48,9 @@ def _as_kind(raw: Any, kind: Any) -> Any:
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if isinstance(raw, timedelta) and origin is timedelta:
         return raw
+    if isinstance(raw, int | float) and origin is timedelta:
+        found = read_duration(f"{raw:f}" if isinstance(raw, float) else str(raw))
+        return UNREADABLE if found is None else found
     if (
         isinstance(raw, list | tuple)
         and isinstance(origin, type)

@@ -10,14 +10,13 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
+from malflow.durations import EXAMPLES, read_duration
 from malflow.errors import GraphError
 from malflow.store.redaction import is_secret_name
 
 __all__ = ["UNREADABLE", "ByteCount", "forms_of", "kinds_of", "options_for", "read_text"]
 
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB|KiB|MiB|GiB)?")
 _BYTES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -144,8 +143,8 @@ def _read_as(text: str, kind: Any) -> Any:
             sized = _SIZE.fullmatch(text)
             return ByteCount(float(sized[1]) * _BYTES[sized[2] or "B"]) if sized else UNREADABLE
         if origin is timedelta:
-            found = _SPAN.fullmatch(text)
-            return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else UNREADABLE
+            found = read_duration(text)
+            return UNREADABLE if found is None else found
         if origin is datetime:
             moment = datetime.fromisoformat(text)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -176,7 +175,7 @@ def _form(kind: Any) -> str:
         int: "an integer",
         ByteCount: "a number of bytes such as 64 MiB",
         float: "a number",
-        timedelta: "a time such as 500ms, 30s, 5m, 2h, 1d",
+        timedelta: f"a time such as {EXAMPLES}",
         datetime: "a time in ISO format",
     }
     return forms.get(origin, "")

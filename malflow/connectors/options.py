@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from malflow.callables import deferred, without_result
+from malflow.durations import checked_seconds
 from malflow.errors import GraphError, short_repr
 
 __all__ = [
+    "checked_wait",
     "names_of",
     "require_choice_or_function",
     "require_count",
     "require_delivery",
-    "require_duration",
     "require_encoding",
     "require_flag",
     "require_function",
@@ -22,7 +23,6 @@ __all__ = [
     "require_name",
     "require_on_data_loss",
     "require_one_of",
-    "require_seconds",
     "require_start",
 ]
 
@@ -127,47 +127,16 @@ def require_start(asked_by: str, value: object) -> None:
         raise GraphError(f"{asked_by} start must be an aware datetime; got {value!r}; write datetime(..., tzinfo=UTC)")
 
 
-def require_duration(
-    asked_by: str, option: str, value: object, *, above_zero: bool = False, optional: bool = False
-) -> None:
-    """Check a length of time.
-
-    Args:
-        asked_by: the class that has the option.
-        option: the name of the option.
-        value: the value that the user passed.
-        above_zero: whether zero is refused too.
-        optional: whether it may be None.
+def checked_wait(asked_by: str, option: str, value: Any) -> float:
+    """Return the seconds of a wait.
 
     Raises:
-        GraphError: if it is not a timedelta, or negative.
-
-    >>> require_duration("PostgresSink", "retry_for", 5)
-    Traceback (most recent call last):
-    malflow.errors.GraphError: PostgresSink retry_for needs a timedelta, such as timedelta(minutes=5); got 5
+        GraphError: if it is not a span of time, not above 0, or too long for some platform.
     """
-    if value is None and optional:
-        return
-    if not isinstance(value, timedelta):
-        what = "a timedelta or None" if optional else "a timedelta"
-        raise GraphError(f"{asked_by} {option} needs {what}, such as timedelta(minutes=5); got {short_repr(value)}")
-    if value < timedelta(0) or (above_zero and not value):
-        least = "above 0" if above_zero else "0 or more"
-        raise GraphError(f"{asked_by} {option} must be a timedelta {least}; got {value!r}")
-
-
-def require_seconds(asked_by: str, option: str, value: object) -> None:
-    """Check a wait in seconds.
-
-    Raises:
-        GraphError: if it is not a number, not above 0, or too long for some platform.
-    """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= _LONGEST_WAIT:  # type: ignore[operator] # a number
-        raise GraphError(
-            f"{asked_by} {option} must be a number of seconds above 0, and {_LONGEST_WAIT:g} at most; got "
-            f"{short_repr(value)}"
-        )
+    seconds = checked_seconds(asked_by, option, value)
+    if seconds > _LONGEST_WAIT:
+        raise GraphError(f"{asked_by} {option} must be {_LONGEST_WAIT:g} seconds at most; got {short_repr(value)}")
+    return seconds
 
 
 def require_count(asked_by: str, option: str, value: object, *, least: int = 1, most: int | None = None) -> None:

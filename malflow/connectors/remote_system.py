@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import ClassVar, Generic, TypeVar
 
-from malflow.connectors.options import require_duration
 from malflow.connectors.retrying import repeated
+from malflow.durations import Duration, checked_seconds
 from malflow.errors import MalflowError
 from malflow.store.redaction import redacted
 
@@ -31,17 +30,16 @@ class RemoteSystem(ABC, Generic[E]):
         refusals: the classes of errors that the client library raises.
 
     Raises:
-        GraphError: if `retry_for` is not a timedelta, or negative.
+        GraphError: if `retry_for` is not a span of time, or negative.
     """
 
     error: type[E]
     refusals: ClassVar[tuple[type[Exception], ...]]
 
-    def __init__(self, asked_by: str, retry_for: timedelta) -> None:
-        require_duration(asked_by, "retry_for", retry_for)
+    def __init__(self, asked_by: str, retry_for: Duration) -> None:
         self._asked_by = asked_by
         self._secrets: Iterable[str] = ()
-        self.retry_for = retry_for.total_seconds()
+        self.retry_for = checked_seconds(asked_by, "retry_for", retry_for, may_be_zero=True)
 
     @staticmethod
     @abstractmethod

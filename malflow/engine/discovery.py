@@ -6,12 +6,14 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from malflow.diagnostics import short_repr
+from malflow.durations import checked_duration
 from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
+from malflow.nodes import Vertex
 from malflow.operators.hosting.parts_listing import list_parts, refuse_gone
 
 __all__ = ["Change", "Discovery", "discovering", "refuse_unfinished", "with_waiting"]
@@ -34,7 +36,7 @@ def discovering(program: Program) -> dict[str, timedelta]:
     """Return the interval between listings, for each source with discovery.
 
     Raises:
-        GraphError: if an interval is not a positive timedelta.
+        GraphError: if an interval is not a span of time above zero.
     """
     found: dict[str, timedelta] = {}
     for vertex in program.vertices:
@@ -42,15 +44,14 @@ def discovering(program: Program) -> dict[str, timedelta]:
         every = None if node is None else getattr(node.source.impl, "discover_every", None)
         if every is None:
             continue
-        if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise GraphError(
-                f"source '{vertex.node.name}' needs a timedelta above zero, or None, as its discover_every; got "
-                f"{short_repr(every)}",
-                operator=vertex.node.name,
-                location=vertex.location,
-            )
-        found[vertex.node.name] = every
+        fault = partial(_malformed, vertex)
+        found[vertex.node.name] = checked_duration(fault, "discover_every", every, may_be_none=True)
     return found
+
+
+def _malformed(vertex: Vertex, what: str) -> GraphError:
+    name = vertex.node.name
+    return GraphError(f"source '{name}' {what}", operator=name, location=vertex.location)
 
 
 class Discovery:
@@ -61,7 +62,7 @@ class Discovery:
         listed: the known parts of each source.
 
     Raises:
-        GraphError: if a source has a ``discover_every`` that is not a positive timedelta.
+        GraphError: if a source has a ``discover_every`` that is not a span of time above zero.
     """
 
     def __init__(self, program: Program, listed: Mapping[str, Sequence[Any]]) -> None:

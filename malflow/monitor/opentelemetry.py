@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, MissingDependency
 from malflow.events import Event, Rescaled, Restarted, RunStarted, SnapshotCommitted, SnapshotFailed, TickFinished
 from malflow.monitor.meters import SECONDS, Buckets
@@ -74,16 +75,14 @@ class Telemetry:
         endpoint: str,
         *,
         headers: Mapping[str, str] | None = None,
-        every: timedelta = timedelta(seconds=15),
+        every: Duration = timedelta(seconds=15),
         traces: bool = True,
     ) -> None:
         if not isinstance(endpoint, str) or not endpoint.startswith(("http://", "https://")):
             raise GraphError("the endpoint of OTLP must be a URL such as http://localhost:4318")
-        if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise GraphError(f"every must be a timedelta above zero; got {every!r}")
         self._endpoint = endpoint.rstrip("/")
         self._headers = dict(headers or {})
-        self._every = every
+        self._every = checked_duration("Telemetry", "every", every)
         self._traces = traces
 
     def begin(self, watch: Watch) -> _Sending:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from malflow.durations import checked_seconds
 from malflow.failures import Retry
 from malflow.limits import Breaker, BreakerOpen, Rate
 
@@ -70,7 +71,7 @@ class Circuit:
 
     def __init__(self, breaker: Breaker, operator: str) -> None:
         self._breaker, self._operator = breaker, operator
-        self._seconds = breaker.open_for.total_seconds()
+        self._seconds = checked_seconds("Breaker", "open_for", breaker.open_for)
         self._last: deque[bool] = deque(maxlen=breaker.of)
         self._until: float | None = None
         self._is_trying = False

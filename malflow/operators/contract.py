@@ -7,12 +7,12 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from operator import length_hint
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self
 
 from malflow.diagnostics import operator_error, short_repr
+from malflow.durations import Duration
 from malflow.event_time.tick import Tick
 from malflow.message import DataMessage, NoKey
 from malflow.operators.waiting import OperatorTime, Waiting
@@ -143,7 +143,7 @@ class Output(Generic[K, V, T]):
         """
         raise TypeError(_NO_TIMERS)
 
-    def wake_after(self, delay: timedelta) -> None:
+    def wake_after(self, delay: Duration) -> None:
         """Set the timer of the current key by the clock, not by event time, in place of any other.
 
         It fires in the first tick that starts at least `delay` after the start of the current one, before the tick's
@@ -152,7 +152,7 @@ class Output(Generic[K, V, T]):
         failure has the same time.
 
         Raises:
-            TypeError: if the logic has no `on_timer`, there is no current key, or `delay` is not a positive timedelta.
+            TypeError: if the logic has no `on_timer`, there is no current key, or `delay` is not a time above zero.
         """
         raise TypeError(_NO_TIMERS)
 

@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 from typing import Any, Protocol
 
 from malflow.diagnostics import short_repr
+from malflow.durations import Duration, checked_duration
 from malflow.errors import failures
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, DataMessage
@@ -144,6 +145,9 @@ class TimedOp(StatefulOp):
         self.state.touch(keys)
 
 
+_ZERO = timedelta(0)
+
+
 class _SetsTimers(Protocol):
     def set(self, key: Any, at: Any, /) -> None: ...
     def cancel(self, key: Any, /) -> None: ...
@@ -189,13 +193,12 @@ class TimedOutput(StateOutput):
         self._clock_timers.cancel(self.key)
         self._timers.set(self.key, at)
 
-    def wake_after(self, delay: timedelta) -> None:
+    def wake_after(self, delay: Duration) -> None:
         """Set a tick-time timer of the current key, replacing any other."""
         self._check_key()
-        if not isinstance(delay, timedelta) or delay <= timedelta(0):
-            raise TypeError(f"output.wake_after takes a positive timedelta; got {short_repr(delay)}")
+        span = delay if isinstance(delay, timedelta) and delay > _ZERO else checked_duration(_no_delay, "delay", delay)
         self._timers.cancel(self.key)
-        self._clock_timers.set(self.key, self.now + delay)
+        self._clock_timers.set(self.key, self.now + span)
 
     def sleep(self) -> None:
         """Drop the timer of the current key."""
@@ -206,6 +209,10 @@ class TimedOutput(StateOutput):
     def _check_key(self) -> None:
         if self.key is NO_KEY:
             raise TypeError("timers belong to keys: set them in on_data or on_timer, which have a current key")
+
+
+def _no_delay(what: str) -> TypeError:
+    return TypeError(f"output.wake_after {what}")
 
 
 class _TimedStates(StatesView):

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe, location, short_repr
+from malflow.durations import as_length
 from malflow.errors import GraphError
 from malflow.returns import returns_nothing
 
@@ -18,10 +19,10 @@ __all__ = [
     "check_after",
     "check_connector",
     "check_counts",
-    "check_duration",
     "check_kind",
     "check_name",
     "check_predicate",
+    "checked_duration",
     "is_class",
     "malformed",
 ]
@@ -97,17 +98,21 @@ def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> Non
         )
 
 
-def check_duration(called: str, role: str, duration: Any) -> None:
-    """Check that a duration is a number or a timedelta, and not negative.
+def checked_duration(called: str, role: str, given: Any) -> Any:
+    """Return a duration, which is a number or a timedelta, and not negative; a text as a timedelta.
 
     Raises:
         GraphError: if it is not.
     """
+    duration = as_length(given)
     is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and _is_finite(duration)
     if not is_number and not isinstance(duration, timedelta):
-        raise malformed(f"{called} needs a number or a timedelta as its {role}; got {short_repr(duration)}")
+        raise malformed(
+            f"{called} needs a number or a timedelta as its {role}, or a text such as '5 min'; got {short_repr(given)}"
+        )
     if duration < duration - duration:
         raise malformed(f"{called} needs a {role} that is not negative; got {short_repr(duration)}")
+    return duration
 
 
 def _is_finite(number: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from malflow.aggregators.fields import read
 from malflow.diagnostics import short_repr
-from malflow.patterns.arguments import check_after, check_connector, check_counts, check_duration, malformed
+from malflow.patterns.arguments import check_after, check_connector, check_counts, checked_duration, malformed
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.checks import (
     check_can_end,
@@ -74,7 +74,8 @@ class Pattern(Generic[V_co]):
 
         Args:
             other: the pattern that follows.
-            within: how much later than the previous event it may be, inclusive: a number, or a timedelta.
+            within: how much later than the previous event it may be, inclusive: a number, a timedelta, or a text such
+                as ``"5 min"``.
             without: a step that no event strictly between the two may satisfy. An event that satisfies both this step
                 and the next one completes the match.
 
@@ -233,7 +234,7 @@ class Pattern(Generic[V_co]):
         """Limit the time from the first to the last event, inclusive. Call it last.
 
         Args:
-            duration: a number, or a timedelta.
+            duration: a number, a timedelta, or a text such as ``"5 min"``.
 
         Raises:
             GraphError: if it is neither, or the pattern already has a `within`.
@@ -243,8 +244,7 @@ class Pattern(Generic[V_co]):
         """
         if self.span is not None:
             raise malformed(f"{self} already has a within()")
-        check_duration("within()", "duration", duration)
-        return _checked(replace(self, span=duration))
+        return _checked(replace(self, span=checked_duration("within()", "duration", duration)))
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -435,7 +435,7 @@ def absent(step: Pattern[Any], *, during: Any) -> Absent:
 
     Args:
         step: the step.
-        during: the duration, inclusive: a number, or a timedelta.
+        during: the duration, inclusive: a number, a timedelta, or a text such as ``"5 min"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -472,7 +472,7 @@ def _single(called: str, role: str, pattern: Any) -> Step:
 
 def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
     if within is not None:
-        check_duration(called, "within", within)
+        within = checked_duration(called, "within", within)
     if without is None:
         return Gap(by, within)
     if by == "next":
@@ -482,7 +482,7 @@ def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
 
 def _absence(called: str, step: Any, during: Any) -> Absence:
     if during is not None:
-        check_duration(called, "during", during)
+        during = checked_duration(called, "during", during)
     return Absence(_single(called, "step", step), during)
 
 

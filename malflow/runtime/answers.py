@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from malflow.durations import Duration, wait_of
 from malflow.errors import GraphError, RunFailed
 
 __all__ = [
@@ -63,23 +64,23 @@ class Answer(Future[A]):
         super().__init__()
         self._own = own
 
-    def result(self, timeout: float | None = None) -> A:
+    def result(self, timeout: Duration | None = None) -> A:
         """Return the answer.
 
         Raises:
             GraphError: if user code of the dataflow waits for it.
         """
         self._refuse_to_wait()
-        return super().result(timeout)
+        return super().result(None if timeout is None else wait_of("result()", timeout))
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Duration | None = None) -> BaseException | None:
         """Return the error, or None.
 
         Raises:
             GraphError: if user code of the dataflow waits for it.
         """
         self._refuse_to_wait()
-        return super().exception(timeout)
+        return super().exception(None if timeout is None else wait_of("exception()", timeout))
 
     def _refuse_to_wait(self) -> None:
         if not self.done():

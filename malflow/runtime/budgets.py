@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
+from malflow.durations import checked_duration
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.reports import Report
 from malflow.errors import OperatorError
@@ -62,6 +63,7 @@ class Budgets:
             if count := sum(it.counts.get(key, 0) for it in reports):
                 self._notify(LettersTaken(tick, name, count))
         for name, budget in self._budgets.items():
+            window = checked_duration("Budget", "window", budget.window)
             taken = sum(it.counts.get(name, 0) for it in reports)
             failed = sum(it.counts.get(key_of_count(name, FAILED), 0) for it in reports)
             if name in self._sources:
@@ -69,7 +71,7 @@ class Budgets:
             ticks = self._ticks[name]
             if taken or failed:
                 ticks.append(_Tick(now, taken, failed, [it.failures[name] for it in reports if name in it.failures]))
-            while ticks and now - ticks[0].at >= budget.window:
+            while ticks and now - ticks[0].at >= window:
                 ticks.popleft()
             whole, bad = sum(it.taken for it in ticks), sum(it.failed for it in ticks)
             if whole >= budget.least and bad > budget.share * whole:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, Self
 
+from malflow.durations import Duration
 from malflow.events import Listener
 from malflow.snapshot.persistence import Persistence
 
@@ -22,7 +23,7 @@ class RuntimeBuilder:
         """Set where snapshots are saved."""
         return self._with("persistence", persistence)
 
-    def snapshots(self, interval: timedelta) -> Self:
+    def snapshots(self, interval: Duration) -> Self:
         """Set how often to take a snapshot."""
         return self._with("snapshots", interval)
 

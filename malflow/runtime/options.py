@@ -11,6 +11,7 @@ from typing import Literal
 
 from malflow.callables import deferred
 from malflow.diagnostics import describe, short_repr
+from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
@@ -37,7 +38,7 @@ class RunOptions:
     """
 
     persistence: Persistence = NOTHING
-    snapshots: timedelta | None = None
+    snapshots: Duration | None = None
     parallelism: int | None = None
     restore: Literal["latest"] | int | datetime | None = "latest"
     recovery: Literal["strict", "previous"] = "strict"
@@ -51,7 +52,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Check the options, and copy those that the caller might mutate later."""
-        _check_snapshots(self.snapshots, self.persistence)
+        object.__setattr__(self, "snapshots", _checked_snapshots(self.snapshots, self.persistence))
         if self.parallelism is not None:
             check_parallelism(self.parallelism)
         _check_restore(self.restore, self.recovery, self.allow_dropped_state)
@@ -68,7 +69,7 @@ class RunOptions:
     @property
     def interval(self) -> float | None:
         """The seconds between snapshots; None for no periodic snapshots."""
-        return None if self.snapshots is None else self.snapshots.total_seconds()
+        return None if self.snapshots is None else checked_seconds("a run", "snapshots", self.snapshots)
 
     @property
     def finishes(self) -> bool:
@@ -105,11 +106,11 @@ class RunOptions:
         return job_of(self.persistence)
 
 
-def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
-    """Check the interval between snapshots, and that it has a persistence.
+def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> timedelta | None:
+    """Return the interval between snapshots, which needs a persistence.
 
     Raises:
-        GraphError: if the interval is not a positive timedelta, or no persistence was given.
+        GraphError: if the interval is not a span of time above zero, or no persistence was given.
     """
     if isinstance(persistence, str | os.PathLike):
         raise GraphError(
@@ -117,16 +118,14 @@ def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
         )
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
-        return
-    if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
-        raise GraphError(
-            f"snapshots needs a timedelta above zero, such as timedelta(seconds=10); got {short_repr(snapshots)}"
-        )
+        return None
+    interval = checked_duration("a run", "snapshots", snapshots, may_be_none=True)
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
             "keep no state"
         )
+    return interval
 
 
 def check_parallelism(parallelism: object) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
+from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.engine.plan import Program
 from malflow.errors import CommitUnknown, RunFailed, StoreError
 from malflow.events import Restarted
@@ -31,10 +32,19 @@ class RestartPolicy:
     Attributes:
         attempts: the maximum number of restarts in a row without a snapshot in between; 0 never restarts.
         backoff: the delay before the first restart; it doubles with each further one.
+
+    Raises:
+        GraphError: if `backoff` is not a span of time.
     """
 
     attempts: int = 3
-    backoff: timedelta = timedelta(seconds=1)
+    backoff: Duration = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        """Check the delay."""
+        object.__setattr__(
+            self, "backoff", checked_duration("RestartPolicy", "backoff", self.backoff, may_be_zero=True)
+        )
 
 
 _TURN = 0.05
@@ -102,7 +112,8 @@ class Restarts:
         """Announce a restart, and wait before it; a stop cuts the wait short."""
         self.count += 1
         self._requests.phase = "restarting"
-        pause = self._policy.backoff.total_seconds() * 2 ** (self._failures - 1)
+        backoff = checked_seconds("RestartPolicy", "backoff", self._policy.backoff, may_be_zero=True)
+        pause = backoff * 2 ** (self._failures - 1)
         self._requests.listeners.notify(Restarted(self.count, error, pause))
         deadline = time.monotonic() + pause
         while time.monotonic() < deadline and not self._requests.stopping:

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from malflow.drawing.notebook import notebook_display, picture_bundle, refresh
+from malflow.durations import Duration, checked_seconds, wait_of
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, OperatorError, short_repr
+from malflow.errors import GraphError, OperatorError
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import RunRequests
 from malflow.runtime.steered import Steered
@@ -71,18 +72,18 @@ class RunHandle(Steered):
     def _keeps(self) -> bool:
         return self._is_kept
 
-    def await_termination(self, timeout: float | None = None) -> bool:
+    def await_termination(self, timeout: Duration | None = None) -> bool:
         """Wait until the run ends; return whether it has ended.
 
         Args:
-            timeout: the maximum number of seconds to wait; None waits without limit.
+            timeout: how long to wait at most; None waits without limit.
 
         Raises:
             GraphError: if user code of the dataflow waits.
             MalflowError: the error that ended the run; see `execute` of the runtime.
         """
         self._requests.own.refuse_to_wait("await_termination() waits for the end of the run", "call it elsewhere")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + wait_of("await_termination()", timeout)
         while not self.has_ended:
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
             if left <= 0:
@@ -110,25 +111,24 @@ class RunHandle(Steered):
         """Whether the run has ended."""
         return self._ended.is_set() if self._thread is None else not self._thread.is_alive()
 
-    def watch(self, every: float = 1.0, *, display: Callable[..., Any] | None = None) -> None:
+    def watch(self, every: Duration = 1.0, *, display: Callable[..., Any] | None = None) -> None:
         """Show the run in a notebook, and redraw it in the same place until it ends.
 
         Interrupting the cell ends the display, not the run.
 
         Args:
-            every: the seconds between two drawings.
+            every: the time between two drawings.
             display: displays an object, as ``IPython.display.display`` does; None uses that function.
 
         Raises:
-            GraphError: if `every` is not a positive number, or user code of the dataflow calls it.
+            GraphError: if `every` is not a span of time above zero, or user code of the dataflow calls it.
             MissingDependency: if IPython is not installed.
         """
-        if isinstance(every, bool) or not isinstance(every, int | float) or not every > 0:
-            raise GraphError(f"watch() needs a positive number of seconds; got {short_repr(every)}")
+        seconds = checked_seconds("watch()", "every", every)
         self._requests.own.refuse_to_wait("watch() waits for the end of the run", "call it in another cell")
 
         def wait() -> bool:
-            deadline = time.monotonic() + every
+            deadline = time.monotonic() + seconds
             while not self.has_ended and (left := deadline - time.monotonic()) > 0:
                 self._wait(min(_TURN, left))  # in short waits, so that the interrupt of the cell is handled
             return self.has_ended

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
+from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.events import Listener
@@ -54,7 +55,7 @@ class SingleThreadRuntime(LocalRuntime):
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
-        snapshots: timedelta | None = None,
+        snapshots: Duration | None = None,
         parallelism: int = 1,
         *,
         restore: Literal["latest"] | int | datetime | None = "latest",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from malflow.durations import Duration, wait_of
 from malflow.engine.taps import Tap
 from malflow.failures import DeadLetter, Replayed
 from malflow.runtime.progress import Progress
@@ -152,7 +153,7 @@ class Steered(ABC):
         """
         return WindowsView(self._asked, name)
 
-    def why(self, operator: str | None = None, timeout: float = 30.0) -> Why:
+    def why(self, operator: str | None = None, timeout: Duration = 30.0) -> Why:
         """Return why nothing comes out of an operator, or of the whole run; it prints as text.
 
         It takes two readings of the run, up to two seconds apart, and names the first cause that applies: see `Why`.
@@ -161,12 +162,12 @@ class Steered(ABC):
         Args:
             operator: the name of the operator, such as of a sink. None looks at all sinks or, without sinks, at the
                 operators that nothing reads, and reports the first one with a fault.
-            timeout: the maximum number of seconds to wait for the end of a tick; if it takes longer, that is the cause.
+            timeout: how long to wait at most for the end of a tick; if it takes longer, that is the cause.
 
         Raises:
             GraphError: if there is no such operator, or user code of the dataflow calls it.
         """
-        return ask_why(self._asked, lambda: self.progress, operator, timeout)
+        return ask_why(self._asked, lambda: self.progress, operator, wait_of("why()", timeout))
 
     def tap(self, tap: Tap) -> None:
         """Add a reader of the records that leave an operator, from the next tick on; callable from any thread.
@@ -183,19 +184,19 @@ class Steered(ABC):
         """
         self._asked.tap(tap)
 
-    def explain_time(self, timeout: float = 30.0) -> TimeTable:
+    def explain_time(self, timeout: Duration = 30.0) -> TimeTable:
         """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
 
         During a run, call it from another thread; it waits for the end of the current tick. Afterwards, it returns the
         situation before the end of the stream.
 
         Args:
-            timeout: the maximum number of seconds to wait.
+            timeout: how long to wait at most.
 
         Raises:
             GraphError: if the run's own thread calls it, as in user code of the dataflow.
             TimeoutError: if the tick takes longer.
         """
         if self._has_begun:
-            self._asked.ask_explanation(timeout)
+            self._asked.ask_explanation(wait_of("explain_time()", timeout))
         return self._asked.time_table(self.progress)

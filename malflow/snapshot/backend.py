@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
+from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, short_repr
 from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
@@ -77,15 +78,15 @@ class FsspecBackend:
         *,
         job: str = "default",
         storage_options: Mapping[str, Any] | None = None,
-        retain: int | timedelta = 10,
+        retain: int | timedelta | str = 10,
         compression: Literal["lz4", "none"] = "lz4",
         codec: str | Codec = "pickle",
         signing_key: str | bytes | Sequence[str | bytes] | Signer | None = None,
         allow_unsigned_pickle: bool = False,
         allow_unsafe_single_writer: bool = False,
         growth: float = 1.0,
-        retry_for: timedelta = timedelta(seconds=30),
-        tolerate_failures_for: timedelta = timedelta(minutes=10),
+        retry_for: Duration = timedelta(seconds=30),
+        tolerate_failures_for: Duration = timedelta(minutes=10),
         filesystem: Any = None,
         store: Store | None = None,
     ) -> None:
@@ -102,16 +103,16 @@ class FsspecBackend:
         self._signer = Signer.of(signing_key)
         self._unsigned = allow_unsigned_pickle
         self._unsafe = allow_unsafe_single_writer
-        if isinstance(retain, timedelta):
-            _seconds("retain", retain)
+        if isinstance(retain, timedelta | str):
+            retain = checked_duration("FsspecBackend", "retain", retain)
         elif isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
-            raise GraphError(f"retain must be a positive integer or timedelta; got {retain!r}")
+            raise GraphError(f"retain must be a positive integer, a timedelta or a text such as '7d'; got {retain!r}")
         if compression not in _COMPRESSIONS:
             raise GraphError(f"compression must be 'lz4' or 'none'; got {compression!r}")
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:
             raise GraphError(f"growth must be a positive number; got {growth!r}")
-        self._retry_seconds = _seconds("retry_for", retry_for)
-        tolerance = _seconds("tolerate_failures_for", tolerate_failures_for)
+        self._retry_seconds = checked_seconds("FsspecBackend", "retry_for", retry_for)
+        tolerance = checked_seconds("FsspecBackend", "tolerate_failures_for", tolerate_failures_for)
         self._limits = Limits(retain, growth, tolerance, compression)
         self._check_codec()
         self._environment = SystemContext()
@@ -409,12 +410,6 @@ def _check_own(store: Store, url: object, storage_options: object, filesystem: o
     for name, value in {**given, "allow_unsafe_single_writer": unsafe or None}.items():
         if value is not None:
             raise GraphError(f"{name} and store are mutually exclusive; pass one of them")
-
-
-def _seconds(name: str, duration: object) -> float:
-    if not isinstance(duration, timedelta) or duration <= timedelta(0):
-        raise GraphError(f"{name} must be a positive timedelta; got {duration!r}")
-    return duration.total_seconds()
 
 
 def _is_secret(name: str, value: Any) -> bool:

@@ -6,9 +6,9 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar, Generic, NamedTuple
 
+from malflow.durations import Duration
 from malflow.errors import require_arguments, require_methods
 from malflow.failures import OnError
 from malflow.type_parameters import P, S, T, V
@@ -158,7 +158,7 @@ class StatelessSourceImpl(Generic[P, V, T]):
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
-    discover_every: timedelta | None = None
+    discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
 
     @abstractmethod
@@ -201,7 +201,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
-    discover_every: timedelta | None = None
+    discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
     policy: OnError | None = None
 

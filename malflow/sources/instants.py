@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Literal
 
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, short_repr
 from malflow.event_time.panes import zone_of
 from malflow.message import NoKey, NoKeyType
@@ -147,19 +148,20 @@ class PeriodicSource(_Instants):
 
     def __init__(
         self,
-        every: timedelta,
+        every: Duration,
         *,
-        offset: timedelta = timedelta(0),
+        offset: Duration = timedelta(0),
         until: datetime | None = None,
         missed: Missed = "all",
     ) -> None:
         super().__init__(until=until, missed=missed)
-        if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise GraphError(f"PeriodicSource needs a positive timedelta as every; got {short_repr(every)}")
-        if not isinstance(offset, timedelta):
-            raise GraphError(f"PeriodicSource needs a timedelta as its offset; got {short_repr(offset)}")
-        self.every = every
-        self.offset = offset % every
+        self.every = checked_duration("PeriodicSource", "every", every)
+        shift = (
+            offset
+            if isinstance(offset, timedelta)
+            else checked_duration("PeriodicSource", "offset", offset, may_be_zero=True)
+        )
+        self.offset = shift % self.every
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """Yield the instants after the given one."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
+from malflow.durations import as_length
 from malflow.errors import short_repr
 from malflow.operators.running_aggregates import RunningAggregate
 from malflow.states.kinds import StateKind
@@ -214,7 +215,7 @@ class Windowed(Generic[K, V, T]):
         >>> [(it.start, it.value, it.timing.name) for it in run([1, 2, 4, 0, 5], counts)]
         [(0, 2, 'FINAL'), (0, 3, 'LATE'), (4, 2, 'END')]
         """
-        return LateWindowed(self._stream, replace(self._options, until=until), late)
+        return LateWindowed(self._stream, replace(self._options, until=as_length(until)), late)
 
     if not TYPE_CHECKING:
 
@@ -257,6 +258,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
             raise malformed(
                 None, f"needs windows as the argument of .window(), such as tumbling(60); got {short_repr(windows)}"
             )
+        early = as_length(early)
         reason = None if early is None else check_early(windows, early)
         if reason is not None:
             raise malformed(None, reason)

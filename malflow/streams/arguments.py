@@ -14,6 +14,7 @@ from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location, short_repr
+from malflow.durations import as_length, checked_duration
 from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import Graph, check_name
@@ -186,17 +187,23 @@ def checked_count(name: str, count: Any, what: str) -> None:
         raise malformed(name, f"needs a positive integer as its {what}; got {short_repr(count)}")
 
 
-def checked_length(name: str, length: Any, what: str) -> None:
-    """Check that an argument is a positive number or timedelta.
+def checked_length(name: str, length: Any, what: str) -> Any:
+    """Return a length of event time: a positive number or timedelta, or a text of a time as a timedelta.
 
     Args:
         name: the operator's name.
         length: the argument.
         what: the name of the argument, such as ``within``.
     """
+    length = as_length(length)
     is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
     if not (is_number or isinstance(length, timedelta)) or length <= length - length:
-        raise malformed(name, f"needs a positive number or timedelta as its {what}; got {short_repr(length)}")
+        raise malformed(
+            name,
+            f"needs a positive number or timedelta as its {what}, or a text such as '5 min' for datetimes; got "
+            f"{short_repr(length)}",
+        )
+    return length
 
 
 def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:
@@ -222,7 +229,7 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
     """
     if every is None:
         return None
-    checked_length(name, every, "every")
+    every = checked_length(name, every, "every")
     if isinstance(bound, (Real, Decimal) if isinstance(every, timedelta) else timedelta):
         raise malformed(
             name,
@@ -234,8 +241,8 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
 
 def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta | None, Any]:
     """Check the silence after which time advances and the units per second, and return both."""
-    if idle_after is not None and (not isinstance(idle_after, timedelta) or idle_after <= timedelta(0)):
-        raise malformed(name, f"needs a positive timedelta as its idle_after; got {short_repr(idle_after)}")
+    if idle_after is not None:
+        idle_after = checked_duration(partial(malformed, name), "idle_after", idle_after, may_be_none=True)
     if second is None:
         return idle_after, None
     checked_length(name, second, "second")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe
+from malflow.durations import Duration, checked_duration
 from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy, OnError, Retry
 from malflow.graph import check_name
@@ -40,7 +41,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         function: Callable[[V_co], Awaitable[VO]],
         *,
         capacity: int = 100,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         batch: None = None,
         retry: Retry | None = None,
         rate: Rate | None = None,
@@ -55,7 +56,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
         *,
         capacity: int = 100,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         batch: int,
         retry: Retry | None = None,
         rate: Rate | None = None,
@@ -95,7 +96,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         function: Callable[[Any], Any],
         *,
         capacity: int = 100,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         batch: int | None = None,
         retry: Retry | None = None,
         rate: Rate | None = None,
@@ -143,8 +144,8 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         for what, count in (("batch", batch), ("threads", threads)):
             if count is not None:
                 checked_count(name, count, what)
-        if timeout is not None and (not isinstance(timeout, timedelta) or timeout <= timedelta(0)):
-            raise malformed(name, f"needs timeout=timedelta(...) above zero, or None; got {short_repr(timeout)}")
+        if timeout is not None:
+            timeout = checked_duration(partial(malformed, name), "timeout", timeout, may_be_none=True)
         if timeout is not None and threads is not None:
             raise malformed(
                 name, "can't stop a thread after a timeout; give the client that the function uses a timeout instead"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from malflow.durations import Duration
 from malflow.errors import GraphError, short_repr
 from malflow.failures import ErrorPolicy
 from malflow.graph import check_name
@@ -83,7 +84,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         out_of_orderness: Any,
         every: Step | None = None,
         per_part: bool = True,
-        idle_after: timedelta | None = None,
+        idle_after: Duration | None = None,
         second: Units | None = None,
         on_error: ErrorPolicy = "fail",
     ) -> TimedStream[K, V_co, Any]:
@@ -98,8 +99,8 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             name: the operator's name; snapshots store the epochs under it.
             assigner: returns the timestamp of a message, of any ordered type; or the name of a field of the value, an
                 item of a mapping or an attribute of any other value.
-            out_of_orderness: how far records may be behind the newest one: a number or a timedelta, to match the
-                timestamps.
+            out_of_orderness: how far records may be behind the newest one: a number in the unit of the timestamps; for
+                datetimes, a timedelta or a text such as ``"5s"``.
             every: the step of the epochs, as for `generate_epochs`.
             per_part: whether each part of a source has its own epoch, as for `generate_epochs`.
             idle_after: the silence after which time advances without input, as for `generate_epochs`.
@@ -159,7 +160,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         *,
         every: Step | None = None,
         per_part: bool = True,
-        idle_after: timedelta | None = None,
+        idle_after: Duration | None = None,
         second: Units | None = None,
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
@@ -203,7 +204,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
                 start of 1970 (UTC if the timestamps have a zone). None issues epochs as they are.
             per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes
                 records of the others late.
-            idle_after: the silence, a timedelta by the clock, after which time advances without input; None to wait for
+            idle_after: the silence, by the clock, after which time advances without input; None to wait for
                 input.
             second: how many units of a numeric timestamp make a second, for `idle_after`: 1000 for milliseconds.
                 Datetimes, dates and timedeltas don't need it. For numbers without it, and for other types, silent

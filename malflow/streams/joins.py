@@ -10,6 +10,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from malflow.durations import as_length
 from malflow.errors import short_repr
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.joins.asof_join import AsofJoin
@@ -128,7 +129,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         >>> run([5, 6, 7], neighbours)
         [(5, 6), (6, 7)]
         """
-        _check_bounds(name, before, after)
+        before, after = _checked_bounds(name, before, after)
         if how not in _KEPT:
             known = ", ".join(map(repr, _KEPT))
             raise malformed(name, f"needs one of {known} as its how; got {short_repr(how)}")
@@ -202,7 +203,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         if how not in ("left", "inner"):
             raise malformed(name, f"needs 'left' or 'inner' as its how; got {short_repr(how)}")
         if tolerance is not None:
-            _check_length(name, tolerance, "tolerance")
+            tolerance = _checked_length(name, tolerance, "tolerance")
             if tolerance < tolerance - tolerance:
                 raise malformed(name, f"needs a tolerance that is not negative; got {short_repr(tolerance)}")
         tie = checked_field_of(name, "tie", tie)
@@ -227,9 +228,13 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         )
 
 
-def _check_bounds(name: str, before: Any, after: Any) -> None:
-    for bound, what in ((before, "before"), (after, "after")):
-        _check_length(name, bound, what)
+def _checked_bounds(name: str, before: Any, after: Any) -> tuple[Any, Any]:
+    """Return how much earlier and later a right record may be.
+
+    Raises:
+        GraphError: if they are not lengths, or do not fit each other.
+    """
+    before, after = _checked_length(name, before, "before"), _checked_length(name, after, "after")
     if isinstance(before, timedelta) != isinstance(after, timedelta):
         raise malformed(
             name,
@@ -242,14 +247,19 @@ def _check_bounds(name: str, before: Any, after: Any) -> None:
             f"has before={before!r} and after={after!r}, whose sum is negative, so no timestamp lies between; "
             "the right record may be from `before` earlier to `after` later than the left one",
         )
+    return before, after
 
 
-def _check_length(name: str, length: Any, what: str) -> None:
-    """Check that an argument is a number or a timedelta.
+def _checked_length(name: str, given: Any, what: str) -> Any:
+    """Return a length, which is a number or a timedelta; a text as a timedelta.
 
     Raises:
         GraphError: if it is not.
     """
+    length = as_length(given)
     is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
     if not is_number and not isinstance(length, timedelta):
-        raise malformed(name, f"needs a number or a timedelta as its {what}; got {short_repr(length)}")
+        raise malformed(
+            name, f"needs a number or a timedelta as its {what}, or a text such as '5 min'; got {short_repr(given)}"
+        )
+    return length

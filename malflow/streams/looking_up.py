@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.connectors.by_name import Connection
+from malflow.durations import Duration, checked_duration
 from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
@@ -40,7 +40,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, R | None], VO],
         *,
         how: Literal["left"] = "left",
-        cache: timedelta | None = None,
+        cache: Duration | None = None,
         most: int = 100_000,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -52,7 +52,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, R], VO],
         *,
         how: Literal["inner"],
-        cache: timedelta | None = None,
+        cache: Duration | None = None,
         most: int = 100_000,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -64,7 +64,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
-        cache: timedelta | None = None,
+        cache: Duration | None = None,
         most: int = 100_000,
     ) -> Stream[K, VO, T]: ...
     @overload
@@ -76,7 +76,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
-        cache: timedelta | None = None,
+        cache: Duration | None = None,
         most: int = 100_000,
     ) -> Stream[K, VO, T]: ...
     def lookup(
@@ -87,7 +87,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
-        cache: timedelta | None = None,
+        cache: Duration | None = None,
         most: int = 100_000,
     ) -> Any:
         """Join each record with the row that a table outside of the dataflow has for a key *now*.
@@ -124,8 +124,8 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         table = checked_table(name, table)
         if how not in ("left", "inner"):
             raise malformed(name, f"needs how='left' or how='inner'; got {short_repr(how)}")
-        if cache is not None and (not isinstance(cache, timedelta) or cache <= timedelta(0)):
-            raise malformed(name, f"needs cache=timedelta(...) above zero, or None; got {short_repr(cache)}")
+        if cache is not None:
+            cache = checked_duration(partial(malformed, name), "cache", cache, may_be_none=True)
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise malformed(name, f"needs most, a number of rows above zero; got {short_repr(most)}")
         if cache is not None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
+from malflow.durations import checked_duration
 from malflow.errors import GraphError, short_repr
 from malflow.event_time.panes import CalendarPanes, Unit
 from malflow.operators.epochs.reached_epoch import REACHED
@@ -173,8 +174,8 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
     panes = [it for it in found if isinstance(it, CalendarPanes)]
     for finer, coarser in pairwise(panes):
         _check_divides(name, finer, coarser)
-    _check_keep(name, levels, keep)
-    return [Level(it, keep.get(it.unit.value)) for it in panes]
+    kept = _checked_keep(name, levels, keep)
+    return [Level(it, kept.get(it.unit.value)) for it in panes]
 
 
 def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> None:
@@ -197,13 +198,18 @@ def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> N
         )
 
 
-def _check_keep(name: str, levels: Sequence[str], keep: Any) -> None:
+def _checked_keep(name: str, levels: Sequence[str], keep: Any) -> dict[str, Any]:
+    """Return how long windows are kept, by level.
+
+    Raises:
+        GraphError: if it is not such a mapping.
+    """
     if not isinstance(keep, Mapping):
-        raise malformed(name, f"needs a mapping of levels to timedeltas as its keep; got {short_repr(keep)}")
+        raise malformed(name, f"needs a mapping of levels to times as its keep; got {short_repr(keep)}")
+    kept = {}
     for level, span in keep.items():
         if level not in levels:
             raise malformed(name, f"keeps windows of {short_repr(level)}, which is not one of its levels")
-        if span is not FOREVER and not (isinstance(span, timedelta) and span > timedelta(0)):
-            raise malformed(
-                name, f"needs a positive timedelta, or FOREVER, as keep of {level!r}; got {short_repr(span)}"
-            )
+        known = partial(malformed, name)
+        kept[level] = span if span is FOREVER else checked_duration(known, f"keep of {level!r}, or FOREVER", span)
+    return kept

@@ -69,7 +69,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
                 "within=FOREVER, of malflow.windows, keeps them forever, in a state that grows without limit",
             )
         if within is not FOREVER:
-            checked_length(name, within, "within")
+            within = checked_length(name, within, "within")
         lasting = f"within {within}"
         return self._stateful(  # type: ignore[no-any-return] # a keyed stream of the same records
             name,
@@ -133,7 +133,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         [0, 1, 6, 7]
         """
         checked_count(name, n, "n")
-        checked_length(name, per, "per")
+        per = checked_length(name, per, "per")
         if kind not in _LIMITS:
             raise malformed(name, f"needs 'sliding' or 'bucket' as its kind; got {short_repr(kind)}")
         limit = f"at most {n} per {per}"
@@ -195,6 +195,6 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         [[1, 2, 3], [4, 5]]
         """
         checked_count(name, size, "size")
-        checked_length(name, within, "within")
+        within = checked_length(name, within, "within")
         logic = partial(Batches, size=size, within=within)
         return self._stateful(name, logic, StateKind.BATCH, version, migrate)  # type: ignore[no-any-return] # lists of them

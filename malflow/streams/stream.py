@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
+from malflow.durations import Duration
 from malflow.failures import DeadLetter, ErrorPolicy, Retry
 from malflow.graph import Graph
 from malflow.limits import Breaker, Rate
@@ -255,7 +256,7 @@ class KeyedStream(
             joiner: Callable[[V_co, R | None], VO],
             *,
             how: Literal["left"] = "left",
-            cache: timedelta | None = None,
+            cache: Duration | None = None,
             most: int = 100_000,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -267,7 +268,7 @@ class KeyedStream(
             joiner: Callable[[V_co, R], VO],
             *,
             how: Literal["inner"],
-            cache: timedelta | None = None,
+            cache: Duration | None = None,
             most: int = 100_000,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -279,7 +280,7 @@ class KeyedStream(
             joiner: Callable[[V_co, Any], VO],
             *,
             how: Literal["left", "inner"] = "left",
-            cache: timedelta | None = None,
+            cache: Duration | None = None,
             most: int = 100_000,
         ) -> KeyedStream[K, VO, T]: ...
         @overload
@@ -291,7 +292,7 @@ class KeyedStream(
             joiner: Callable[[V_co, Any], VO],
             *,
             how: Literal["left", "inner"] = "left",
-            cache: timedelta | None = None,
+            cache: Duration | None = None,
             most: int = 100_000,
         ) -> KeyedStream[K, VO, T]: ...
         def lookup(self, name: str, by: Any, table: Any, joiner: Any, **options: Any) -> Any: ...
@@ -302,7 +303,7 @@ class KeyedStream(
             function: Callable[[V_co], Awaitable[VO]],
             *,
             capacity: int = ...,
-            timeout: timedelta | None = ...,
+            timeout: Duration | None = ...,
             batch: None = ...,
             retry: Retry | None = ...,
             rate: Rate | None = ...,
@@ -317,7 +318,7 @@ class KeyedStream(
             function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
             *,
             capacity: int = ...,
-            timeout: timedelta | None = ...,
+            timeout: Duration | None = ...,
             batch: int,
             retry: Retry | None = ...,
             rate: Rate | None = ...,
@@ -391,7 +392,7 @@ class KeyedStream(
             out_of_orderness: Any,
             every: Step | None = ...,
             per_part: bool = ...,
-            idle_after: timedelta | None = ...,
+            idle_after: Duration | None = ...,
             second: Units | None = ...,
             on_error: ErrorPolicy = ...,
         ) -> KeyedTimedStream[K, V_co, TO]: ...
@@ -404,7 +405,7 @@ class KeyedStream(
             out_of_orderness: Any,
             every: Step | None = ...,
             per_part: bool = ...,
-            idle_after: timedelta | None = ...,
+            idle_after: Duration | None = ...,
             second: Units | None = ...,
             on_error: ErrorPolicy = ...,
         ) -> KeyedTimedStream[K, V_co, Any]: ...
@@ -425,7 +426,7 @@ class KeyedStream(
             *,
             every: Step | None = None,
             per_part: bool = True,
-            idle_after: timedelta | None = None,
+            idle_after: Duration | None = None,
             second: Units | None = None,
         ) -> Timed[KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only

@@ -90,7 +90,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         """
         row = checked_field_of(name, "row", row)
         if ttl is not None:
-            checked_length(name, ttl, "ttl")
+            ttl = checked_length(name, ttl, "ttl")
             if not self._graph.has_epochs(self._input(name)):
                 raise malformed(
                     name,

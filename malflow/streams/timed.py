@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from malflow.callables import advice
+from malflow.durations import Duration
 from malflow.message import DataMessage
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.rounding import Step
@@ -40,7 +40,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         *,
         every: Step | None = None,
         per_part: bool = True,
-        idle_after: timedelta | None = None,
+        idle_after: Duration | None = None,
         second: Units | None = None,
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
@@ -90,6 +90,6 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
             *,
             every: Step | None = None,
             per_part: bool = True,
-            idle_after: timedelta | None = None,
+            idle_after: Duration | None = None,
             second: Units | None = None,
         ) -> Timed[KeyedStream[K, V_co, T]]: ...

@@ -14,6 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import short_repr
+from malflow.durations import Duration, wait_of
 from malflow.errors import FencedError, GraphError
 from malflow.message import DataMessage
 from malflow.runtime.single_thread import SingleThreadRuntime
@@ -80,7 +81,7 @@ def assert_sink(
     make_value: Callable[[int], Any] = lambda number: number,
     copy_output: Callable[[], Callable[[], None]] | None = None,
     freeze: Callable[[], AbstractContextManager[object]] | None = None,
-    timeout: float = 30.0,
+    timeout: Duration = 30.0,
     refuse: Callable[[int], Any] | None = None,
     mend: Callable[[], object] | None = None,
     without: Collection[str] = (),
@@ -144,7 +145,7 @@ def assert_sink(
             or an older disk does. For example, copy a folder and move it back; stop a server, replace its data, and
             start it.
         freeze: returns a context in which the external system is suspended: connections stay open, without an answer.
-        timeout: the maximum seconds until a frozen system is given up.
+        timeout: the maximum time until a frozen system is given up.
         refuse: returns the value of a record by its number that the external system refuses for good.
         mend: makes the external system accept these values; called once, after all other laws.
         without: the laws not to check.
@@ -161,7 +162,7 @@ def assert_sink(
     try:
         suite.check()
         if freeze is not None and laws.has("frozen"):
-            suite.check_frozen(freeze, timeout)
+            suite.check_frozen(freeze, wait_of("assert_sink", timeout))
         if refuse is not None:
             suite.check_refusals(refuse, mend)
     finally:

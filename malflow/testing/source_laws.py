@@ -12,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import short_repr
+from malflow.durations import Duration, wait_of
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
 from malflow.operators.hosting.parts_listing import list_parts
@@ -67,7 +68,7 @@ def assert_source(
     add_records: Callable[[int], object] | None = None,
     copy_input: Callable[[], Callable[[], object]] | None = None,
     freeze: Callable[[], AbstractContextManager[object]] | None = None,
-    timeout: float = 30.0,
+    timeout: Duration = 30.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
     values: Iterable[SourceValues] = (),
@@ -109,7 +110,7 @@ def assert_source(
         copy_input: copies everything that the external system keeps of the input, and returns a function that replaces
             the current input by this copy, as a restored backup or a promoted standby does.
         freeze: returns a context in which the external system is suspended: connections stay open, without an answer.
-        timeout: the maximum seconds to wait for records, and until a frozen system is given up.
+        timeout: the maximum time to wait for records, and until a frozen system is given up.
         without: the laws not to check.
         secrets: texts that may not be shown, such as passwords.
         values: the kinds of cells that the source reads, each with its values and an independent writer.
@@ -123,7 +124,7 @@ def assert_source(
     """
     __tracebackhide__ = True
     laws = Laws("assert_source", SOURCE_LAWS, without, secrets)
-    suite = _SourceSuite(make_source, count, timeout, laws)
+    suite = _SourceSuite(make_source, count, wait_of("assert_source", timeout), laws)
     suite.check()
     if add_records is not None and copy_input is not None and laws.has("restored"):
         for added, is_amid in _RETURNS:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from malflow.diagnostics import short_repr
+from malflow.durations import Duration, wait_of
 from malflow.errors import FencedError, SnapshotIncomplete, StoreError, error_text
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.vec import VecSink
@@ -64,7 +65,7 @@ def assert_store(
     *,
     outage: Callable[[], AbstractContextManager[object]] | None = None,
     pages: int = 1_100,
-    timeout: float = 60.0,
+    timeout: Duration = 60.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
 ) -> None:
@@ -99,7 +100,7 @@ def assert_store(
         make_store: returns a new store object, always on the same place, as another process would open it.
         outage: makes the system unreachable while its context is open.
         pages: how many keys the long listing has; more than the system returns at once.
-        timeout: the most seconds until an operation gives up.
+        timeout: the most time until an operation gives up.
         without: the laws that are not checked.
         secrets: texts that may not show, such as passwords.
 
@@ -109,7 +110,7 @@ def assert_store(
     """
     __tracebackhide__ = True
     laws = Laws("assert_store", STORE_LAWS, without, secrets)
-    suite = _StoreSuite(make_store, laws, timeout)
+    suite = _StoreSuite(make_store, laws, wait_of("assert_store", timeout))
     checks: dict[str, Callable[[], None]] = {
         "read": suite.check_read,
         "limit": suite.check_limit,

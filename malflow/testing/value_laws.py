@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import short_repr
+from malflow.durations import Duration, wait_of
 from malflow.errors import error_text
 from malflow.message import DataMessage
 from malflow.operators.hosting.parts_listing import list_parts
@@ -105,7 +106,7 @@ class SourceValues:
         changes: as for `SinkValues`.
         docs: as for `SinkValues`.
         names: as for `SinkValues`.
-        timeout: the maximum seconds to wait for the records.
+        timeout: the maximum time to wait for the records.
         examples: the number of lists to try; None: a fifth of the active profile's.
     """
 
@@ -118,7 +119,7 @@ class SourceValues:
     changes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     docs: Iterable[Path] = ()
     names: Callable[[Any, str], bool] | None = None
-    timeout: float = 30.0
+    timeout: Duration = 30.0
     examples: int | None = None
 
     def check(self) -> None:
@@ -303,7 +304,7 @@ class _Reader:
         source = made if isinstance(made, StatefulSource) else StatefulSource(made)
         found: list[Any] = []
         readers = [source.build_part(part, None) for part in list_parts("source", source)]
-        deadline = time.monotonic() + self._kind.timeout
+        deadline = time.monotonic() + wait_of("SourceValues", self._kind.timeout)
         try:
             while len(found) < wanted and not all(reader.is_finished() for reader in readers):
                 before = len(found)

@@ -27,7 +27,7 @@ EVERYTHING = """\
 [run]
 paralelism = 4
 parallelism = "four"
-snapshots = 10
+snapshots = "10x"
 sinks = ["exactly_once"]
 job = "a/b"
 persistence = { a = 1 }
@@ -68,7 +68,7 @@ def test_all_faults_at_once_with_their_lines(tmp_path: Path) -> None:
     words = dict(it.removeprefix("malflow.toml:").split(": ", 1) for it in found)
     assert words["2"] == "run.paralelism is not a setting; did you mean 'parallelism'?"
     assert words["3"] == "run.parallelism needs an integer, or none; got 'four'"
-    assert words["4"] == "run.snapshots needs a time such as 500ms, 30s, 5m, 2h, 1d, or none; got 10"
+    assert words["4"] == "run.snapshots needs a time such as 500ms, 30s, 5m, 2h, 1d, or none; got '10x'"
     assert words["5"] == "run.sinks needs 'exactly_once' or 'accept_duplicates'; got ['exactly_once']"
     assert words["7"] == "run.persistence needs a text, or none; got a table"
     assert words["8"] == "run.trigger is not a setting; did you mean spark.trigger?"

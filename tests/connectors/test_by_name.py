@@ -232,7 +232,7 @@ def test_options_as_text(name: str, text: str, value: object) -> None:
     ("name", "text", "words"),
     [
         ("flag", "maybe", "it needs true or false as option 'flag'; got 'maybe'"),
-        ("wait", "5", "it needs a time such as 500ms, 30s, 5m, 2h, 1d as option 'wait'; got '5'"),
+        ("wait", "5x", "it needs a time such as 500ms, 30s, 5m, 2h, 1d as option 'wait'; got '5x'"),
         ("start", "now", "it needs 'earliest' or 'latest' or a time in ISO format as option 'start'; got 'now'"),
         ("decode", "json", "it has an option 'decode' that a URL can't contain; pass it as an argument: decode=..."),
         ("wait", "99999999999d", "it needs a time such as 500ms"),

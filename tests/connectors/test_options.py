@@ -80,11 +80,11 @@ async def _deferred(it: Any) -> Any:
     return it
 
 
-DURATION_OR_NONE = Kind((5, 1.5, "1m", True, _NAN, [1], timedelta(seconds=-1)))
+DURATION_OR_NONE = Kind((-5, "5 parsecs", "1:30", "-1s", True, _NAN, _INFINITE, 10**400, [1], timedelta(seconds=-1)))
 DURATION = DURATION_OR_NONE.required()
-PERIOD_OR_NONE = Kind((*DURATION_OR_NONE.wrong, timedelta(0)))
+PERIOD_OR_NONE = Kind((*DURATION_OR_NONE.wrong, timedelta(0), 0, "0s"))
 PERIOD = PERIOD_OR_NONE.required()
-SECONDS = Kind((0, -1, _NAN, _INFINITE, 10**400, "5", True, [1], timedelta(1))).required()
+SECONDS = Kind((*PERIOD_OR_NONE.wrong, "10000d")).required()
 RETRIES = Kind((-1, 1.5, _NAN, "5", True, [1])).required()
 COUNT = Kind((*RETRIES.wrong, 0))
 PORT = Kind((*RETRIES.wrong, 65536))
@@ -323,7 +323,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
         {"every": timedelta(seconds=1)},
         {
             "every": PERIOD,
-            "offset": Kind((5, "1m", _NAN)).required(),
+            "offset": Kind((-5, "soon", _NAN)).required(),
             "until": TIME_OR_NONE,
             "missed": CHOICE,
         },

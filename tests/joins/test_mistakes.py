@@ -32,9 +32,9 @@ def build(add: Callable[[Any, Any], object], *, keyed: bool = True, **right: Any
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"before": "1", "after": 1}, "needs a number or a timedelta as its before; got '1'"),
-        ({"before": 1, "after": None}, "needs a number or a timedelta as its after; got None"),
-        ({"before": float("inf"), "after": 1}, "needs a number or a timedelta as its before; got inf"),
+        ({"before": "1", "after": 1}, "needs a number or a timedelta as its before, .*; got '1'"),
+        ({"before": 1, "after": None}, "needs a number or a timedelta as its after, .*; got None"),
+        ({"before": float("inf"), "after": 1}, "needs a number or a timedelta as its before, .*; got inf"),
         ({"before": timedelta(1), "after": 1}, "needs two numbers or two timedeltas"),
         ({"before": 1, "after": -2}, "has before=1 and after=-2, whose sum is negative"),
         ({"before": 1, "after": 1, "how": "full"}, "needs one of 'inner', 'left', 'right', 'outer' as its how;"),
@@ -49,7 +49,7 @@ def test_arguments_of_interval_joins_are_checked(options: dict[str, Any], proble
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"tolerance": "1"}, "needs a number or a timedelta as its tolerance; got '1'"),
+        ({"tolerance": "1"}, "needs a number or a timedelta as its tolerance, .*; got '1'"),
         ({"tolerance": -1}, "needs a tolerance that is not negative; got -1"),
         ({"how": "outer"}, "needs 'left' or 'inner' as its how; got 'outer'"),
         ({"tie": 3}, "needs a function as its tie; got 3"),

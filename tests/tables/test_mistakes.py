@@ -51,7 +51,10 @@ def by_arrival(left: Any, right: Any) -> Any:
             lambda left, _: left.to_table("join", ttl=5),
             r"'join' has rows that expire by epochs \(watermarks\), and its",
         ),
-        (lambda left, _: left.to_table("join", ttl=0), "'join' needs a positive number or timedelta as its ttl; got 0"),
+        (
+            lambda left, _: left.to_table("join", ttl=0),
+            "'join' needs a positive number or timedelta as its ttl",
+        ),
         (lambda left, _: left.to_table("join", row=3), "'join' needs a function as its row; got 3"),
         (lambda left, right: left.join_table("join", right, pair), "by epochs .* or pass at='arrival'"),
         (

@@ -366,9 +366,12 @@ def test_small_steps_add_up(silences: list[int], epoch: Any, second: Any) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"idle_after": 5}, "operator 'e' needs a positive timedelta as its idle_after; got 5"),
-        ({"idle_after": timedelta(0)}, "operator 'e' needs a positive timedelta as its idle_after"),
-        ({"idle_after": SECOND, "second": 0}, "operator 'e' needs a positive number or timedelta as its second; got 0"),
+        ({"idle_after": "5x"}, "operator 'e' needs a time above zero as its idle_after"),
+        ({"idle_after": timedelta(0)}, "operator 'e' needs a time above zero as its idle_after"),
+        (
+            {"idle_after": SECOND, "second": 0},
+            "operator 'e' needs a positive number or timedelta as its second",
+        ),
         ({"idle_after": SECOND, "second": SECOND}, "operator 'e' needs a positive number as its second"),
         ({"second": 1}, "operator 'e' has a second= without idle_after=, which alone needs it"),
     ],

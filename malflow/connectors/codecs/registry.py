@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from malflow.connectors.codecs.contract import CodecUnavailable
-from malflow.connectors.options import require_duration, require_mapping, require_name
+from malflow.connectors.options import require_mapping, require_name
+from malflow.durations import Duration, checked_seconds
 from malflow.errors import GraphError, short_repr
 
 __all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "require_registry", "require_subject"]
@@ -60,13 +61,11 @@ class SchemaRegistry:
         *,
         username: str | None = None,
         password: str | None = None,
-        timeout: timedelta = timedelta(seconds=10),
-        retry_for: timedelta = timedelta(seconds=60),
+        timeout: Duration = timedelta(seconds=10),
+        retry_for: Duration = timedelta(seconds=60),
         headers: dict[str, str] | None = None,
     ) -> None:
         me = "SchemaRegistry"
-        require_duration(me, "timeout", timeout, above_zero=True)
-        require_duration(me, "retry_for", retry_for)
         require_mapping(me, "headers", headers, "names and texts")
         for option, given in {"url": url, "username": username or "", "password": password or ""}.items():
             if not isinstance(given, str):
@@ -86,7 +85,8 @@ class SchemaRegistry:
         self._path = parts.path.rstrip("/")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.url = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{self._path}"
-        self._timeout, self._retry_for = timeout.total_seconds(), retry_for.total_seconds()
+        self._timeout = checked_seconds(me, "timeout", timeout)
+        self._retry_for = checked_seconds(me, "retry_for", retry_for, may_be_zero=True)
         self._headers = {"Accept": _TYPE, "Content-Type": _TYPE, **(headers or {})}
         user = username if username is not None else parts.username and unquote(parts.username)
         word = password if password is not None else parts.password and unquote(parts.password)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from malflow.connectors.address import Address
 from malflow.connectors.delta.sink import DeltaSink
 from malflow.connectors.lost_output import OnDataLoss
+from malflow.durations import Duration
 
 __all__ = ["sink"]
 
@@ -24,7 +25,7 @@ def sink(  # noqa: PLR0913 - all of them a user's
     formatter: Callable[[Any], Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    retry_for: timedelta = timedelta(minutes=1),
+    retry_for: Duration = timedelta(minutes=1),
     on_data_loss: OnDataLoss = "fail",
     on_workers: bool = True,
 ) -> DeltaSink[Any, Any, Any]:

@@ -20,12 +20,12 @@ from malflow.connectors.delta.table import Table
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import (
     require_delivery,
-    require_duration,
     require_flag,
     require_mapping,
     require_on_data_loss,
 )
 from malflow.connectors.parquet.columns import Columns, UnfitRow
+from malflow.durations import Duration, checked_seconds
 from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
@@ -96,7 +96,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         formatter: Formatter | None = None,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,
     ) -> None:
@@ -105,7 +105,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         require_delivery("DeltaSink", delivery)
         require_flag("DeltaSink", "on_workers", on_workers)
         require_mapping("DeltaSink", "settings", settings, "arguments of deltalake.write_deltalake")
-        require_duration("DeltaSink", "retry_for", retry_for)
+        seconds = checked_seconds("DeltaSink", "retry_for", retry_for, may_be_zero=True)
         require_on_data_loss("DeltaSink", on_data_loss)
         stored = None if schema is None else _checked_schema(schema)
         ours = sorted(_OURS.intersection(settings or {}))
@@ -127,7 +127,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
             uri,
             storage_options or {},
             settings or {},
-            retry_for.total_seconds(),
+            seconds,
             accepts_loss=on_data_loss == "continue",
         )
         self._begin()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -16,6 +16,7 @@ from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.files.sink import LineSink, UnwritableValue
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import names_of, require_flag
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
@@ -101,7 +102,7 @@ class CsvSink(LineSink[K, V, T]):
         suffix: str | None = None,
         delivery: Delivery | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        retry_for: timedelta | None = None,
+        retry_for: Duration | None = None,
         on_data_loss: OnDataLoss | None = None,
         on_workers: bool | None = None,
     ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from itertools import islice, repeat
 from typing import Any
 
@@ -18,6 +17,7 @@ from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import DELIMITERS, FieldError, RecordTypes, Types
 from malflow.connectors.options import names_of, require_flag
+from malflow.durations import Duration
 from malflow.errors import GraphError
 
 __all__ = ["CsvSource"]
@@ -97,7 +97,7 @@ class CsvSource(FileSource[Any]):
         on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
-        discover_every: timedelta | None = None,
+        discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
         self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)

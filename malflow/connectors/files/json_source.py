@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +16,7 @@ from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import FieldError, RecordTypes, Types
 from malflow.connectors.json_values import json_value, json_values
+from malflow.durations import Duration
 
 __all__ = ["JsonLinesSource"]
 
@@ -75,7 +75,7 @@ class JsonLinesSource(FileSource[Any]):
         on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
-        discover_every: timedelta | None = None,
+        discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
         self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)

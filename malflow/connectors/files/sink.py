@@ -12,6 +12,7 @@ from malflow.connectors.files.one_file import OneFile
 from malflow.connectors.files.staged_lines import StagedLines
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import require_flag, require_mapping
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
@@ -74,7 +75,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         suffix: str | None = None,
         delivery: Delivery | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        retry_for: timedelta | None = None,
+        retry_for: Duration | None = None,
         on_data_loss: OnDataLoss | None = None,
         on_workers: bool | None = None,
     ) -> None:

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from io import BytesIO
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -41,9 +40,10 @@ from malflow.connectors.files.paths import (
 from malflow.connectors.files.renamed import OnRenamed, Renames
 from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
-from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
+from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
 from malflow.disk_names import written_as
+from malflow.durations import Duration, checked_duration
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 
@@ -399,13 +399,12 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
-        discover_every: timedelta | None = None,
+        discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
         me = type(self).__name__
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
         require_one_of(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
-        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
         handling = self.set_policy(me, on_error)
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         require_flag(me, "in_order", in_order)
@@ -414,7 +413,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         self._on_renamed: OnRenamed = on_renamed
         self.in_order = in_order
         if discover_every is not None:  # a class derived from this one may have a default of its own
-            self.discover_every = discover_every
+            self.discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
         self._partitions = PartitionColumns(
             me, partitions, None if self._types is None else self._types.kinds, has_columns=self._has_columns
         )

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from datetime import timedelta
 from typing import Any
 
 from fsspec.compression import compr
@@ -16,6 +15,7 @@ from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import Delivery
@@ -49,7 +49,7 @@ class StagedLines(StagedFiles[Any, Any, Any]):
         *,
         delivery: Delivery,
         storage_options: Mapping[str, Any] | None,
-        retry_for: timedelta,
+        retry_for: Duration,
         on_data_loss: OnDataLoss,
         on_workers: bool,
     ) -> None:

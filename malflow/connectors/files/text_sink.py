@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from malflow.connectors.files.sink import LineSink, UnwritableValue
 from malflow.connectors.lost_output import OnDataLoss
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
@@ -80,7 +80,7 @@ class TextFileSink(LineSink[K, V, T]):
         suffix: str | None = None,
         delivery: Delivery | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        retry_for: timedelta | None = None,
+        retry_for: Duration | None = None,
         on_data_loss: OnDataLoss | None = None,
         on_workers: bool | None = None,
     ) -> None:

@@ -10,6 +10,7 @@ from malflow.connectors.address import Address
 from malflow.connectors.http.lookup import HttpLookup
 from malflow.connectors.http.sink import HttpSink
 from malflow.connectors.http.webhook import WebhookSource
+from malflow.durations import Duration
 from malflow.errors import GraphError
 
 __all__ = ["lookup", "sink", "source"]
@@ -26,7 +27,7 @@ def source(
     max_body: int = 1 << 20,
     on_full: Literal["429", "503", "wait"] = "429",
     acknowledge: Literal["queue", "snapshot"] = "queue",
-    timeout: float = 60.0,
+    timeout: Duration = 60.0,
     max_connections: int = 1000,
 ) -> WebhookSource:
     """Return the source that listens at an address.
@@ -66,7 +67,7 @@ def sink(
     formatter: Callable[[Any], Any] | None = None,
     method: str = "POST",
     retries: int = 8,
-    timeout: float = 30.0,
+    timeout: Duration = 30.0,
     settings: Mapping[str, Any] | None = None,
 ) -> HttpSink[Any, Any, Any]:
     """Return the sink that sends to the URL. The part after ``?`` has options; it is not sent as a query."""

@@ -13,7 +13,8 @@ from uuid import UUID
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.key_texts import json_key, number_text
-from malflow.connectors.options import require_count, require_function, require_mapping, require_seconds
+from malflow.connectors.options import checked_wait, require_count, require_function, require_mapping
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError, error_text, short_repr
 from malflow.lookups.contract import LookupTable
 from malflow.store.redaction import redacted
@@ -55,7 +56,7 @@ class HttpLookup(LookupTable[Any, Any]):
         batch: the maximum number of keys in a request.
         at_once: how many requests of a batch of records are under way at a time.
         retries: how often to repeat a request.
-        timeout: seconds to wait for a connection, for the whole head of a response, and for its body.
+        timeout: how long to wait for a connection, for the whole head of a response, and for its body.
         largest: the maximum size of a response in bytes.
         settings: arguments of `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``. Never shown.
 
@@ -76,7 +77,7 @@ class HttpLookup(LookupTable[Any, Any]):
         batch: int = 1_000,
         at_once: int = 8,
         retries: int = 8,
-        timeout: float = 30.0,
+        timeout: Duration = 30.0,
         largest: int = 64 << 20,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -84,7 +85,7 @@ class HttpLookup(LookupTable[Any, Any]):
         for option, count in (("batch", batch), ("at_once", at_once), ("largest", largest)):
             require_count(me, option, count)
         require_count(me, "retries", retries, least=0)
-        require_seconds(me, "timeout", timeout)
+        seconds = checked_wait(me, "timeout", timeout)
         require_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
         if encode is not None:
             require_function(me, "encode", encode)
@@ -101,7 +102,7 @@ class HttpLookup(LookupTable[Any, Any]):
             "target": target,
             "method": "GET" if self._by_url else "POST",
             "retries": retries,
-            "timeout": timeout,
+            "timeout": seconds,
             "settings": settings or {},
             "largest": largest,
             "asked_by": me,

@@ -10,12 +10,13 @@ from uuid import uuid4
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.json_names import check_names
 from malflow.connectors.options import (
+    checked_wait,
     require_choice_or_function,
     require_count,
     require_delivery,
     require_mapping,
-    require_seconds,
 )
+from malflow.durations import Duration
 from malflow.errors import GraphError, RecordsRefused, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -67,7 +68,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         formatter: returns the value to send for a message; by default its value.
         method: the HTTP method.
         retries: how often to retry a request; 8 retries take about 2 minutes.
-        timeout: seconds to wait for a connection, and for the whole head of the response.
+        timeout: how long to wait for a connection, and for the whole head of the response.
         settings: arguments of `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``.
 
     Raises:
@@ -88,14 +89,14 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         formatter: Formatter | None = None,
         method: str = "POST",
         retries: int = 8,
-        timeout: float = 30.0,
+        timeout: Duration = 30.0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "HttpSink"
         require_delivery(me, delivery)
         require_count(me, "batch", batch)
         require_count(me, "retries", retries, least=0)
-        require_seconds(me, "timeout", timeout)
+        seconds = checked_wait(me, "timeout", timeout)
         require_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
         require_choice_or_function(me, "encode", encode, tuple(_TYPES))
         kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
@@ -106,7 +107,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             kinds = {}
         self.delivery = delivery
         self._target = target_of(url, {**kinds, **given})
-        self._client = Client(self._target, method, retries, timeout, settings or {})
+        self._client = Client(self._target, method, retries, seconds, settings or {})
         self._encode = encode
         self._formatter = checked_formatter("HttpSink", formatter)
         self._most = batch

@@ -16,14 +16,15 @@ from aiohttp import web
 
 from malflow.connectors.http.inbox import Inbox
 from malflow.connectors.options import (
+    checked_wait,
     require_choice_or_function,
     require_count,
     require_name,
     require_one_of,
-    require_seconds,
 )
 from malflow.connectors.web_server.addresses import Place, is_loopback
 from malflow.connectors.web_server.server import Limits, WebServer
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.message import NoKey, NoKeyType
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -87,7 +88,7 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         on_full: the answer when the queue is full: ``"429"`` or ``"503"``, with ``Retry-After: 1``; or ``"wait"`` for
             room, up to `timeout`.
         acknowledge: see above.
-        timeout: the maximum seconds that a request waits before it is answered with 503; or with 408, if its body has
+        timeout: how long a request waits at most before it is answered with 503; or with 408, if its body has
             not arrived. A connection without a complete head is closed after the same time, or 15 seconds if that is
             less.
         max_connections: the maximum number of open connections, limited to a third of the process's file descriptors;
@@ -113,7 +114,7 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         max_body: int = 1 << 20,
         on_full: OnFull = "429",
         acknowledge: Acknowledge = "queue",
-        timeout: float = 60.0,
+        timeout: Duration = 60.0,
         max_connections: int = 1000,
     ) -> None:
         _check_place(host, port, path, token)
@@ -121,14 +122,14 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         limits = {"max_queue": max_queue, "max_queue_bytes": max_queue_bytes, "max_body": max_body}
         for name, limit in {**limits, "max_connections": max_connections}.items():
             require_count(me, name, limit, most=_MOST)
-        require_seconds(me, "timeout", timeout)
+        seconds = checked_wait(me, "timeout", timeout)
         require_one_of(me, "on_full", on_full, ("429", "503", "wait"))
         require_one_of(me, "acknowledge", acknowledge, ("queue", "snapshot"))
         require_choice_or_function(me, "decode", decode, tuple(_DECODERS))
         decoder = decode if callable(decode) else _DECODERS[decode]
         secret = None if token is None else token.encode()
         self._options = _Options(
-            host, port, path, secret, decoder, on_full, acknowledge, timeout, max_body, max_connections
+            host, port, path, secret, decoder, on_full, acknowledge, seconds, max_body, max_connections
         )
         self._limits = (max_queue, max_queue_bytes)
         self._inbox = Inbox(*self._limits)

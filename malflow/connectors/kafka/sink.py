@@ -28,9 +28,10 @@ from malflow.connectors.kafka.record_parts import (
 )
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
-from malflow.connectors.options import require_delivery, require_duration, require_flag, require_name, require_one_of
+from malflow.connectors.options import require_delivery, require_flag, require_name, require_one_of
 from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.distributed import Share
@@ -124,7 +125,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         timestamp: OfMessage | str | None = None,
         marker_topic: str | None = None,
         on_lost_marker: Literal["fail", "drop", "write"] = "fail",
-        timeout: timedelta = timedelta(minutes=2),
+        timeout: Duration = timedelta(minutes=2),
         on_workers: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -141,8 +142,8 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         timestamp = of_message(me, "timestamp", timestamp)
         if without_result(topic):
             raise GraphError(f"{me} topic must be a plain function; got {without_result(topic)}")
-        require_duration(me, "timeout", timeout, above_zero=True)
-        usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(timeout)}
+        span = checked_duration(me, "timeout", timeout)
+        usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(span)}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=usual)
         self.delivery = delivery
         self.on_driver = delivery == "exactly-once"  # type: ignore[misc] # each process may write what can be repeated
@@ -152,7 +153,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         self._encoder = encoder_of(encode, me)
         self._marker_topic = marker_topic or (topic if isinstance(topic, str) else "")
         self._on_lost_marker = on_lost_marker
-        self._seconds = timeout.total_seconds()
+        self._seconds = span.total_seconds()
         largest = self._settings.settings.get("message.max.bytes", _LARGEST)
         if not str(largest).isdecimal():
             raise GraphError(f"{me} setting 'message.max.bytes' must be a number of bytes; got {short_repr(largest)}")

@@ -16,12 +16,12 @@ from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, R
 from malflow.connectors.kafka.topics import Topic, describe_known
 from malflow.connectors.options import (
     names_of,
-    require_duration,
     require_name,
     require_one_of,
     require_start,
 )
 from malflow.connectors.rejecting import Handling, RejectingSource
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -102,7 +102,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         timestamps: Literal["milliseconds", "datetime"] = "milliseconds",
         on_error: OnError = "fail",
         on_data_loss: OnDataLoss = "fail",
-        discover_every: timedelta | None = timedelta(minutes=1),
+        discover_every: Duration | None = timedelta(minutes=1),
         group: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -113,7 +113,9 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
         require_start(me, start)
         handling = self.set_policy(me, on_error)
-        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
+        every = None
+        if discover_every is not None and not stop:
+            every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
         require_name(me, "group", group, "the name of a group", optional=True)
         self._topics = _topic_list(topic, me)
         fixed = {**_FIXED, "group.id": (group or "malflow", "pass group=")}
@@ -126,7 +128,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
             handling,
         )
         self._start, self._stop, self._group, self._on_data_loss = start, stop, group, on_data_loss
-        self.discover_every = None if stop else discover_every
+        self.discover_every: timedelta | None = every
         self._consumers: list[SharedConsumer] = []
         self._described: dict[str, Topic] = {}
         self._tally: dict[Part, int] = {}

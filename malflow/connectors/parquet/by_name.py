@@ -15,6 +15,7 @@ from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.parquet.rows import Nanoseconds
 from malflow.connectors.parquet.sink import ParquetSink
 from malflow.connectors.parquet.source import ParquetSource
+from malflow.durations import Duration
 from malflow.errors import GraphError
 
 __all__ = ["sink", "source"]
@@ -34,7 +35,7 @@ def source(
     on_replaced: OnReplaced = "fail",
     storage_options: Mapping[str, Any] | None = None,
     in_order: bool = False,
-    discover_every: timedelta | None = None,
+    discover_every: Duration | None = None,
     partitions: Partitions | None = None,
 ) -> ParquetSource:
     """Return the source of a path or URL."""
@@ -63,7 +64,7 @@ def sink(
     row_group_rows: int = 100_000,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    retry_for: timedelta = timedelta(minutes=1),
+    retry_for: Duration = timedelta(minutes=1),
     on_data_loss: OnDataLoss = "fail",
     on_workers: bool = True,
 ) -> ParquetSink[Any, Any, Any]:

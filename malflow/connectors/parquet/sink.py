@@ -18,6 +18,7 @@ from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.sinks.distributed import Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -84,7 +85,7 @@ class ParquetSink(StagedFiles[K, V, T]):
         row_group_rows: int = 100_000,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,
     ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from malflow.connectors.files.paths import (
     path_list,
 )
 from malflow.connectors.files.source import OnReplaced
-from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
+from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.rows import (
@@ -36,6 +35,7 @@ from malflow.connectors.parquet.rows import (
     UnreadableColumn,
     row_options,
 )
+from malflow.durations import Duration, checked_duration
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import redacted, secrets_in, shown_path
@@ -297,11 +297,12 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
-        discover_every: timedelta | None = None,
+        discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
         me = "ParquetSource"
-        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
+        if discover_every is not None:
+            discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
         require_flag(me, "in_order", in_order)
         require_mapping(me, "storage_options", storage_options, "options of the file system")

@@ -12,6 +12,7 @@ from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPart
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.replication_slots import drop_slot
 from malflow.connectors.tables.change import Change
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -65,7 +66,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         replace_slot: bool = False,
         page_rows: int = 5_000,
         require_old: bool | None = None,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
     ) -> None:
         me = "PostgresChanges"
         if not _is_slot_name(slot):

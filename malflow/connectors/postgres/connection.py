@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import psycopg
@@ -15,6 +14,7 @@ from malflow.connectors.background import Background
 from malflow.connectors.postgres.adapting import READING
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.remote_system import RemoteSystem
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.stopping import is_stopping
 
@@ -119,7 +119,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
     error = PostgresError
     refusals = (psycopg.Error,)
 
-    def __init__(self, dsn: str, retry_for: timedelta, asked_by: str) -> None:
+    def __init__(self, dsn: str, retry_for: Duration, asked_by: str) -> None:
         super().__init__(asked_by, retry_for)
         if not isinstance(dsn, str):
             raise GraphError(f"{asked_by} dsn must be a text; got a {type(dsn).__name__}")

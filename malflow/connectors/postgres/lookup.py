@@ -17,6 +17,7 @@ from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
+from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 
 __all__ = ["PostgresLookup"]
@@ -58,7 +59,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         columns: Iterable[str] | None = None,
         text: Iterable[str] = (),
         row: Callable[..., Any] = dict,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
     ) -> None:
         self._wanted = Wanted("PostgresLookup", table, key, columns, row)
         self._text = frozenset(names_of("PostgresLookup", "text", text, what="columns"))

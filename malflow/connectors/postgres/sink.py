@@ -29,6 +29,7 @@ from malflow.connectors.tables.refused_rows import found_by_halves
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.connectors.tables.share_rows import RowsWriter
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.durations import Duration
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery, SinkOwner
@@ -97,7 +98,7 @@ class PostgresSink(LedgerSink):
         text: Iterable[str] = (),
         round: bool = False,
         ledger: str = DEFAULT_LEDGER,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,
     ) -> None:

@@ -14,12 +14,13 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.background import Background
-from malflow.connectors.options import names_of, require_count, require_duration, require_function, require_name
+from malflow.connectors.options import names_of, require_count, require_function, require_name
 from malflow.connectors.postgres.closing_connections import close_after
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
+from malflow.durations import Duration, checked_seconds
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 
@@ -95,8 +96,8 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         row: Callable[..., Any] = dict,
         timestamp: str | None = None,
         page_rows: int = 10_000,
-        poll_every: timedelta | None = None,
-        retry_for: timedelta = timedelta(minutes=1),
+        poll_every: Duration | None = None,
+        retry_for: Duration = timedelta(minutes=1),
     ) -> None:
         me = "PostgresSource"
         require_name(me, "table", table, "the name of a table", optional=True)
@@ -107,7 +108,6 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         keys = () if key is None else names_of(me, "key", key, what="columns")
         chosen = None if columns is None else names_of(me, "columns", columns, what="columns")
         require_count(me, "page_rows", page_rows)
-        require_duration(me, "poll_every", poll_every, above_zero=True, optional=True)
         require_function(me, "row", row)
         if query is not None and (not keys or chosen is not None):
             raise GraphError(f"{me} with a query needs key=[...], and its columns are named in the query")
@@ -120,7 +120,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
             row,
             timestamp,
             page_rows,
-            None if poll_every is None else poll_every.total_seconds(),
+            None if poll_every is None else checked_seconds(me, "poll_every", poll_every, may_be_none=True),
             frozenset(names_of(me, "text", text, what="columns")),
         )
 

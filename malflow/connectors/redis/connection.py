@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 import redis
@@ -15,6 +14,7 @@ from redis.retry import Retry
 from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.errors import RedisFailed
 from malflow.connectors.remote_system import RemoteSystem
+from malflow.durations import Duration
 from malflow.errors import GraphError
 
 __all__ = ["RedisServer"]
@@ -51,7 +51,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
     error = RedisFailed
     refusals = (redis.RedisError,)
 
-    def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str) -> None:
+    def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: Duration, asked_by: str) -> None:
         super().__init__(asked_by, retry_for)
         if not isinstance(url, str):
             raise GraphError(f"{asked_by} url must be a text; got a {type(url).__name__}")

@@ -14,6 +14,7 @@ from malflow.connectors.key_texts import key_encoder_of
 from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import RedisFailed
+from malflow.durations import Duration
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.lookups.contract import LookupTable
 
@@ -51,7 +52,7 @@ class RedisLookup(LookupTable[Any, Any]):
         prefix: str | None = None,
         decode: Decode = "bytes",
         encode_key: Encode | None = None,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if (table is None) == (prefix is None) or not isinstance(table or prefix or "", str) or table == "":

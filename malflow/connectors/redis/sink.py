@@ -23,6 +23,7 @@ from malflow.connectors.redis.plain import PLAIN
 from malflow.connectors.redis.table import RedisTable, TransactionRows
 from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
+from malflow.durations import Duration
 from malflow.errors import GraphError, short_repr
 from malflow.message import NoKey
 from malflow.sinks.distributed import Share
@@ -102,7 +103,7 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
         delete: Callable[[V], bool] | None = None,
         delivery: Delivery = "exactly-once",
         on_data_loss: Literal["fail", "continue"] = "fail",
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         rows_per_call: int = 50_000,
         on_workers: bool = True,
         settings: Mapping[str, Any] | None = None,

@@ -13,6 +13,7 @@ from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
 from malflow.connectors.rejecting import Handling, RejectingSource
+from malflow.durations import Duration
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -63,7 +64,7 @@ class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Posit
         timestamps: Literal["milliseconds", "datetime"] = "milliseconds",
         on_error: OnError = "fail",
         on_data_loss: OnDataLoss = "fail",
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "RedisStreamSource"

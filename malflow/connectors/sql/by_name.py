@@ -14,6 +14,7 @@ from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.sql.lookup import SqlLookup
 from malflow.connectors.sql.sink import SqlSink
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
@@ -31,7 +32,7 @@ def sink(
     delivery: Delivery = "exactly-once",
     round: bool = False,
     ledger: str = DEFAULT_LEDGER,
-    retry_for: timedelta = timedelta(minutes=1),
+    retry_for: Duration = timedelta(minutes=1),
     driver: Mapping[str, str] | None = None,
     on_data_loss: OnDataLoss = "fail",
     on_workers: bool = True,
@@ -62,7 +63,7 @@ def lookup(
     key: Iterable[str] | None = None,
     columns: Iterable[str] | None = None,
     row: Callable[..., Any] = dict,
-    retry_for: timedelta = timedelta(minutes=1),
+    retry_for: Duration = timedelta(minutes=1),
     settings: Mapping[str, Any] | None = None,
     driver: Mapping[str, str] | None = None,
 ) -> SqlLookup:

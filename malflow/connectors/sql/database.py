@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -17,6 +16,7 @@ from malflow.connectors.attention import Attention, ServerSilent, attended
 from malflow.connectors.options import require_mapping
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.sql.errors import SqlError
+from malflow.durations import Duration
 from malflow.errors import GraphError, MissingDependency
 from malflow.store.redaction import is_secret_name, secrets_in
 
@@ -83,7 +83,7 @@ class Database(RemoteSystem[SqlError]):
     refusals = (exc.SQLAlchemyError, ServerSilent)
 
     def __init__(
-        self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str
+        self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: Duration, asked_by: str
     ) -> None:
         super().__init__(asked_by, retry_for)
         require_mapping(asked_by, "settings", settings, "arguments of sqlalchemy.create_engine")

@@ -13,6 +13,7 @@ from malflow.connectors.sql.database import Database
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
+from malflow.durations import Duration
 from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
 
@@ -55,7 +56,7 @@ class SqlLookup(LookupTable[Any, Any]):
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
         row: Callable[..., Any] = dict,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._wanted = Wanted("SqlLookup", table, key, columns, row)

@@ -26,6 +26,7 @@ from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, Ledger
 from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.refused_rows import found_by_halves
 from malflow.connectors.tables.transaction_rows import Row, RowBatch, TransactionRows
+from malflow.durations import Duration
 from malflow.errors import short_repr
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery, Refused, SinkOwner
@@ -85,7 +86,7 @@ class SqlSink(LedgerSink):
         delivery: Delivery = "exactly-once",
         round: bool = False,
         ledger: str = DEFAULT_LEDGER,
-        retry_for: timedelta = timedelta(minutes=1),
+        retry_for: Duration = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,

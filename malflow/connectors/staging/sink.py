@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ from typing import Any, ClassVar
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import (
     require_delivery,
-    require_duration,
     require_flag,
     require_mapping,
     require_on_data_loss,
@@ -24,6 +22,7 @@ from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import HIDDEN, Place, Staged, StagedFile
+from malflow.durations import Duration, checked_seconds
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares, new_token
@@ -72,21 +71,20 @@ class StagedFiles(DistributedSinkImpl[K, V, T]):
         *,
         delivery: Delivery,
         storage_options: Mapping[str, Any] | None,
-        retry_for: timedelta,
+        retry_for: Duration,
         on_data_loss: OnDataLoss,
         on_workers: bool = True,
     ) -> None:
         require_flag(asked_by, "on_workers", on_workers)
         require_mapping(asked_by, "storage_options", storage_options, "options of the file system")
         require_delivery(asked_by, delivery)
-        require_duration(asked_by, "retry_for", retry_for)
         require_on_data_loss(asked_by, on_data_loss)
         self._options = dict(storage_options or {})
         self._folder = _checked_folder(asked_by, folder)
         self.delivery = delivery
         self._asked_by = asked_by
         self._suffix = suffix
-        self._retry_for = retry_for.total_seconds()
+        self._retry_for = checked_seconds(asked_by, "retry_for", retry_for, may_be_zero=True)
         self._shown = redacted(self._folder, secrets_in(self._options, self._folder))
         self._accepts_loss = on_data_loss == "continue"
         self.on_workers = on_workers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
+from malflow.durations import as_length
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
 from malflow.operators.epochs.timestamp_checks import as_python
@@ -55,7 +56,7 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
     record late.
 
     Args:
-        bound: the distance, such as a number or a timedelta.
+        bound: the distance: a number, or for datetimes a timedelta or a text such as ``"5s"``.
 
     Raises:
         GraphError: if `bound` is negative or not finite.
@@ -64,6 +65,7 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
     >>> generator(DataMessage("key", "value", 25), None)
     15
     """
+    given, bound = bound, as_length(bound)
     try:
         fine = bound >= bound - bound
     except TypeError:
@@ -72,7 +74,10 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
             if isinstance(bound, str)
             else ""
         )
-        raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}{field}") from None
+        raise GraphError(
+            f"limit_out_of_orderness needs a number or a timedelta, or a text such as '5s' for datetimes; got "
+            f"{short_repr(given)}{field}"
+        ) from None
     if not fine:
         raise GraphError(f"limit_out_of_orderness needs a finite bound of zero or more; got {bound!r}")
     return LimitedOutOfOrderness(as_python(bound))

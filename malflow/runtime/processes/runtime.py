@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
+from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError
@@ -63,7 +64,7 @@ class MultiProcessRuntime(LocalRuntime):
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
-        snapshots: timedelta | None = None,
+        snapshots: Duration | None = None,
         parallelism: int | None = None,
         *,
         processes: int | None = None,

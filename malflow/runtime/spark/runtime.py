@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.events import Listener
@@ -92,13 +93,13 @@ class SparkRuntime(Runtime):
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
-        snapshots: timedelta | None = None,
+        snapshots: Duration | None = None,
         parallelism: int | None = None,
         *,
         spark: SparkSession | None = None,
         conf: Mapping[str, str] | None = None,
-        trigger: timedelta = timedelta(0),
-        latency: timedelta | None = None,
+        trigger: Duration = timedelta(0),
+        latency: Duration | None = None,
         max_records_per_tick: int | None = None,
         scratch: str | None = None,
         scratch_options: Mapping[str, Any] | None = None,
@@ -221,11 +222,11 @@ class SparkRuntimeBuilder(RuntimeBuilder):
         """Set settings of the session that is created."""
         return self._with("conf", conf)
 
-    def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
+    def trigger(self, interval: Duration) -> SparkRuntimeBuilder:
         """Set the minimum time from one tick to the next."""
         return self._with("trigger", interval)
 
-    def latency(self, most: timedelta) -> SparkRuntimeBuilder:
+    def latency(self, most: Duration) -> SparkRuntimeBuilder:
         """Set how long a tick should take at most."""
         return self._with("latency", most)
 

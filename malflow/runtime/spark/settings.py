@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from malflow.diagnostics import short_repr
+from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
@@ -35,8 +35,8 @@ class SparkOptions(RunOptions):
 
     spark: SparkSession | None = None
     conf: Mapping[str, str] | None = field(default=None, repr=False)
-    trigger: timedelta = timedelta(0)
-    latency: timedelta | None = None
+    trigger: Duration = timedelta(0)
+    latency: Duration | None = None
     max_records_per_tick: int | None = None
     scratch: str | None = None
     scratch_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -47,10 +47,9 @@ class SparkOptions(RunOptions):
         """Check the options, and copy those that the caller might mutate later."""
         super().__post_init__()
         self._check_conf(self.conf)
-        if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
-            raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
+        object.__setattr__(self, "trigger", checked_duration("SparkRuntime", "trigger", self.trigger, may_be_zero=True))
         if self.latency is not None:
-            self._check_latency(self.latency)
+            object.__setattr__(self, "latency", self._checked_latency(self.latency))
         if self.max_records_per_tick is not None:
             check_positive(self.max_records_per_tick, "max_records_per_tick")
         object.__setattr__(self, "conf", dict(self.conf or {}))
@@ -72,21 +71,19 @@ class SparkOptions(RunOptions):
         if conf and self.spark is not None:
             raise GraphError("conf and spark are mutually exclusive: set them where the session is made")
 
-    def _check_latency(self, latency: object) -> None:
-        """Check the latency.
+    def _checked_latency(self, latency: Duration) -> timedelta:
+        """Return the latency.
 
         Raises:
-            GraphError: if it is not a positive timedelta, or shorter than the trigger.
+            GraphError: if it is not a span of time above zero, or shorter than the trigger.
         """
-        if not isinstance(latency, timedelta) or latency <= timedelta(0):
+        most = checked_duration("SparkRuntime", "latency", latency, may_be_none=True)
+        if most.total_seconds() < self.pause:
             raise GraphError(
-                f"latency must be a timedelta above zero, such as timedelta(seconds=0.5); got {short_repr(latency)}"
-            )
-        if latency < self.trigger:
-            raise GraphError(
-                f"latency={latency!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "
+                f"latency={most!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "
                 "for longer; omit trigger, or make it as short"
             )
+        return most
 
     def check_places(self) -> None:
         """Check that the processes of Spark can reach the folders of the options.
@@ -124,19 +121,20 @@ class SparkOptions(RunOptions):
     @property
     def pause(self) -> float:
         """The minimum number of seconds from the start of one tick to the next."""
-        return self.trigger.total_seconds()
+        return checked_seconds("SparkRuntime", "trigger", self.trigger, may_be_zero=True)
 
     @property
     def poll_seconds(self) -> float:
         """The number of seconds that a worker may poll in a tick."""
         if self.latency is not None:
-            return min(_POLL_SECONDS, self.latency.total_seconds() / 2)
+            return min(_POLL_SECONDS, checked_seconds("SparkRuntime", "latency", self.latency) / 2)
         return max(_POLL_SECONDS, self.pause / 2)
 
     @property
     def pace(self) -> PaceOptions:
         """How long ticks may take."""
-        return PaceOptions(self.pause, None if self.latency is None else self.latency.total_seconds())
+        latency = None if self.latency is None else checked_seconds("SparkRuntime", "latency", self.latency)
+        return PaceOptions(self.pause, latency)
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,7 +339,7 @@ def test_no_secret_in_texts(name: str) -> None:
         ({"decode": "jsn"}, "did you mean 'json'"),
         ({"on_error": "raise"}, "on_error must be 'fail', 'skip', 'dead_letter' or a plain function"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail', 'earliest' or 'latest'"),
-        ({"retry_for": timedelta(-1)}, "retry_for must be a timedelta 0 or more"),
+        ({"retry_for": timedelta(-1)}, "needs a time of zero or more as its retry_for"),
     ],
 )
 def test_arguments_that_are_refused(arguments: dict[str, Any], reason: str) -> None:
