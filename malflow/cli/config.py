@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from malflow.cli.configuration import Configuration, config_options
-from malflow.cli.default_state import with_job
+from malflow.cli.default_state import with_defaults
 from malflow.cli.exits import Exit, Leave
 from malflow.cli.inspection import inspect_script
 from malflow.cli.logs import write_log
@@ -86,7 +86,7 @@ def show(
         name = target.job
 
         def look(runtime: Runtime) -> int:
-            return shown(with_job(settings, runtime, name).over(runtime))
+            return shown(with_defaults(settings, runtime, name).over(runtime))
 
         inspect_script(target, arguments, look, output, call)
 

@@ -1,6 +1,8 @@
-"""The place for a flow's state, and the name of its job, if neither its configuration nor its code has them."""
+"""The place of a flow's state, its job and its interval, if neither its configuration nor its code has them."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from malflow.config import Settings
 from malflow.config.entries import Entry, Layer, LayerName, Origin
@@ -9,10 +11,14 @@ from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.snapshot.backend import FsspecBackend
 
-__all__ = ["default_of", "with_default", "with_job", "without_needless_default"]
+__all__ = ["default_of", "with_default", "with_defaults", "without_needless_default"]
 
 _PERSISTENCE = ("run", "persistence")
 _JOB = ("run", "job")
+_SNAPSHOTS = ("run", "snapshots")
+
+_INTERVAL = timedelta(seconds=10)
+"""What a crash undoes, and how late an exactly-once sink may be; `malflow new` writes the same interval."""
 
 
 def with_default(settings: Settings, place: str) -> Settings:
@@ -21,16 +27,18 @@ def with_default(settings: Settings, place: str) -> Settings:
     return settings_of(layers, file=settings.file, profile=settings.profile, warnings=settings.warnings)
 
 
-def with_job(settings: Settings, runtime: Runtime, name: str) -> Settings:
-    """Return settings with a default name for the job of a script's runtime, which any other setting overrides.
+def with_defaults(settings: Settings, runtime: Runtime, job: str) -> Settings:
+    """Return settings with defaults for a script's runtime, which any other setting overrides.
 
-    A job that the code keeps has the name that it has there. A store with a job named ``default``, as earlier versions
-    named all, and none of this name, continues with it.
+    The state of a store that the settings name belongs to the job of the script's name. But a store with a job named
+    ``default``, as earlier versions named all, and none of this name, continues with it. A store with neither an
+    interval in the settings nor in the code gets a snapshot every 10 seconds: who names a store on the command line
+    expects to lose nothing by a crash.
 
     Args:
         settings: the settings over those of the code.
         runtime: the script's own.
-        name: the name.
+        job: the name for the job.
 
     Raises:
         ConfigError: if the settings contradict each other, or the script.
@@ -38,15 +46,29 @@ def with_job(settings: Settings, runtime: Runtime, name: str) -> Settings:
     """
     settings = without_needless_default(settings, runtime)
     own = declared_by(runtime).options
-    if own.persistence.is_enabled or _JOB in settings.stacks or "persistence" in own.pinned:
+    added: dict[tuple[str, ...], Entry] = {}
+    if _names_store(settings) and own.snapshots is None and not _is_set(_SNAPSHOTS, settings, runtime):
+        added[_SNAPSHOTS] = Entry(_INTERVAL, Origin("default", "for a store without an interval"))
+    if not (own.persistence.is_enabled or _JOB in settings.stacks or "persistence" in own.pinned):
+        backend = declared_by(settings.apply_to(runtime)).options.persistence
+        if isinstance(backend, FsspecBackend) and (not _exists(backend) or _exists(backend.replaced(job=job))):
+            added[_JOB] = Entry(job, Origin("default", "the name of the script"))
+    if not added:
         return settings
-    backend = declared_by(settings.apply_to(runtime)).options.persistence
-    if not isinstance(backend, FsspecBackend) or (_exists(backend) and not _exists(backend.replaced(job=name))):
-        return settings
-    entry = Entry(name, Origin("default", "the name of the script"))
     layers = dict(settings.layers)
-    layers["default"] = {**layers.get("default", {}), _JOB: entry}
+    layers["default"] = {**layers.get("default", {}), **added}
     return settings_of(layers, file=settings.file, profile=settings.profile, warnings=settings.warnings)
+
+
+def _names_store(settings: Settings) -> bool:
+    """Whether the settings have a store, and not that there is none."""
+    entries = settings.stacks.get(_PERSISTENCE, ())
+    return bool(entries) and entries[-1].value is not None
+
+
+def _is_set(setting: tuple[str, str], settings: Settings, runtime: Runtime) -> bool:
+    """Whether the settings have a value for an option of a run, or the code has pinned it."""
+    return setting in settings.stacks or setting[1] in declared_by(runtime).options.pinned
 
 
 def _exists(backend: FsspecBackend) -> bool:

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from malflow.cli.adapt import adapted
-from malflow.cli.default_state import with_job
+from malflow.cli.default_state import with_defaults
 from malflow.cli.error_report import code_of_exit, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.output import Output
@@ -50,7 +50,7 @@ def inspect_flow(
     """Build the dataflow of a script with settings, and look at its program; the rest is as in `inspect_script`."""
 
     def look_at_program(runtime: Runtime) -> int:
-        made = adapted(runtime, with_job(settings, runtime, target.job))
+        made = adapted(runtime, with_defaults(settings, runtime, target.job))
         return look(made, built(declared_by(made).build_dataflow))
 
     inspect_script(target, arguments, look_at_program, output, call)

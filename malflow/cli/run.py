@@ -15,7 +15,7 @@ import click
 from malflow.cli.adapt import adapted, folder_of, listened
 from malflow.cli.additions import Additions
 from malflow.cli.configuration import Configuration, config_options
-from malflow.cli.default_state import default_of, with_job, without_needless_default
+from malflow.cli.default_state import default_of, with_defaults, without_needless_default
 from malflow.cli.error_report import code_of_exit, has_lost_reader, report
 from malflow.cli.exits import CommandError, Exit, Leave, exit_code
 from malflow.cli.inspection import end_process
@@ -69,7 +69,7 @@ class _Run(ServingCommand):
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Run it on this kind of runtime.")
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")
-@click.option("--snapshots", type=SPAN, help="Take a snapshot this often, such as 10s.")
+@click.option("--snapshots", type=SPAN, help="Take a snapshot this often; 10s where only a store is named.")
 @click.option("--job", help="The name of the job whose state it is.")
 @click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
 @click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
@@ -199,7 +199,7 @@ class _Session:
     def _adapted(self, runtime: Runtime, call: Call) -> Runtime:
         seconds = None if self._timeout is None else self._timeout.total_seconds()
         limits: list[Any] = [] if self._count is None and seconds is None else [Limits(self._count, seconds)]
-        settings = with_job(self._settings, runtime, self._target.job)
+        settings = with_defaults(self._settings, runtime, self._target.job)
         same = adapted(runtime, settings, self._note, [*self.additions.wanted()])
         options = declared_by(same).options
         check_rivals(options, self._output, may=self._takes_over)

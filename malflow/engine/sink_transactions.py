@@ -384,7 +384,8 @@ def check_deliveries(program: Program, *, keeps: bool) -> None:
         if not keeps:
             raise GraphError(
                 f"sink '{node.name}' delivers exactly once, with snapshots, but the run takes none: pass "
-                "persistence=FsspecBackend(...), or create the sink with delivery='at-least-once'",
+                "persistence=FsspecBackend(...), or --persistence PATH to malflow run, or create the sink with "
+                "delivery='at-least-once'",
                 operator=node.name,
                 location=vertex.location,
             )

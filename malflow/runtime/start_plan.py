@@ -290,7 +290,7 @@ class _Planning:
         sources = [it.name for it in plan.states if it.name in self._program.sources and it.entry is not None]
         sources = [name for name in sources if name not in plan.begins_anew]
         if sources and not deep:
-            yield f"the parts that {_named(sources)} has now; --deep lists them"
+            yield f"the present parts of {_named(sources)}; --deep lists them"
         resumable = [node.name for node in self._program.sinks if node.is_resumable]
         if resumable:
             yield f"the present outputs of {_named(resumable)}, which only a start opens"

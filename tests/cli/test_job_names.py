@@ -49,6 +49,30 @@ def test_job_of_the_code_keeps_its_name(script: Script, malflow: Malflow) -> Non
     assert [it.name for it in Path("state").iterdir()] == ["default"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "interval"),
+    [
+        (["persistence=state"], ["10s"]),
+        (["persistence=state", "snapshots=5s"], ["5s"]),
+        (["persistence=state", "snapshots=none"], ["none"]),
+        (["persistence=none"], []),
+    ],
+)
+def test_store_named_without_an_interval_gets_snapshots(
+    settings: list[str], interval: list[str], script: Script, malflow: Malflow
+) -> None:
+    """Or a killed run would begin anew, and an exactly-once sink would write nothing until the end."""
+    options = [it for setting in settings for it in ("--set", f"run.{setting}")]
+    rows = [line.split() for line in malflow("config", "show", script(PLAIN), *options).out.splitlines()]
+    assert [row[1] for row in rows if row[0] == "run.snapshots"] == interval
+
+
+def test_interval_of_the_code_is_kept(script: Script, malflow: Malflow) -> None:
+    kept = "SingleThreadRuntime(build_dataflow, FsspecBackend('state'), snapshots=timedelta(seconds=3)).execute()"
+    flow = script(f"from datetime import timedelta\nfrom malflow.snapshot import FsspecBackend\n{kept}")
+    assert "10s" not in malflow("config", "show", flow, "--set", "run.persistence=elsewhere").out
+
+
 def test_refusal_of_another_programs_state_names_the_options(script: Script, malflow: Malflow) -> None:
     malflow("run", script(PLAIN), "--persistence", "state", "--job", "default")
     build = "lambda it: it.new_stream().source('n', SingleIteratorSource([1])).sink('o', StdOutSink())"

@@ -110,7 +110,7 @@ def test_plan_of_a_changed_program(changed: Path, malflow: Malflow, tmp_path: Pa
         ". sink pieces exactly once",
     ]
     assert "not known here: the outcome of the migration of 'sessions'; --deep tries it\n" in done.err
-    assert "not known here: the parts that 'lines' has now; --deep lists them\n" in done.err
+    assert "not known here: the present parts of 'lines'; --deep lists them\n" in done.err
     assert re.search(r"not known here: the last commit of 'pieces': if it is after snapshot \d+, the start", done.err)
     assert done.err.endswith("1 refusal: this program would not start\n")
     assert done.code == 10
