@@ -14,6 +14,7 @@ from malflow.runtime.requests import RunRequests
 from malflow.runtime.taken_requests import TakenRequests
 from malflow.runtime.time_table import explained
 from malflow.runtime.time_watch import TimeWatch
+from malflow.runtime.why_stamps import bound_in
 
 __all__ = ["TimeExplainer"]
 
@@ -39,13 +40,15 @@ class TimeExplainer:
         self._ticks = ticks
         self._requests = requests
         self._taken = taken
-        self._watch = TimeWatch()
+        bounds = {it.node.name: (bound_in(it.node), it.location) for it in program.vertices}
+        self._watch = TimeWatch({name: it for name, it in bounds.items() if it[0] is not None})
         self._unread_late = unread_late(program)
 
     @property
     def is_due(self) -> bool:
         """Whether somebody asks, or the watch is to look."""
-        return bool(self._taken.explanations) or self._watch.is_due(self._ticks.clock.now)
+        watch, ticks = self._watch, self._ticks
+        return bool(self._taken.explanations) or watch.suspects(ticks.lateness) or watch.is_due(ticks.clock.now)
 
     def note_late(self) -> None:
         """Warn if many records are late."""
@@ -70,6 +73,7 @@ class TimeExplainer:
     def _explain(self, times: Mapping[int, Mapping[int, OperatorTime]]) -> None:
         now, ticks = self._ticks.clock.now, self._ticks
         table = explained(self._program, times, ticks.heard, now)
+        self._watch.note_bounds(ticks.lateness, table.epochs)
         self._watch.note(now, table.rows, written_of(self._program, ticks.counts))
         self._requests.explained = table
         self._taken.end_explanations()

@@ -1,4 +1,4 @@
-"""Warnings about a run's event time: it stands still, or many records are late."""
+"""Warnings about a run's event time: it stands still, many records are late, or a bound is in other units."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from malflow.runtime.time_table import TimeRow
+from malflow.runtime.why_stamps import may_be_in_other_units, misfit, plus
 
 __all__ = ["TimeWatch"]
 
@@ -28,10 +29,15 @@ class TimeWatch:
 
     It warns once if operators wait while neither their time nor the run's output has advanced. For each epoch
     (watermark) generator, it warns once if more than one record in a hundred is late and nothing reads late records, or
-    one in ten if something does.
+    one in ten if something does; and once if its bound is in other units than its timestamps.
+
+    Args:
+        bounds: the bounds of generators, and the line of each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Mapping[str, tuple[Any, str | None]]) -> None:
+        self._bounds = dict(bounds)
+        self._judged: dict[str, Any] = {}  # the lateness for which the epochs have been looked at
         self._since: datetime | None = None
         self._before: Any = None
         self._has_warned = False
@@ -62,6 +68,31 @@ class TimeWatch:
                     name,
                     f", by up to {lateness[name]}" if name in lateness else "",
                 )
+
+    def suspects(self, lateness: Mapping[str, Any]) -> bool:
+        """Whether a bound may be in other units, so that an explanation should say what the timestamps are."""
+        return any(
+            name in lateness
+            and self._judged.get(name) != lateness[name]
+            and may_be_in_other_units(self._bounds[name][0], lateness[name])
+            for name in self._bounds
+        )
+
+    def note_bounds(self, lateness: Mapping[str, Any], epochs: Mapping[str, Any]) -> None:
+        """Warn of each bound that is in other units than the timestamps.
+
+        Args:
+            lateness: the greatest lateness at each generator, if known.
+            epochs: the epoch of each of them, if known.
+        """
+        for name, (bound, location) in [*self._bounds.items()]:
+            by = self._judged[name] = lateness.get(name)
+            if name not in epochs or not may_be_in_other_units(bound, by):
+                continue
+            del self._bounds[name]
+            reason = misfit(plus(epochs[name], bound), bound, by, f" ({location})" if location else "")
+            if reason is not None:
+                _log.warning("records are late at operator '%s', by up to %s. %s", name, by, reason)
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is time for an explanation."""

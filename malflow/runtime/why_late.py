@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from malflow.runtime.why_answer import Fact, Found, quoted, shown
 from malflow.runtime.why_flow import Flow
-from malflow.runtime.why_stamps import (
-    THOUSAND,
-    ahead_of_clock,
-    at_line,
-    bound_of,
-    is_number,
-    newest_epoch,
-    per_second_of,
-    plus,
-    unit_of,
-)
+from malflow.runtime.why_stamps import ahead_of_clock, at_line, bound_of, misfit, newest_epoch, plus
 
 __all__ = ["all_late", "takes_late_only"]
 
@@ -43,13 +33,8 @@ def all_late(flow: Flow, generator: int) -> Found:
             "correct their timestamps."
         )
         return Found("future_record", name, text, facts | {"newest": shown(newest)})
-    per_second = per_second_of(newest)
-    if is_number(by) and is_number(bound) and per_second and bound and bound < by <= bound * THOUSAND:
-        text = (
-            f"{start}. The timestamps, such as {shown(newest)}, fit {unit_of(per_second)}, but the bound of "
-            f"{shown(bound)}{at_line(flow, generator)} does not seem to: in this unit, write {bound * THOUSAND}."
-        )
-        return Found("units", name, text, facts)
+    if (reason := misfit(newest, bound, by, at_line(flow, generator))) is not None:
+        return Found("units", name, f"{start}. {reason}", facts)
     rule = f"its epoch is {shown(epoch)}" if epoch is not None else "its epoch comes from upstream"
     if bound is not None:
         rule += f", {shown(bound)} behind the newest timestamp{at_line(flow, generator)}"

@@ -6,19 +6,23 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from malflow.nodes import EpochsNode
+from malflow.nodes import EpochsNode, Node
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
+from malflow.runtime.why_answer import shown
 from malflow.runtime.why_flow import Flow
 
 __all__ = [
     "THOUSAND",
     "ahead_of_clock",
     "at_line",
+    "bound_in",
     "bound_of",
     "is_in_thousands",
     "is_number",
     "is_past",
+    "may_be_in_other_units",
     "minus",
+    "misfit",
     "newest_epoch",
     "per_second_of",
     "plus",
@@ -41,10 +45,37 @@ def newest_epoch(flow: Flow, generator: int) -> Any:
 
 def bound_of(flow: Flow, generator: int) -> Any:
     """Return the bound of the usual generator; None for another one."""
-    node = flow.node(generator)
+    return bound_in(flow.node(generator))
+
+
+def bound_in(node: Node) -> Any:
+    """Return the bound of the usual generator of a node; None for another one."""
     logic = node.logic if isinstance(node, EpochsNode) else None
     made = logic.keywords.get("generator") if isinstance(logic, partial) else None
     return made.bound if isinstance(made, LimitedOutOfOrderness) else None
+
+
+def may_be_in_other_units(bound: Any, lateness: Any) -> bool:
+    """Whether a bound a thousand times as long would have let the records pass that are late."""
+    return is_number(lateness) and is_number(bound) and 0 < bound < lateness <= bound * THOUSAND
+
+
+def misfit(newest: Any, bound: Any, lateness: Any, line: str) -> str | None:
+    """Return a sentence about a bound in other units than the timestamps; None if it does not seem to be.
+
+    Args:
+        newest: the newest timestamp.
+        bound: the bound.
+        lateness: the greatest lateness of a record.
+        line: the line of the bound, in parentheses after a space; may be empty.
+    """
+    per_second = per_second_of(newest)
+    if per_second is None or per_second < THOUSAND or not may_be_in_other_units(bound, lateness):
+        return None
+    return (
+        f"The timestamps, such as {shown(newest)}, fit {unit_of(per_second)}, but the bound of {shown(bound)}{line} "
+        f"does not seem to: in this unit, write {shown(bound * THOUSAND)}."
+    )
 
 
 def at_line(flow: Flow, vertex: int) -> str:

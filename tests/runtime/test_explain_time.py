@@ -282,7 +282,7 @@ def test_a_run_on_spark_is_explained_and_warns(tmp_path: Path, caplog: pytest.Lo
 
 def test_a_watch_looks_once_a_minute() -> None:
     program, clock = compiled(hourly(SingleIteratorSource([]))), HandClock()
-    watch, looked = TimeWatch(), []
+    watch, looked = TimeWatch({}), []
     for second in range(0, 300, 7):
         clock.set(second)
         if watch.is_due(clock.now):
