@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from malflow import DataMessage, StatefulLogic, StreamProvider
@@ -166,15 +166,26 @@ def test_records_of_several_sources_come_in_turn() -> None:
     ]
 
 
-@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("event", [STOP, SNAPSHOT, CRASH, RESCALE])
 def test_schedules_have_every_event(event: Event) -> None:
     found = find(
-        schedules([1, 2, 3], 20, rescale=True, commits=event in CRASHES),
+        schedules([1, 2, 3], 20, rescale=True),
         lambda schedule: any(step.event is event and step.records and step.workers == 3 for step in schedule.steps),
         settings=settings(database=None, derandomize=True),
     )
 
     assert found == Schedule(1, (Step(1, event, 3),))
+
+
+def test_schedules_crash_around_commits_where_they_may() -> None:
+    met: set[Event] = set()
+
+    def sees_all(schedule: Schedule) -> bool:
+        met.update(step.event for step in schedule.steps)
+        return met == {*Event}
+
+    few = settings(database=None, derandomize=True, max_examples=100, phases=(Phase.generate,))
+    assert find(schedules([1, 2], 9, rescale=True, commits=True), sees_all, settings=few)
 
 
 @given(st.data())
