@@ -14,11 +14,15 @@ from tests.campaign.differential import differential, here
 from tests.campaign.kills import cluster, workers
 from tests.campaign.many import many
 from tests.campaign.restores import restores
+from tests.campaign.scripts import scripts
 from tests.campaign.settings import settings
 from tests.campaign.size import size
 from tests.campaign.soak import soak
 
-PARTS = {part.__name__: part for part in (differential, here, workers, cluster, restores, settings, size, many, soak)}
+PARTS = {
+    part.__name__: part
+    for part in (differential, here, workers, cluster, restores, scripts, settings, size, many, soak)
+}
 
 
 def main() -> int:

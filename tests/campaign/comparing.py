@@ -26,7 +26,7 @@ from tests.properties.interpreter import Interpretation, interpret
 from tests.properties.lifting import counts_epochs, lifted
 from tests.properties.specs import REFUSES, Step
 
-__all__ = ["Job", "snapshots_every"]
+__all__ = ["Job", "shown", "snapshots_every"]
 
 SECONDS = 400
 """How long a run may take."""
@@ -142,7 +142,7 @@ class Job:
                 if step.kind == "sink":
                     lost = _rows(expected, step) - Counter(_typed(result.records[step.name]))
                     if lost:
-                        raise Difference(f"{step.name}: lost {_shown(lost)}")
+                        raise Difference(f"{step.name}: lost {shown(lost)}")
 
     def check_tickets(self, result: Run, backend: FsspecBackend) -> None:
         """Check that the outputs have the tickets that the states hold, unless a run began again and drew new ones."""
@@ -177,9 +177,9 @@ class Job:
                 if sink in flow.lettered:
                     most = Counter(_typed(expected.letters[sink]))
                     if lost := most - found:
-                        raise Difference(f"{what}: letters of {sink} lack {_shown(lost)}")
+                        raise Difference(f"{what}: letters of {sink} lack {shown(lost)}")
                 if more := found - most:
-                    raise Difference(f"{what}: letters of {sink} have {_shown(more)} too many")
+                    raise Difference(f"{what}: letters of {sink} have {shown(more)} too many")
 
     @property
     def takeovers(self) -> int:
@@ -235,11 +235,12 @@ def _told(flow: Flow, expected: Interpretation, result: Run) -> str:
         if step.kind == "sink":
             wanted, found = _rows(expected, step), Counter(_typed(result.records[step.name]))
             if wanted != found:
-                told.append(f"{step.name} lacks {_shown(wanted - found)}, and has {_shown(found - wanted)}")
+                told.append(f"{step.name} lacks {shown(wanted - found)}, and has {shown(found - wanted)}")
     return "; ".join(told) or "only the order differs"
 
 
-def _shown(rows: Counter[Any]) -> str:
+def shown(rows: Counter[Any]) -> str:
+    """Return how many records these are, and some of them."""
     return f"{sum(rows.values())} records, such as {list(rows)[:3]}"
 
 

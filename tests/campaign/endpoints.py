@@ -27,7 +27,7 @@ Script = Sequence[tuple[Any, Any] | None]
 
 def paced_source(step: Step, rng: random.Random, opened: Log, *, longest: int = 12) -> StatefulSource:
     """Make the source of a step: its records come with pauses of up to so many polls."""
-    scripts = {"all" if part.key is NoKey else part.key: _script(part, rng, longest) for part in step.arg}
+    scripts = {at if part.key is NoKey else part.key: _script(part, rng, longest) for at, part in enumerate(step.arg)}
     return StatefulSource(PacedSource(scripts, opened, keyed=step.arg[0].key is not NoKey))
 
 

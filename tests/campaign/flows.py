@@ -139,6 +139,16 @@ def part_source(draft: LongDraft) -> None:
     draft.add("source", (), tuple(parts), traits)
 
 
+def logs_source(draft: LongDraft) -> None:
+    """Add a source of several parts that are no keys, as are the files of a folder; the order between them is open."""
+    parts = []
+    for _ in range(draft.rng.randint(2, 3)):
+        items = tuple(draft.rng.choices(VALUES, k=draft.rng.choice([4, 10, 20])))
+        parts.append(Part(NoKey, items, tuple(range(len(items)))))
+    place = Place.SPREAD if draft.parallel else Place.SOURCE
+    draft.add("source", (), tuple(parts), Traits(keyed=False, order=Order.NONE, place=place, family=draft.family()))
+
+
 def audit(draft: Draft, index: int) -> None:
     """Add an operator that looks at all of its states after each tick."""
     draft.add("stateful_op", (index,), "audit", draft.traits[index])
@@ -159,7 +169,7 @@ def long_flows(draw: Any) -> Flow:
     draft = LongDraft(draw, random.Random(draw(st.integers(0, 1 << 30))), debug=draw(st.integers(0, 4)) == 0)
     single_source(draft)
     for _ in range(draw(st.integers(0, 2))):
-        draft.choose([single_source, part_source])(draft)
+        draft.choose([single_source, part_source, logs_source])(draft)
     if draw(st.booleans()):
         assign_and_generate(draft, 0)
     for _ in range(draw(st.integers(3, 12))):

@@ -11,6 +11,7 @@ from typing import Any
 from malflow import DataMessage, NoKey, OnError, Retry, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
+from malflow.failures import ErrorPolicy
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
@@ -31,6 +32,8 @@ class Run:
     Attributes:
         new_log: makes what inspectors append to: a list, or, where they are in other processes, a `Log`.
         new_sink: makes the sink of a step, where it is to be another one; it fills `records` itself.
+        policy: what becomes of the records that a sink refuses.
+        decode: turns what the source of a step reads into its records, where that is something else.
         marks: by step, the workers and epochs in their order, since the number of workers last changed.
         past_epochs: by step, those of the times before, each by worker.
         restarts: how often the run began again from a snapshot.
@@ -38,6 +41,8 @@ class Run:
 
     new_log: Callable[[], Any] = list
     new_sink: Callable[[Step], Any] | None = None
+    policy: ErrorPolicy = "dead_letter"
+    decode: Callable[[Step, Any], Any] | None = None
     sinks: dict[str, VecSink[Any, Any, Any]] = field(default_factory=dict)
     records: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +128,8 @@ def build(
     for step in dataflow.steps:
         if step.kind == "source":
             made = StatelessSource(_source(step.arg, chunk)) if source is None else source(step)
-            streams.append(provider.new_stream().source(step.name, made))
+            stream = provider.new_stream().source(step.name, made)
+            streams.append(stream if result.decode is None else result.decode(step, stream))
             continue
         inputs = [streams[index] for index in step.inputs]
         if needs_epochs(step):
@@ -438,7 +444,7 @@ def _batch(step: Step, inputs: list[Any], _: Run) -> Any:
 
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:
     refuses = step.arg == REFUSES
-    policy: Any = "dead_letter" if refuses else "fail"
+    policy = result.policy if refuses else "fail"
     if result.new_sink is not None and (made := result.new_sink(step)) is not None:
         inputs[0].sink(step.name, made, on_error=policy)
         return
