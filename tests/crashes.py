@@ -12,6 +12,7 @@ TESTS = (
     "bad_records/test_kills.py",
     "bad_records/test_killed_refusals.py",
     "bad_records/test_taken_letters.py",
+    "campaign/test_scripts.py",
     "connectors/kafka/test_kills.py",
     "connectors/postgres/test_crashes.py",
     "connectors/postgres/test_tables.py",
