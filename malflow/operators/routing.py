@@ -26,7 +26,7 @@ from malflow.records.batch import Batch, concat, interleave
 from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
 
-__all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
+__all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split", "check_keys"]
 
 _CACHED_ROUTES = 1 << 20
 
@@ -97,13 +97,29 @@ def _refuse_flags(answer: Any) -> None:
     )
 
 
+def check_keys(operator: Operator, keys: Sequence[Any], batch: Batch) -> None:
+    """Check the keys that an operator's function has returned for the records of a batch.
+
+    Raises:
+        OperatorError: naming the record with an invalid key.
+    """
+    if PLAIN_TYPES.issuperset(map(type, keys)):
+        return
+    for index, key in enumerate(keys):
+        try:
+            check_key(key)
+        except Exception as error:
+            reason = f"its key is invalid: {error_text(error)}"
+            raise operator.error(reason, (key, batch.values[index], batch.timestamps[index])) from error
+
+
 class KeyBy(Operator):
     """Set each record's key to `key_fn(message)`."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the key column, and check that every key is valid."""
         keys = self.key_column(batch)
-        self._check(keys, batch)
+        check_keys(self, keys, batch)
         if self.context.debug:
             self.check_again(keys, batch)
         return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
@@ -119,17 +135,6 @@ class KeyBy(Operator):
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
         """Return the key of each record, advancing the iterator `rest` over the values one by one."""
         return self.call_each(self.callback, batch, rest)
-
-    def _check(self, keys: Sequence[Any], batch: Batch) -> None:
-        if PLAIN_TYPES.issuperset(map(type, keys)):
-            return
-        for index, key in enumerate(keys):
-            try:
-                check_key(key)
-            except Exception as error:
-                reason = f"its key is invalid: {error_text(error)}"
-                record = (key, batch.values[index], batch.timestamps[index])
-                raise self.error(reason, record) from error
 
     def check_again(self, keys: Sequence[Any], batch: Batch) -> None:
         """Check that another call returns the same keys.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -170,6 +171,15 @@ def test_rows_that_cannot_be_compared_are_an_error_with_the_key(debug: bool) -> 
     ) as failed:
         sent(1, Vague(), debug=debug)
     assert failed.value.key == "a"
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"), [(None, "None cannot be used as a key"), (math.nan, "NaN does not equal")]
+)
+def test_group_that_is_no_key_is_an_error_of_the_grouping(group: Any, reason: str) -> None:
+    """Also with one worker, where no record is sent elsewhere."""
+    with pytest.raises(OperatorError, match=rf"'by size' failed.*key is invalid: .*{reason}.*test_mistakes.py"):
+        sent(1, add=lambda left, _: left.to_table("table").grouped("by size", lambda _: group))
 
 
 def test_a_ttl_that_does_not_fit_the_timestamps_is_an_error() -> None:

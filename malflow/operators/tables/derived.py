@@ -8,6 +8,7 @@ from typing import Any
 from malflow.errors import failures
 from malflow.operators.contract import Operator
 from malflow.operators.result_columns import Results
+from malflow.operators.routing import check_keys
 from malflow.operators.tables.table import incomparable
 from malflow.records.batch import Batch
 from malflow.records.changes import make_change, rows_after, rows_of, with_changes
@@ -122,4 +123,6 @@ class Regroup(Operator):
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         results.mark(marks)
-        return (results.batch(),)
+        made = results.batch()
+        check_keys(self, made.keys or (), made)
+        return (made,)
