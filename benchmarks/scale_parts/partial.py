@@ -62,7 +62,7 @@ def measure_work(keys: int, workers: int, skewed: int, before: int, polls: int) 
     _sums(keys, workers, skewed=skewed, before=True)(StreamProvider(graph))
     run = DrivenRun(compile_graph(graph), parallelism=workers)
     for worker in () if before else run.stages[0]:
-        worker._locals.clear()  # noqa: SLF001 - there is no option that others could use
+        worker._output._locals.clear()  # noqa: SLF001 - there is no option that others could use
     for operator in () if before else chain.from_iterable(it.operators for it in run.stages[1]):
         if isinstance(operator, WindowAggregate):
             operator._merges = False  # noqa: SLF001 - as above
