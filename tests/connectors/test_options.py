@@ -313,6 +313,7 @@ OPTIONS: dict[type, tuple[dict[str, Any], dict[str, Kind]]] = {
             "path": PATH,
             "filter": Kind((5, "n > 3")),
             "on_replaced": CHOICE,
+            "on_renamed": CHOICE,
             "storage_options": SECRETS_OR_NONE,
             "in_order": FLAG,
             "discover_every": PERIOD_OR_NONE,

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from malflow.connectors.address import Address
 from malflow.connectors.files.partitions import Partitions
+from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.parquet.rows import Nanoseconds
@@ -33,6 +34,7 @@ def source(
     row: str = "dict",
     nanoseconds: Nanoseconds = "fail",
     on_replaced: OnReplaced = "fail",
+    on_renamed: OnRenamed = "continue",
     storage_options: Mapping[str, Any] | None = None,
     in_order: bool = False,
     discover_every: Duration | None = None,
@@ -47,6 +49,7 @@ def source(
         row=_ROWS.get(row, row) if isinstance(row, str) else row,
         nanoseconds=nanoseconds,
         on_replaced=on_replaced,
+        on_renamed=on_renamed,
         storage_options=storage_options,
         in_order=in_order,
         discover_every=discover_every,

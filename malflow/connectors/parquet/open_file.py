@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
+from malflow.connectors.files.fingerprint import digest
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.dictionary_columns import is_text
@@ -21,7 +23,7 @@ from malflow.filesystem import filesystem_of, is_local
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in
 
-__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet"]
+__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet", "written_of"]
 
 _BUFFER = 1 << 20
 """The number of bytes of a column to read at once, so that a large row group is never in memory as a whole."""
@@ -47,12 +49,19 @@ class FileVersion(NamedTuple):
         written: the ETag or, if there is none, the time of the last modification.
         row_groups: the number of row groups.
         rows: the number of rows.
+        footer: a digest of the footer of a local file, whose time may be the same after another write; None for other
+            files, and if an older version read it.
     """
 
     size: int
     written: str
     row_groups: int
     rows: int
+    footer: str | None = None
+
+    def is_same(self, other: FileVersion) -> bool:
+        """Whether it is the version of the same content."""
+        return self[:4] == other[:4] and (self.footer == other.footer or None in (self.footer, other.footer))
 
 
 class RowBatch(NamedTuple):
@@ -134,7 +143,8 @@ class OpenParquet:
         self._parquet = parquet
         metadata = parquet.metadata
         self.schema = parquet.schema_arrow
-        self.version = FileVersion(*written, metadata.num_row_groups, metadata.num_rows)
+        footer = _footer_of(path) if file is None else None
+        self.version = FileVersion(*written, metadata.num_row_groups, metadata.num_rows, footer)
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         self._sizes: list[int] = [group.num_rows for group in groups]
         self._starts = list(accumulate(self._sizes, initial=0))
@@ -275,6 +285,28 @@ def _parquet_file(source: Any, *, in_microseconds: bool = True, **options: Any) 
 
 
 _UNCACHED = {"cache_type": "none"}
+_TAIL = 8
+"""The bytes at the end of a file: the length of its footer, and a mark."""
+
+
+def written_of(path: str, storage_options: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Return the size of a file, and its ETag or time; None if there is no such file."""
+    try:
+        if is_local(path):
+            return _local_version(path)
+        filesystem, inner = filesystem_of(path, storage_options)
+        return _remote_version(filesystem.info(inner))
+    except OSError:
+        return None
+
+
+def _footer_of(path: str) -> str:
+    """Return a digest of the footer of a local file."""
+    with Path(path).open("rb") as file:
+        file.seek(-_TAIL, os.SEEK_END)
+        length = int.from_bytes(file.read(_TAIL)[:4], "little")
+        file.seek(-_TAIL - length, os.SEEK_END)
+        return digest(file.read(length))
 
 
 def _local_version(path: str) -> tuple[int, str]:

@@ -22,10 +22,12 @@ from malflow.connectors.files.paths import (
     one_name,
     path_list,
 )
+from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
+from malflow.connectors.parquet.renamed import RenamedWatch, renamed_files
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
     Row,
@@ -45,6 +47,10 @@ __all__ = ["ParquetPartition", "ParquetPosition", "ParquetSource"]
 PlainPosition: TypeAlias = tuple[int, int, tuple[Any, ...] | None]
 
 _LOG = logging.getLogger("malflow")
+_RENAMED = (
+    "source file '%s' is now '%s', which is the file that was read: reading continues there; if it is another file, "
+    "pass on_renamed='restart'"
+)
 
 
 class ParquetPosition(NamedTuple):
@@ -149,7 +155,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
     def go_on_from(self, position: PlainPosition) -> bool:
         """Continue from a position that another reader of the file has reached, without opening it again."""
         reached = ParquetPosition.of(position)
-        if self._file is not None and reached.file != self._file.version:
+        if self._file is not None and not (reached.file is not None and reached.file.is_same(self._file.version)):
             return False
         if reached != self._position:
             self._position = reached
@@ -223,7 +229,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         options = self._options
         self._file = file = open_parquet(self._path, options.storage_options)
         was = self._position.file
-        if was is not None and was != file.version:
+        if was is not None and not was.is_same(file.version):
             replaced = ReplacedFileError(self._path, f"was changed since it was read: {_difference(was, file.version)}")
             if options.on_replaced == "fail":
                 raise replaced
@@ -266,6 +272,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
             or ``"truncate"`` them.
         on_replaced: how to handle a file that has changed when a run resumes: ``"fail"``, or ``"restart"`` to read
             the new file from the beginning.
+        on_renamed: how to handle a file that has another name when a run resumes: ``"continue"`` to read it on,
+            ``"fail"``, or ``"restart"`` to read it from the beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names.
@@ -295,6 +303,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         row: Row = dict,
         nanoseconds: Nanoseconds = "fail",
         on_replaced: OnReplaced = "fail",
+        on_renamed: OnRenamed = "continue",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
         discover_every: Duration | None = None,
@@ -304,6 +313,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         if discover_every is not None:
             discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
         require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
+        require_one_of(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
         require_flag(me, "in_order", in_order)
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         rows = row_options(me, columns, row, timestamp, nanoseconds)
@@ -312,6 +322,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         self._options = _Options(rows, _condition(filter), on_replaced, self._partitions, dict(storage_options or {}))
         self.in_order = in_order
         self.discover_every = discover_every
+        self._on_renamed = on_renamed
+        self._watch = RenamedWatch()
 
     def list_parts(self) -> list[str]:
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
@@ -320,8 +332,10 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
             InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None; or the
                 folders of a file do not fit `partitions`.
         """
-        files = self.list_again()
+        files = self._files()
         self._partitions.tell(files)
+        if self.discover_every is not None:
+            self._watch.begin(files)
         return files
 
     def list_again(self) -> list[str]:
@@ -330,6 +344,10 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         Raises:
             InputFileError: if a path does not exist, or the folders of a file do not fit `partitions`.
         """
+        files = self._files()
+        return files if self._on_renamed == "restart" else self._watch.parts(files)
+
+    def _files(self) -> list[str]:
         files = listed_files(
             self._paths,
             self._options.storage_options,
@@ -340,6 +358,25 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         self._partitions.check(files)
         return files
 
+    def renamed_parts(self, positions: Mapping[str, PlainPosition], listed: Sequence[str]) -> Mapping[str, str]:
+        """Return the new names of files that were renamed since they were read, by their old ones.
+
+        Raises:
+            InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files are what was read.
+        """
+        if self._on_renamed == "restart":
+            return {}
+        at = {part: ParquetPosition.of(it).file for part, it in positions.items()}
+        versions = {part: version for part, version in at.items() if version is not None}
+        found = renamed_files(versions, listed, self._options.storage_options)
+        for old, new in found.items():
+            if self._on_renamed == "fail":
+                raise InputFileError(
+                    old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
+                )
+            _LOG.warning(_RENAMED, shown_path(old), shown_path(new))
+        return found
+
     def present_part(self, part: str) -> str:
         """Return the canonical name of a file."""
         return one_name(part, self._options.storage_options) if isinstance(part, str) else part
@@ -347,6 +384,9 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
     def build_part(self, part: str, state: PlainPosition | None) -> ParquetPartition:
         """Return a reader of one file, which opens it at the first poll."""
         return ParquetPartition(part, self._options, ParquetPosition() if state is None else ParquetPosition.of(state))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watch": RenamedWatch()}
 
     def __repr__(self) -> str:
         secrets = secrets_in(self._options.storage_options)

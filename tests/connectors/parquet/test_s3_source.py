@@ -55,6 +55,19 @@ def test_glob_resume_and_columns_that_are_not_fetched(s3: FaultyS3) -> None:
     assert read(source, part, state) == list(range(state[0] * 1_000 + state[1], 20_000))
 
 
+def test_a_renamed_object_is_found_by_the_hash_of_its_content(s3: FaultyS3) -> None:
+    put(s3, 100, "moved/a.parquet")
+    put(s3, 200, "moved/b.parquet")
+    folder = f"s3://{s3.bucket}/moved"
+    source = ParquetSource(f"{folder}/*.parquet", row="n", storage_options=s3.options)
+    first = source.build_part(f"{folder}/a.parquet", None)
+    drain(first)
+    s3.filesystem().mv(f"{s3.bucket}/moved/a.parquet", f"{s3.bucket}/moved/c.parquet")
+    put(s3, 101, "moved/d.parquet")
+    renamed = source.renamed_parts({f"{folder}/a.parquet": first.snapshot()}, source.list_parts())
+    assert renamed == {f"{folder}/a.parquet": f"{folder}/c.parquet"}
+
+
 def test_object_that_changed(s3: FaultyS3) -> None:
     put(s3, 5_000)
     part = f"s3://{s3.bucket}/in/a.parquet"
