@@ -51,6 +51,7 @@ __all__ = [
     "class_name",
     "error_text",
     "failures",
+    "not_imported",
     "offers",
     "qualified_name",
     "refuse_deferred",
@@ -247,6 +248,17 @@ class SourceNotReplayable(RunFailed):
 
 class MissingDependency(MalflowError, ImportError):
     """An optional dependency is not installed; the message names the extra that provides it."""
+
+
+def not_imported(needs: str, extra: str, error: ImportError) -> MissingDependency:
+    """Return the error about an optional dependency that can't be imported, with the reason if it is installed.
+
+    >>> print(not_imported("the sink needs psycopg", "postgres", ImportError("libpq.so.5: cannot open it")))
+    the sink needs psycopg, which can't be imported: libpq.so.5: cannot open it; pip install 'malflow[postgres]'
+    """
+    lines = str(error).splitlines()
+    reason = "" if isinstance(error, ModuleNotFoundError) or not lines else f", which can't be imported: {lines[0]}"
+    return MissingDependency(f"{needs}{reason}; pip install 'malflow[{extra}]'")
 
 
 def require_methods(thing: object, asked_by: str, methods: Iterable[str]) -> None:

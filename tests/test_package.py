@@ -93,3 +93,36 @@ def test_a_reader_with_a_method_that_is_not_called_any_more_works(tmp_path: Path
 
 def test_version_is_the_metadatas() -> None:
     assert malflow.__version__ == version("malflow")
+
+
+BROKEN = """
+import importlib, sys
+class Broken:
+    def find_spec(self, name, path, target=None):
+        if name in {"aiohttp", "confluent_kafka", "deltalake", "psycopg", "pyarrow", "redis", "sqlalchemy"}:
+            raise ERROR
+sys.meta_path.insert(0, Broken())
+for room in ("delta", "http", "kafka", "parquet", "postgres", "redis", "sql"):
+    try:
+        importlib.import_module(f"malflow.connectors.{room}")
+    except ImportError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("ModuleNotFoundError('No module named ...')", ""),
+        ("ImportError('libc++.so: cannot open it')", ", which can't be imported: libc++.so: cannot open it"),
+    ],
+)
+def test_library_that_is_missing_or_broken_is_told_with_the_extra_and_the_reason(error: str, reason: str) -> None:
+    """A library may be there and not loadable, such as psycopg without libpq, or any of them in too little memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN.replace("ERROR", error)], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[2] == f"malflow.connectors.kafka needs confluent-kafka{reason}; pip install 'malflow[kafka]'"
+    assert [line.partition(";")[0].endswith(reason) for line in lines] == 7 * [True]
+    assert len({line.rpartition("pip install")[2] for line in lines}) == 7

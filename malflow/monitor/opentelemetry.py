@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, MissingDependency
+from malflow.errors import GraphError, not_imported
 from malflow.events import Event, Rescaled, Restarted, RunStarted, SnapshotCommitted, SnapshotFailed, TickFinished
 from malflow.monitor.meters import SECONDS, Buckets
 from malflow.monitor.metrics import COMMON, METRICS, Metric, Reading
@@ -41,7 +41,7 @@ try:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.trace import Status, StatusCode, Tracer
 except ImportError as missing:
-    raise MissingDependency("sending metrics by OTLP needs opentelemetry; pip install 'malflow[otel]'") from missing
+    raise not_imported("sending metrics by OTLP needs opentelemetry", "otel", missing) from missing
 
 if TYPE_CHECKING:
     from malflow.monitor.watch import Watch

@@ -3,13 +3,11 @@
 `Page` is the server; `malflow.monitor.Monitor` takes one, and ``malflow run --serve`` makes one.
 """
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     from malflow.serve.server import Page
 except ImportError as missing:
-    raise MissingDependency(
-        "the page of a run needs aiohttp and prometheus-client; pip install 'malflow[serve]'"
-    ) from missing
+    raise not_imported("the page of a run needs aiohttp and prometheus-client", "serve", missing) from missing
 
 __all__ = ["Page"]

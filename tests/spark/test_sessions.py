@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -212,3 +213,30 @@ def test_sockets_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: py
         with pytest.raises(BlockingIOError):  # it has not noticed anything
             listening.accept()
     assert {*tmp_path.iterdir()} == {alive, bound, other, plain}
+
+
+# A user without a name, such as a container's
+
+
+NAMELESS = """
+import os
+import pyspark.sql, pyspark.java_gateway, subprocess
+from malflow.errors import RunFailed
+from malflow.runtime.spark.spark_session import make_session
+os.setuid(54321)
+try:
+    make_session()
+except RunFailed as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
+def test_a_user_without_a_name_is_told_what_java_lacks() -> None:
+    need_spark()
+    told = subprocess.run([sys.executable, "-c", NAMELESS], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert told.stdout == (
+        "Spark's Java can't run as user 54321, who has no name; add a line such as "
+        f"'spark:x:54321:{os.getgid()}::/tmp:/bin/sh' to /etc/passwd, as the entrypoint of Spark's images does, "
+        "or run as another user\n"
+    )

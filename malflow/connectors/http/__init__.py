@@ -1,14 +1,12 @@
 """HTTP: records to a URL, look-ups, and a source that is a web server."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import aiohttp  # noqa: F401 - asked for here, so that the error names the extra
     import urllib3  # noqa: F401
 except ImportError as missing:
-    raise MissingDependency(
-        "malflow.connectors.http needs aiohttp and urllib3; pip install 'malflow[http]'"
-    ) from missing
+    raise not_imported("malflow.connectors.http needs aiohttp and urllib3", "http", missing) from missing
 
 from malflow.connectors.http.lookup import HttpLookup, HttpLookupError
 from malflow.connectors.http.sink import HttpSink

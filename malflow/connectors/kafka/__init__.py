@@ -1,13 +1,11 @@
 """A source and a sink for Apache Kafka."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import confluent_kafka as _confluent_kafka
 except ImportError as _missing:
-    raise MissingDependency(
-        "malflow.connectors.kafka needs confluent-kafka; pip install 'malflow[kafka]'"
-    ) from _missing
+    raise not_imported("malflow.connectors.kafka needs confluent-kafka", "kafka", _missing) from _missing
 
 from malflow.connectors.kafka.errors import BadKafkaRecord, KafkaDataLost, KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.reader import KafkaRecord

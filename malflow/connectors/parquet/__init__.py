@@ -1,11 +1,11 @@
 """Parquet files, tables of Arrow and streams of record batches, read and written as columns."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import pyarrow  # noqa: F401 - asked for here, so that the error names the extra
 except ImportError as missing:
-    raise MissingDependency("malflow.connectors.parquet needs pyarrow; pip install 'malflow[parquet]'") from missing
+    raise not_imported("malflow.connectors.parquet needs pyarrow", "parquet", missing) from missing
 
 from malflow.connectors.parquet.arrow_source import ArrowSource
 from malflow.connectors.parquet.sink import ParquetSink

@@ -1,13 +1,11 @@
 """Postgres: rows of a table or query, changes of tables, an exactly-once sink, and look-ups; by psycopg 3."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import psycopg as _psycopg
 except ImportError as _missing:
-    raise MissingDependency(
-        "malflow.connectors.postgres needs psycopg 3; pip install 'malflow[postgres]'"
-    ) from _missing
+    raise not_imported("malflow.connectors.postgres needs psycopg 3", "postgres", _missing) from _missing
 
 from malflow.connectors.postgres.changes import PostgresChanges
 from malflow.connectors.postgres.errors import PositionLost, PostgresError

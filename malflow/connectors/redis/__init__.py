@@ -1,11 +1,11 @@
 """Redis: a table as an exactly-once sink and for look-ups, and streams as sources; by redis-py."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import redis as _redis
 except ImportError as _missing:
-    raise MissingDependency("malflow.connectors.redis needs redis-py; pip install 'malflow[redis]'") from _missing
+    raise not_imported("malflow.connectors.redis needs redis-py", "redis", _missing) from _missing
 
 from malflow.connectors.redis.errors import BadStreamEntry, RedisDataLost, RedisFailed, UnwritableRow
 from malflow.connectors.redis.lookup import RedisLookup

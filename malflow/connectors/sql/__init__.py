@@ -1,11 +1,11 @@
 """SQL: a table of any database for which SQLAlchemy has a dialect, as an exactly-once sink, and for look-ups."""
 
-from malflow.errors import MissingDependency
+from malflow.errors import not_imported
 
 try:
     import sqlalchemy as _sqlalchemy
 except ImportError as _missing:
-    raise MissingDependency("malflow.connectors.sql needs SQLAlchemy; pip install 'malflow[sql]'") from _missing
+    raise not_imported("malflow.connectors.sql needs SQLAlchemy", "sql", _missing) from _missing
 
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.lookup import SqlLookup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -121,6 +122,7 @@ def _new_session(conf: Mapping[str, str]) -> SparkSession:
         session = _with_settings(builder, {**conf, **_sockets(conf)}).getOrCreate()
         return session
     _require_java()
+    _require_user()
     settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.master"] = "local[*, 4]"  # 4: failed tasks are retried, as on a cluster
@@ -294,3 +296,20 @@ def _require_java() -> None:
         )
     if int(found[1]) < _OLDEST_JAVA:
         raise MissingDependency(f"Spark needs Java {_OLDEST_JAVA} or later; '{java}' is Java {found[1]}; set JAVA_HOME")
+
+
+def _require_user() -> None:
+    """Check that the user of this process has a name, which Hadoop's Java asks for.
+
+    Raises:
+        RunFailed: saying how to name it.
+    """
+    user = os.geteuid()
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        raise RunFailed(
+            f"Spark's Java can't run as user {user}, who has no name; add a line such as "
+            f"'spark:x:{user}:{os.getegid()}::/tmp:/bin/sh' to /etc/passwd, as the entrypoint of Spark's images does, "
+            "or run as another user"
+        ) from None
