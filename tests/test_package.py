@@ -117,7 +117,7 @@ for room in ("delta", "http", "kafka", "parquet", "postgres", "redis", "sql"):
         ("ImportError('libc++.so: cannot open it')", ", which can't be imported: libc++.so: cannot open it"),
     ],
 )
-def test_library_that_is_missing_or_broken_is_told_with_the_extra_and_the_reason(error: str, reason: str) -> None:
+def test_missing_or_broken_library_is_told_with_the_reason(error: str, reason: str) -> None:
     """A library may be there and not loadable, such as psycopg without libpq, or any of them in too little memory."""
     done = subprocess.run(
         [sys.executable, "-c", BROKEN.replace("ERROR", error)], capture_output=True, text=True, check=True

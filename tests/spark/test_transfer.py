@@ -15,6 +15,7 @@ from malflow.errors import OperatorError
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.transport.pickled_states import dumps_state
 from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
@@ -101,6 +102,26 @@ def test_a_state_that_ends_the_process_is_named_by_a_snapshot(kind: type[BaseExc
     assert type(caught.value.__cause__) is kind
 
 
+@pytest.mark.fault("I3")
+def test_lack_of_memory_is_no_fault_of_a_value_and_is_tried_again() -> None:
+    """Only a `NotPicklable` is not."""
+    sent, read = Ends(MemoryError, comes=False), dump_columns(columns(Ends(MemoryError, comes=True)), "x")
+    deeds: list[tuple[Callable[[], object], str]] = [
+        (lambda: dump_columns(columns(sent), "x"), "send its records to another process"),
+        (lambda: load_columns(read, "x"), "read records of another process"),
+        (lambda: dumps_state("x", {"a": 1, "b": sent}), "write its states"),
+    ]
+    for deed, text in deeds:
+        with pytest.raises(
+            OperatorError, match=f"operator 'x' failed: a process has too little memory to {text}; "
+        ) as it:
+            deed()
+        assert type(it.value) is OperatorError
+        assert it.value.operator == "x"
+    with pytest.raises(MemoryError):
+        load_states(pickle.dumps({"x": {"b": Ends(MemoryError, comes=True)}}), lambda found: found)
+
+
 @pytest.mark.spark
 def test_an_error_travels_without_the_record_that_can_not() -> None:
     require_spark()
@@ -181,6 +202,9 @@ TRACE = "Traceback (most recent call last):\n"
         ("one", "one"),
         ("", "Exception"),
         (f"{TRACE}{PLACES}ValueError: bare", "ValueError: bare"),
+        (f"{TRACE}{PLACES}MemoryError\n",
+         "MemoryError; a process of Python ran out of memory: raise spark.executor.pyspark.memory if it is set, use "
+         "more workers, or keep less in a state"),
     ],
 )  # fmt: skip
 def test_message_of_spark_keeps_the_reason(text: str, told: str) -> None:

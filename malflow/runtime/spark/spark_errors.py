@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 
 from malflow.runtime.transport.pickling import missing_module
@@ -13,6 +14,10 @@ _OUT_OF_MEMORY = ("OutOfMemoryError", "bigger than spark.driver.maxResultSize")
 _MEMORY = (
     "; Java ran out of memory: give it more by spark.driver.memory (on a cluster also spark.executor.memory, and "
     "spark.driver.maxResultSize for large output), or read fewer records at once by max_records_per_tick="
+)
+_PYTHON_MEMORY = (
+    "; a process of Python ran out of memory: raise spark.executor.pyspark.memory if it is set, use more workers, or "
+    "keep less in a state"
 )
 _NOT_TELLING = (
     "at ",
@@ -36,8 +41,13 @@ def spark_message(error: object) -> str:
     telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
     raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
     told = list(dict.fromkeys([*telling[:1], *raised]))
-    advice = _MEMORY if any(it in reason for it in _OUT_OF_MEMORY) else missing_module(" ".join(told))
-    return " ".join(told) + advice or type(error).__name__
+    return " ".join(told) + _advice(reason, " ".join(told)) or type(error).__name__
+
+
+def _advice(reason: str, told: str) -> str:
+    if any(it in reason for it in _OUT_OF_MEMORY):
+        return _MEMORY
+    return _PYTHON_MEMORY if re.search(r"\bMemoryError\b", told) else missing_module(told)
 
 
 def _raised(trace: str) -> list[str]:

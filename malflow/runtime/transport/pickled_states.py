@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from malflow.errors import MalflowError, RunFailed, error_text
-from malflow.runtime.transport.pickling import NotPicklable, dumps, load_states
+from malflow.runtime.transport.pickling import NotPicklable, dumps, load_states, starved
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
@@ -20,6 +20,7 @@ def dumps_state(name: str, state: Mapping[Any, Any]) -> bytes:
 
     Raises:
         NotPicklable: naming the key and its state that can't be pickled.
+        OperatorError: if there is too little memory.
     """
     try:
         return dumps(dict(state))
@@ -38,12 +39,14 @@ def loaded_state(name: str, data: bytes) -> dict[Any, Any]:
 
 
 def not_picklable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
-    """Return the error that names the state that can't be pickled.
+    """Return the error that names the state that can't be pickled, or the operators if there is too little memory.
 
     Args:
         deltas: changes of states, by the name of the state.
         error: the error that they raised.
     """
+    if isinstance(error, MemoryError):
+        return starved("', '".join(deltas), "write its states")
     for name, delta in deltas.items():
         try:
             for _ in encode_delta(PickleCodec(), delta, BaseException):

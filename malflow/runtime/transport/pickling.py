@@ -14,7 +14,7 @@ from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError, error_text
 from malflow.runtime.transport.by_value import dumps_by_value
 
-__all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
+__all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module", "starved"]
 
 _DEEPEST: Final = 8
 _FACTS: Final = ("its key", "its value", "its timestamp")
@@ -33,6 +33,8 @@ def dumps(thing: object) -> bytes:
     """Pickle an object; local classes and functions are pickled by value."""
     try:
         return pickle.dumps(thing, 5)
+    except MemoryError:
+        raise
     except BaseException:  # noqa: BLE001 - classes of the user may raise any
         return dumps_by_value(thing)
 
@@ -46,9 +48,12 @@ def dump_columns(columns: Columns, operator: str) -> bytes:
 
     Raises:
         NotPicklable: naming the record that can't be pickled.
+        OperatorError: if there is too little memory.
     """
     try:
         return dumps(columns)
+    except MemoryError as error:
+        raise starved(operator, "send its records to another process") from error
     except BaseException as error:
         raise _unsendable(columns, operator, error) from error
 
@@ -72,9 +77,12 @@ def load_columns(data: bytes, operator: str) -> Columns:
 
     Raises:
         NotPicklable: naming the record that can't be unpickled.
+        OperatorError: if there is too little memory.
     """
     try:
         columns: Columns = pickle.loads(data)  # noqa: S301 - this run wrote it
+    except MemoryError as error:
+        raise starved(operator, "read records of another process") from error
     except BaseException as error:
         raise _unreadable(data, operator, error) from error
     return columns
@@ -97,9 +105,12 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
 
     Raises:
         NotPicklable: naming the state that can't be unpickled.
+        MemoryError: if there is too little memory.
     """
     try:
         return pickle.loads(data)  # noqa: S301 - this run wrote it
+    except MemoryError:
+        raise
     except BaseException as error:
         for operator, states in states_of(_mended(data, None)).items():
             for key, state in states.items():
@@ -107,6 +118,20 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
                     thing = _thing("its state", state, broken.kind)
                     raise _not_picklable(operator, (key, state, None), thing, broken.error, _READ) from error
         raise
+
+
+def starved(operator: str, deed: str) -> OperatorError:
+    """Return the error of a process that has too little memory; a retry may help.
+
+    Args:
+        operator: the operator.
+        deed: what the process could not do.
+    """
+    return OperatorError(
+        f"operator '{operator}' failed: a process has too little memory to {deed}; give each process more (on Spark, "
+        "by spark.executor.pyspark.memory if that is set), use more workers, or keep less in a state",
+        operator=operator,
+    )
 
 
 def missing_module(error: object) -> str:
