@@ -202,6 +202,9 @@ TRACE = "Traceback (most recent call last):\n"
         ("one", "one"),
         ("", "Exception"),
         (f"{TRACE}{PLACES}ValueError: bare", "ValueError: bare"),
+        ("Aborted\n\tat org.x\nSuppressed: java.io.IOException: No space left on device\n\tat org.x",
+         "Aborted Suppressed: java.io.IOException: No space left on device; free some space in Spark's folder for "
+         "temporary files: spark.local.dir or, on the machines of a cluster, SPARK_LOCAL_DIRS"),
         (f"{TRACE}{PLACES}MemoryError\n",
          "MemoryError; a process of Python ran out of memory: raise spark.executor.pyspark.memory if it is set, use "
          "more workers, or keep less in a state"),

@@ -19,6 +19,11 @@ _PYTHON_MEMORY = (
     "; a process of Python ran out of memory: raise spark.executor.pyspark.memory if it is set, use more workers, or "
     "keep less in a state"
 )
+_NO_SPACE = "No space left on device"
+_SPACE = (
+    "; free some space in Spark's folder for temporary files: spark.local.dir or, on the machines of a cluster, "
+    "SPARK_LOCAL_DIRS"
+)
 _NOT_TELLING = (
     "at ",
     'File "',
@@ -47,6 +52,8 @@ def spark_message(error: object) -> str:
 def _advice(reason: str, told: str) -> str:
     if any(it in reason for it in _OUT_OF_MEMORY):
         return _MEMORY
+    if _NO_SPACE in reason:
+        return _SPACE
     return _PYTHON_MEMORY if re.search(r"\bMemoryError\b", told) else missing_module(told)
 
 
