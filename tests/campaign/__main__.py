@@ -18,10 +18,11 @@ from tests.campaign.scripts import scripts
 from tests.campaign.settings import settings
 from tests.campaign.size import size
 from tests.campaign.soak import soak
+from tests.campaign.targets import targets
 
 PARTS = {
     part.__name__: part
-    for part in (differential, here, workers, cluster, restores, scripts, settings, size, many, soak)
+    for part in (differential, here, workers, cluster, restores, scripts, settings, size, many, soak, targets)
 }
 
 

@@ -28,7 +28,7 @@ from tests.spark.programs.soak import END, TABLE, TOPIC, backend_at, expected
 
 S = TypeVar("S", bound=Server)
 
-__all__ = ["soak"]
+__all__ = ["soak", "started"]
 
 MASTER = "local-cluster[3,1,2048]"
 RATE = 400
@@ -45,7 +45,7 @@ def soak(campaign: Campaign) -> None:
 
 def _soak(rng: random.Random, seconds: float) -> str:
     with TemporaryDirectory() as folder, ExitStack() as servers:
-        broker, database = _started(Kafka, folder, servers), _started(Postgres, folder, servers)
+        broker, database = started(Kafka, folder, servers), started(Postgres, folder, servers)
         run = _Run(rng, Path(folder), seconds, broker, database)
         try:
             for part in range(3):
@@ -57,7 +57,7 @@ def _soak(rng: random.Random, seconds: float) -> str:
         return run.told()
 
 
-def _started(kind: type[S], folder: str, servers: ExitStack) -> S:
+def started(kind: type[S], folder: str, servers: ExitStack) -> S:
     server = kind(Path(folder, kind.name))
     server.folder.mkdir()
     server.start()

@@ -39,6 +39,7 @@ _CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    **json.loads(os.environ.get("SETTINGS_OF_SPARK", "{}")),
 }
 
 _ANCHOR = Anchors._anchor
@@ -65,7 +66,7 @@ class Program:
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder: Any = SparkSession.builder.master(master).appName("malflow faults")
-        for name, value in {**_CONF, "spark.local.dir": str(folder / "local")}.items():
+        for name, value in {"spark.local.dir": str(folder / "local"), **_CONF}.items():
             builder = builder.config(name, value)
         self.session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
         self.session.sparkContext.setLogLevel("OFF")
