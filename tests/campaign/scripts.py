@@ -32,6 +32,10 @@ POINTS = (
     *("before-prepare", "prepared", "data-written", "before-manifest", "manifest-written"),
     *("before-commit", "committed", "divided", "amended"),
 )
+ENDS = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
+NOT_STARTED = "could not be started"
+"""What a run says at the end if a process was killed before the workers were there."""
+
 SECONDS = 240
 """How long a run may take that is not killed."""
 
@@ -67,12 +71,13 @@ def _case(seed: int) -> str:
 
 
 def _refusing(rng: random.Random, flow: Flow) -> Flow:
-    """Return a flow about half of whose sinks refuse some records."""
+    """Return a flow about half of whose sinks refuse some records; none has parts."""
     steps = [
         replace(step, arg=REFUSES) if step.kind == "sink" and rng.random() < 0.5 else step
         for step in flow.dataflow.steps
     ]
-    return replace(flow, dataflow=replace(flow.dataflow, steps=tuple(steps)))
+    dataflow = replace(flow.dataflow, steps=tuple(steps))
+    return replace(flow, dataflow=dataflow, kept=flow.kept - flow.counted, counted=frozenset())
 
 
 def _is_movable(flow: Flow) -> bool:
@@ -101,13 +106,13 @@ def _broken_off(rng: random.Random, folder: Path, logs: list[Logs]) -> str:
             _, errors = child.communicate(timeout=SECONDS)
         finally:
             child.kill()
-    if child.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM):
+    if child.returncode not in ENDS and NOT_STARTED not in errors:
         raise Difference(f"a run ended with {child.returncode}: {errors[-3000:]}")
     return f"killed at {point}" if at_point and child.returncode == -signal.SIGKILL else str(child.returncode)
 
 
 def _meanwhile(rng: random.Random, child: subprocess.Popen[str], logs: list[Logs]) -> None:
-    """Let something happen while a run goes on."""
+    """Write and rotate now and then, or kill a process that the run has started."""
     for log in logs:
         if rng.random() < 0.5:
             log.write(rng.random() / 2)
