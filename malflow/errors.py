@@ -51,6 +51,7 @@ __all__ = [
     "class_name",
     "error_text",
     "failures",
+    "many",
     "not_imported",
     "offers",
     "qualified_name",
@@ -337,6 +338,18 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
             first.add_note(f"and while closing: {_named(failure)}")
     if first is not None and first is not error:
         raise first
+
+
+def many(count: int, noun: str) -> str:
+    """Return a number with its noun in the right form.
+
+    >>> many(1, "record"), many(2000, "record"), many(2, "query")
+    ('1 record', '2,000 records', '2 queries')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    is_with_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{count:,} {noun[:-1]}ies" if is_with_ies else f"{count:,} {noun}s"
 
 
 def short_repr(thing: object) -> str:

@@ -15,7 +15,6 @@ from malflow.cli.logs import write_log
 from malflow.cli.options import FLOW, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
-from malflow.cli.texts import counted
 from malflow.config import (
     Settings,
     faults_document,
@@ -25,7 +24,7 @@ from malflow.config import (
     shown_settings,
     toml_text,
 )
-from malflow.errors import ConfigError, ConfigFault
+from malflow.errors import ConfigError, ConfigFault, many
 from malflow.graph import Graph
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
@@ -162,5 +161,5 @@ def _say_valid(settings: Settings, output: Output) -> int:
         return Exit.DONE
     place = settings.file or "no file"
     profile = f" with profile '{settings.profile}'" if settings.profile else ""
-    output.write(f"{place}{profile}: {counted(len(shown_settings(settings, defaults=False)), 'setting')}, no mistakes")
+    output.write(f"{place}{profile}: {many(len(shown_settings(settings, defaults=False)), 'setting')}, no mistakes")
     return Exit.DONE

@@ -20,7 +20,7 @@ from malflow.cli.script import Calls, run_flow, several_calls
 from malflow.cli.target import Target
 from malflow.config import Settings
 from malflow.engine.plan import Program
-from malflow.errors import MalflowError
+from malflow.errors import MalflowError, many
 from malflow.runtime.building import built
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
@@ -81,7 +81,9 @@ def inspect_script(target: Target, arguments: Sequence[str], look: Look, output:
     if not calls.descendants.is_here:  # the child of a fork has come to the end of the script
         raise Leave(inspection.code or Exit.DONE)
     if inspection.code is None:
-        raise CommandError(f"{target.title} called execute() or start() {calls.made} times; there is no call {call}")
+        raise CommandError(
+            f"{target.title} called execute() or start() {many(calls.made, 'time')}; there is no call {call}"
+        )
     if _is_waited_for():
         end_process(inspection.code)
     raise Leave(inspection.code)

@@ -40,7 +40,7 @@ from malflow.cli.taking_over import check_rivals
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
 from malflow.config.code import kind_of
-from malflow.errors import ConfigError, GraphError, MalflowError
+from malflow.errors import ConfigError, GraphError, MalflowError, many
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
 from malflow.runtime.declared import declared_by
@@ -246,7 +246,7 @@ class _Session:
             )
         elif calls.made < self._call:
             raise CommandError(
-                f"{target.title} called execute() or start() {calls.made} times; there is no call {self._call}"
+                f"{target.title} called execute() or start() {many(calls.made, 'time')}; there is no call {self._call}"
             )
         if self._refusal is not None:
             raise self._refusal

@@ -15,8 +15,8 @@ from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
-from malflow.cli.texts import age, bytes_text, counted
-from malflow.errors import short_repr
+from malflow.cli.texts import age, bytes_text
+from malflow.errors import many, short_repr
 from malflow.monitor import client
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.candidates import time_of
@@ -99,7 +99,7 @@ def show(url: str, job: str | None, at: Wish, output: Output) -> None:
         return
     output.write(
         f"snapshot {found.id} of job '{manifest.name}', {age(time_of(manifest))}, tick {found.tick:,}, "
-        f"{counted(found.parallelism, 'worker')}, {bytes_text(found.bytes)} in {counted(found.files, 'file')}, "
+        f"{many(found.parallelism, 'worker')}, {bytes_text(found.bytes)} in {many(found.files, 'file')}, "
         f"codec {manifest.codec}"
     )
     rows = [
@@ -128,9 +128,9 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
             output.write(f"damaged: {as_text(problem)}")
         for note in report.notes:
             output.write(f"note: {as_text(note)}")
-        unused = f", {counted(len(report.unused), 'unused file')}" if report.unused else ""
-        result = counted(len(report.problems), "problem") if report.problems else "no problem"
-        output.write(f"{counted(report.snapshots, 'snapshot')}, {result}{unused}")
+        unused = f", {many(len(report.unused), 'unused file')}" if report.unused else ""
+        result = many(len(report.problems), "problem") if report.problems else "no problem"
+        output.write(f"{many(report.snapshots, 'snapshot')}, {result}{unused}")
     if report.problems:
         raise Leave(Exit.FOUND)
 
@@ -235,12 +235,12 @@ def remove(url: str, job: str | None, number: int, yes: bool, output: Output) ->
     """Delete a snapshot and all older ones; the newest ones stay. A run of the job is not disturbed."""
     backend = backend_at(url, job)
     ids = deleted_with(backend, number)
-    _ask(f"Delete {counted(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
+    _ask(f"Delete {many(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
     deleted = delete_snapshots(backend, number)
     if output.json:
         click.echo(documents.document("deleted", job=backend.job, snapshots=deleted))
     else:
-        output.write(f"deleted {counted(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
+        output.write(f"deleted {many(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
 
 
 def _ask(question: str, yes: bool) -> None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from datetime import UTC, datetime
 
-__all__ = ["age", "as_options", "bytes_text", "counted", "duration"]
+__all__ = ["age", "as_options", "bytes_text", "duration"]
 
 _KILO = 1000
 _RENAMED = re.compile(r"renamed=\{'([^']*)': '([^']*)'\}")
@@ -51,15 +51,6 @@ def bytes_text(count: int) -> str:
         return f"{count} B"
     power = next((it for it, _ in enumerate(_UNITS, 1) if count < _KILO ** (it + 1)), len(_UNITS))
     return f"{count / _KILO**power:.{0 if power == 1 else 1}f} {_UNITS[power - 1]}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun in the right form.
-
-    >>> counted(1, "key"), counted(1203, "key")
-    ('1 key', '1,203 keys')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_options(text: str) -> str:

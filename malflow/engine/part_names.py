@@ -10,6 +10,7 @@ from malflow.diagnostics import operator_error
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates
+from malflow.errors import many
 from malflow.operators.epochs.generator import ANSWERED
 from malflow.operators.epochs.part_epochs import PART
 from malflow.partitioners import rendezvous_select
@@ -130,10 +131,10 @@ def _moved(
 def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None:
     if listed and known and listed.isdisjoint(known):
         _log.warning(
-            "source '%s' has %d parts, all of them new, and none of the %d that were read before: they are read from "
+            "source '%s' has %s, all of them new, and none of the %d that were read before: they are read from "
             "their beginning; if they are the same under other names, such as after a mount was moved, restore the old "
             "names",
             source,
-            len(listed),
+            many(len(listed), "part"),
             len(known),
         )

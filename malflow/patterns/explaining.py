@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from malflow.errors import short_repr
+from malflow.errors import many, short_repr
 from malflow.message import NoKey
 from malflow.patterns.finding import rows_of
 from malflow.patterns.machine import Machine
@@ -143,7 +143,7 @@ def explain(machine: ExplainingMachine, masks: Masks, records: Iterable[Any]) ->
     """Return the number of records that satisfy each step, and the outcome of each first event, as text."""
     rows = rows_of(records)
     bits = masks.of([value for _, _, value in rows])
-    lines = [f"{len(rows)} records; " + ", ".join(_shares(machine.automaton.names, bits))]
+    lines = [f"{many(len(rows), 'record')}; " + ", ".join(_shares(machine.automaton.names, bits))]
     try:
         machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))
     except LimitReached as error:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from malflow.diagnostics import short_repr
+from malflow.errors import many
 from malflow.events import (
     ConfirmationFailed,
     DiscoveryFailed,
@@ -103,8 +104,8 @@ class LoggingListener:
         for name, count in event.dropped.items():
             most = f", by up to {event.lateness[name]}" if name in event.lateness else ""
             text = (
-                f"operator '{name}' dropped {count} records as late{most}: nothing reads its stream of late records; "
-                "to see them, send .late of its result to a sink"
+                f"operator '{name}' dropped {many(count, 'record')} as late{most}: nothing reads its stream of late "
+                "records; to see them, send .late of its result to a sink"
             )
             yield logging.WARNING, _log, text
 
@@ -127,7 +128,7 @@ def _changed(event: Event) -> Iterator[_Line]:
         case ConfirmationFailed(error=error):
             yield logging.WARNING, _log, f"a reader could not confirm a position in a durable snapshot: {error}"
         case PartsDiscovered(source=source, parts=parts):
-            yield logging.INFO, _log, f"source '{source}' has {len(parts)} new parts: {short_repr(list(parts))}"
+            yield logging.INFO, _log, f"source '{source}' has {many(len(parts), 'new part')}: {short_repr(list(parts))}"
         case DiscoveryFailed(source=source, error=error):
             yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed: {error}"
         case Rescaled(previous=previous, parallelism=parallelism):

@@ -10,6 +10,7 @@ from typing import Any
 from malflow.diagnostics import short_repr
 from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program
+from malflow.errors import many
 from malflow.message import MAX, NoKey
 from malflow.nodes import EpochsNode, Node, SourceNode
 from malflow.operators.waiting import OperatorTime, Waiting
@@ -104,7 +105,9 @@ class TimeTable:
 
     def __str__(self) -> str:
         lines = [*map(str, self.rows)] or ["no operator waits for an epoch."]
-        counts = [f"{count} records at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count]
+        counts = [
+            f"{many(count, 'record')} at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count
+        ]
         return "\n".join([*lines, f"late so far: {'; '.join(counts) or 'no records'}"])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

@@ -14,11 +14,11 @@ from typing import Any
 
 from malflow.diagnostics import describe, location
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError, many, short_repr
 from malflow.nodes import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
 from malflow.operators.stateless import Filter, FilterMap
 from malflow.runtime.progress import SinkProgress
-from malflow.runtime.why_answer import Cause, Fact, Found, Why, clipped, many, quoted
+from malflow.runtime.why_answer import Cause, Fact, Found, Why, clipped, quoted
 from malflow.runtime.why_epochs import gets_epochs, heeds_epochs, no_epochs
 from malflow.runtime.why_flow import Flow, Reading
 from malflow.runtime.why_late import all_late

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from malflow.diagnostics import short_repr
 
-__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "clipped", "many", "quoted", "shown"]
+__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "clipped", "quoted", "shown"]
 
 _LONGEST_TEXT = 300
 
@@ -144,12 +144,3 @@ def clipped(text: str) -> str:
     """
     short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."
     return "".join(it if it.isprintable() else ascii(it)[1:-1] for it in short)
-
-
-def many(count: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> many(1, "record"), many(2000, "record")
-    ('1 record', '2,000 records')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from malflow.errors import many
 from malflow.message import NoKey
 from malflow.nodes import Port
-from malflow.runtime.why_answer import Fact, Found, many, quoted, shown
+from malflow.runtime.why_answer import Fact, Found, quoted, shown
 from malflow.runtime.why_flow import Flow
 
 __all__ = ["NEVER_ENDS", "ago", "silent_source"]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from malflow.errors import many
 from malflow.message import NoKey
 from malflow.nodes import EpochsNode, Port, SourceNode
 from malflow.operators.waiting import Waiting
 from malflow.runtime.time_table import TimeRow
-from malflow.runtime.why_answer import Fact, Found, many, quoted, shown
+from malflow.runtime.why_answer import Fact, Found, quoted, shown
 from malflow.runtime.why_epochs import no_epochs
 from malflow.runtime.why_flow import Flow
 from malflow.runtime.why_late import all_late, takes_late_only

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from malflow.diagnostics import short_repr
+from malflow.errors import many
 from malflow.testing.inputs import Feed
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
     count = end - start
     if count > _SHOWN:
         last = "all" if start == 0 else "the last"
-        yield f"process {last} {count} records" if end == len(feed) else f"process records {start + 1} to {end}"
+        yield f"process {last} {many(count, 'record')}" if end == len(feed) else f"process records {start + 1} to {end}"
     elif count:
         several = len({record.source for record in feed.records}) > 1
         told = (short_repr(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
@@ -130,4 +131,4 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
 
 
 def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
+    return many(count, "worker")

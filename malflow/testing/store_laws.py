@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from malflow.diagnostics import short_repr
 from malflow.durations import Duration, wait_of
-from malflow.errors import FencedError, SnapshotIncomplete, StoreError, error_text
+from malflow.errors import FencedError, SnapshotIncomplete, StoreError, error_text, many
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
@@ -264,7 +264,7 @@ class _StoreSuite:
             listed = store.list("m/")
             for _ in pool.map(store.delete, keys):
                 pass
-        self._laws.alike("pages", f"list() of {count} keys", keys, listed)
+        self._laws.alike("pages", f"list() of {many(count, 'key')}", keys, listed)
 
     def check_fresh(self) -> None:
         __tracebackhide__ = True

@@ -204,7 +204,7 @@ def test_letters_are_bounded_by_their_bytes(store: FsspecBackend) -> None:
 
 def test_letters_go_with_a_renamed_operator_and_are_dropped_with_it(store: FsspecBackend) -> None:
     SingleThreadRuntime(flow(["x", "7"]), store).execute()
-    with pytest.raises(SnapshotError, match=r"'parse/letters' \(letters, 1 keys\).*renamed=\{'parse': 'parsed'\}"):
+    with pytest.raises(SnapshotError, match=r"'parse/letters' \(letters, 1 key\).*renamed=\{'parse': 'parsed'\}"):
         SingleThreadRuntime(flow(["x", "7"], name="parsed"), store).execute()
     renamed = flow(["x", "7", "y"], name="parsed")
     SingleThreadRuntime(renamed, store, parallelism=3, renamed={"parse": "parsed"}).execute()

@@ -245,4 +245,4 @@ def test_new_parts_of_a_source_without_positions(runtime: Any, log: Log, tmp_pat
         (tmp_path / "parts").write_text("a b")
         wait_until(lambda: len(log) == 10)
     assert {part for part, _ in log} == {"a", "b"}
-    assert "source 'numbers' has 1 new parts: ['b']" in caplog.text
+    assert "source 'numbers' has 1 new part: ['b']" in caplog.text

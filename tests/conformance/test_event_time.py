@@ -160,7 +160,7 @@ def test_late_records_that_nobody_reads_are_told(caplog: pytest.LogCaptureFixtur
 
     with caplog.at_level(logging.WARNING):
         SingleThreadRuntime(build).execute()
-    assert "operator 'times' dropped 1 records as late, by up to 2" in caplog.text
+    assert "operator 'times' dropped 1 record as late, by up to 2" in caplog.text
     assert "send .late" in caplog.text
 
 

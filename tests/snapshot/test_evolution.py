@@ -105,7 +105,7 @@ def test_state_follows_a_new_name(store: HookedStore) -> None:
 @pytest.mark.fault("G4")
 def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: HookedStore) -> None:
     assert refusal(store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP)) == (
-        "operator 'sum' is now a ttl_map, but in snapshot 2 it is a stateful_map with 1 keys; rename the new operator, "
+        "operator 'sum' is now a ttl_map, but in snapshot 2 it is a stateful_map with 1 key; rename the new operator, "
         "and pass allow_dropped_state=['sum'] if the old state may be dropped"
     )
     found = restored(
@@ -150,7 +150,7 @@ def test_renamed_needs_saying_only_once(store: HookedStore) -> None:
 @pytest.mark.fault("D9")
 def test_another_program_under_the_same_job_is_refused(store: HookedStore) -> None:
     told = refusal(store, spec("quite", StateKind.TTL_MAP), spec("different", StateKind.STATEFUL_OP))
-    assert "'sum' (stateful_map, 1 keys), 'count' (stateful_op, 2 keys)" in told
+    assert "'sum' (stateful_map, 1 key), 'count' (stateful_op, 2 keys)" in told
     assert "'quite' (ttl_map), 'different' (stateful_op)" in told
 
 
@@ -290,7 +290,7 @@ def test_a_source_of_another_name_is_a_source_whose_position_has_no_place(source
         keyed = provider.new_stream().source("figures", StatefulSource(source)).key_distribute("all", lambda _: "all")
         return keyed.stateful_map("sum", add, default=int).sink("seen", StatelessSink(VecSink()))
 
-    with pytest.raises(SnapshotError, match=r"'numbers' \(source, 1 keys\).*'figures' \(source\)"):
+    with pytest.raises(SnapshotError, match=r"'numbers' \(source, 1 key\).*'figures' \(source\)"):
         SingleThreadRuntime(build, backend).execute()
     SingleThreadRuntime(build, backend, renamed={"numbers": "figures"}).execute()
     assert kept_states(backend, "sum") == {"all": 6}

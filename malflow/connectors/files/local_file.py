@@ -20,7 +20,7 @@ from fsspec.core import get_compression
 from malflow.connectors.files.fingerprint import fingerprint
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.disk_names import written_as
-from malflow.errors import FencedError
+from malflow.errors import FencedError, many
 
 if sys.platform != "win32":
     import fcntl
@@ -203,7 +203,8 @@ class LocalFile:
         if size != length:
             raise SinkFileError(
                 str(self._path),
-                f"was changed by another process while it was being written: it has {size} bytes, expected {length}",
+                f"was changed by another process while it was being written: it has {many(size, 'byte')}, "
+                f"expected {length}",
             )
 
     def _check_unchanged(self) -> None:
@@ -273,7 +274,7 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     if size and not append:
         raise SinkFileError(
             str(path),
-            f"already has {size} bytes, and the snapshot that the run resumes from has no position in it; pass "
+            f"already has {many(size, 'byte')}, and the snapshot that the run resumes from has no position in it; pass "
             "append=True to append to it, or restore=None to start over and replace it",
         )
     if position is not None:
@@ -322,7 +323,7 @@ def _fault(path: Path, length: int) -> str:
         return "no longer exists"
     size = path.stat().st_size
     if size < length:
-        return f"has {size} bytes, fewer than the {length} that were written to it"
+        return f"has {many(size, 'byte')}, fewer than the {length} that were written to it"
     return f"was replaced: its first {length} bytes differ from those written to it"
 
 

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.errors import many
 
 __all__ = ["Failures", "Record", "hint_of", "is_about_records", "produce_all"]
 
@@ -78,7 +79,8 @@ class Failures:
         shown = "; ".join(f"{place}: {self._settings.text(error)}" for error, place in self._errors)
         hints = "".join(dict.fromkeys(hint_of(it.code()) for it, _ in self._errors))
         failed = KafkaFailed(
-            f"{self._count} records were not written on {self._settings.servers}: {shown}{self.heard}{hints}"
+            f"{many(self._count, 'record')} could not be written on {self._settings.servers}: "
+            f"{shown}{self.heard}{hints}"
         )
         failed.refuses_records = any(is_about_records(error) for error, _ in self._errors)
         self._errors, self._count = [], 0

@@ -32,7 +32,7 @@ from malflow.connectors.options import require_delivery, require_flag, require_n
 from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, error_text, short_repr
+from malflow.errors import GraphError, error_text, many, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -209,7 +209,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         self._raise_failures()
         if left:
             raise KafkaFailed(
-                f"{left} records for {self._target} were not acknowledged by {self._settings.servers} within "
+                f"no acknowledgement of {many(left, 'record')} for {self._target} by {self._settings.servers} within "
                 f"{self._seconds:g} s{self._failures.heard}"
             )
         self._unflushed = False

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from malflow.connectors.parquet.fidelity import first_changed
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import MalflowError, many, short_repr
 
 __all__ = ["Columns", "UnfitRow", "stored_type"]
 
@@ -123,7 +123,9 @@ class Columns:
     def _by_place(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:
         for value in values:
             if not isinstance(value, tuple) or len(value) != len(names):
-                raise UnfitRow(self._target, None, value, f"the schema has {len(names)} columns: {_list(names)}")
+                raise UnfitRow(
+                    self._target, None, value, f"the schema has {many(len(names), 'column')}: {_list(names)}"
+                )
         return zip(*values, strict=True)
 
     def _by_name(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:

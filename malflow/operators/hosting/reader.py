@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from malflow.errors import offers, refuse_deferred, require_methods
+from malflow.errors import many, offers, refuse_deferred, require_methods
 from malflow.event_time.tick import Tick
 from malflow.operators.hosting.reader_methods import offers_own
 from malflow.records.rows import Rows
@@ -90,7 +90,9 @@ class Reader:
             partition.poll_batch(limit) if hasattr(partition, "poll_batch") else poll_until(partition, limit)
         )
         if len(values) != len(timestamps):
-            raise ValueError(f"poll_batch returned {len(values)} values and {len(timestamps)} timestamps")
+            raise ValueError(
+                f"poll_batch returned {many(len(values), 'value')} and {many(len(timestamps), 'timestamp')}"
+            )
         return _counted(values), _counted(timestamps)
 
     def take_rejected(self) -> Sequence[Rejected]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from malflow.errors import GraphError
+from malflow.errors import GraphError, many
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.old_records import OldRecord, OldTuple, old_class
@@ -71,7 +71,9 @@ def _listed(facts: Any) -> list[Any]:
 def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
     """Check the number of facts, and that all are of one type; nothing is parsed."""
     if len(facts) != count or any(type(fact) is not kind for fact in facts):
-        raise ValueError(f"expected {count} values of type {kind.__name__}; got {len(facts)} values, or another type")
+        raise ValueError(
+            f"expected {many(count, 'value')} of type {kind.__name__}; got {many(len(facts), 'value')}, or another type"
+        )
     return facts
 
 

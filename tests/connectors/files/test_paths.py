@@ -78,7 +78,7 @@ def test_a_source_whose_parts_are_all_new_is_told(tmp_path: Path, caplog: pytest
     (tmp_path / "new" / "a.txt").write_text("two\n")
     assert caplog.text == ""
     count(TextFileSource(tmp_path / "new" / "*"), backend)
-    assert "source 'lines' has 1 parts, all of them new, and none of the 1 that were read before" in caplog.text
+    assert "source 'lines' has 1 part, all of them new, and none of the 1 that were read before" in caplog.text
     caplog.clear()
     count(ScriptedSource({"a": []}), in_memory())
     assert caplog.text == ""
