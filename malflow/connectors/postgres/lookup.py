@@ -18,6 +18,7 @@ from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.durations import Duration
+from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
 
 __all__ = ["PostgresLookup"]
@@ -105,9 +106,18 @@ class PostgresLookup(LookupTable[Any, Any]):
                 return [], [], self._rows
             cursor = connection.execute(self._query, self._parameters(texts, places))
             return some, fetched(cursor, f"table {self._wanted.table}", "pass text=[{column!r}]"), self._rows
+        except psycopg.DataError as error:
+            self.close()
+            refusal = error
         except psycopg.Error:
             self.close()
             raise
+        if len(keys) == 1:
+            said = f"the key {short_repr(keys[0])} can't be looked up: {' '.join(str(refusal).split())}"
+            raise PostgresError(f"looking up rows of {self._wanted.table} failed at {self._server!r}: {said}")
+        for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
+            self._asked(half)
+        raise refusal
 
     @staticmethod
     def _parameters(texts: Sequence[tuple[str | None, ...]], places: Sequence[int]) -> list[list[str | None]]:

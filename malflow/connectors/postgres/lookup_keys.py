@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Number
 from typing import Any, Final, TypeAlias
 
@@ -14,13 +15,18 @@ import psycopg
 from malflow.connectors.postgres.adapting import text_of
 from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.value_limits import FLOATS, NUMERIC, check_of, in_utc, plain_number
+from malflow.connectors.postgres.value_limits import FLOAT4, FLOATS, NUMERIC, check_of, in_utc, plain_number
+from malflow.connectors.single_precision import shortest_single
 from malflow.errors import short_repr
 
 __all__ = ["KeyText", "key_texts"]
 
 KeyText: TypeAlias = Callable[[Any], str | None]
 """Returns the text of a key, or None if no row can have it."""
+
+_LARGE: Final = 10**300
+_MOST_DIGITS: Final = 131_072
+"""Of Postgres's numeric, before the point; it has fewer after it."""
 
 _BOOL, _TEXTS = 16, (25, 1042, 1043)
 _WHOLE: Final = {20: range(-(2**63), 2**63), 21: range(-(2**15), 2**15), 23: range(-(2**31), 2**31), 26: range(2**32)}
@@ -46,15 +52,14 @@ def key_texts(kind: Kind, place: str) -> KeyText:
 
     def text(key: Any) -> str | None:
         if is_text and type(key) is str:
-            return key
-        key = plain_number(key)
-        key = int(key) if isinstance(key, bool) else key
+            return key if _may_be_text(key) else None
+        key = _plain(key)
         if key is None:
             return None
         try:
             wrong = check(key)
             if wrong is None and isinstance(key, Number):
-                return None if kind.oid in FLOATS and is_inexact(key) else _number_text(key, kind)
+                return None if kind.oid in FLOATS and not _is_float(key, kind.oid) else _number_text(key, kind)
             if wrong is None and is_inexact(key):
                 return None
             found = text_of(in_utc(key) if isinstance(key, datetime) else key)
@@ -67,12 +72,47 @@ def key_texts(kind: Kind, place: str) -> KeyText:
     return text
 
 
+def _may_be_text(text: str) -> bool:
+    """Whether Postgres has a text: without NUL and lone surrogates."""
+    if text.isascii():
+        return "\0" not in text
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _plain(key: Any) -> Any:
+    """Return a number as an int, a float or a Decimal that equals it, if there is one; other keys as they are."""
+    key = plain_number(key)
+    if isinstance(key, Fraction) and key.denominator == 1:
+        return int(key)
+    if isinstance(key, Fraction) and abs(key) < _LARGE and float(key) == key:
+        return float(key)
+    return int(key) if isinstance(key, bool) else key
+
+
+def _is_float(key: Any, oid: int) -> bool:
+    """Whether a column of floats may have a number that equals a key."""
+    if isinstance(key, Decimal) and not key.is_finite():
+        return True
+    try:
+        near = float(key)
+    except OverflowError:
+        return False
+    return (near == key and (oid != FLOAT4 or shortest_single(near) == near)) or near != near  # noqa: PLR0124 - NaN
+
+
 def _number_text(key: Any, kind: Kind) -> str | None:
     if isinstance(key, float) and math.isfinite(key):
         key = int(key) if key.is_integer() else key
+    if kind.oid in FLOATS and isinstance(key, Decimal) and key.is_finite():
+        key = float(key)
     if isinstance(key, (float, Decimal)) and not Decimal(key).is_finite():
         return str(key) if kind.oid in (*FLOATS, NUMERIC) else None
     if isinstance(key, Decimal):
+        if key and not -_MOST_DIGITS < key.adjusted() < _MOST_DIGITS:
+            return None
         plain = format(key, "f")
         key = plain.rstrip("0").rstrip(".") if "." in plain else plain
         key = int(key) if key.lstrip("-").isdigit() else key

@@ -17,6 +17,7 @@ from malflow.connectors.postgres.column_kinds import Kind
 
 __all__ = [
     "DATE",
+    "FLOAT4",
     "FLOATS",
     "INTERVAL",
     "JSON",
@@ -36,8 +37,8 @@ JSON: Final = frozenset({114, 3802})
 BYTEA, DATE, INTERVAL = 17, 1082, 1186
 TIMES: Final = frozenset({1114, 1184})
 _TIME, _TIME_WITH_ZONE, _TIMESTAMP = 1083, 1266, 1114
-NUMERIC, _FLOAT4, _FLOAT8, _MONEY = 1700, 700, 701, 790
-FLOATS: Final = frozenset({_FLOAT4, _FLOAT8})
+NUMERIC, FLOAT4, _FLOAT8, _MONEY = 1700, 700, 701, 790
+FLOATS: Final = frozenset({FLOAT4, _FLOAT8})
 _VARCHAR, _CHAR, _ONE_BYTE, _NAME, _UUID, _OID = 1043, 1042, 18, 19, 2950, 26
 
 _KEPT: dict[int, frozenset[type]] = {
@@ -47,7 +48,7 @@ _KEPT: dict[int, frozenset[type]] = {
     23: frozenset({int}),
     BYTEA: frozenset({bytes}),
     DATE: frozenset({date}),
-    _FLOAT4: frozenset({float}),
+    FLOAT4: frozenset({float}),
     _FLOAT8: frozenset({float}),
     _UUID: frozenset({UUID}),
 }
@@ -63,7 +64,7 @@ _WITHOUT_LIMITS: dict[int, frozenset[type]] = {
 _BYTES = (bytes, bytearray, memoryview)
 _ADDRESSES = (IPv4Address, IPv6Address, IPv4Interface, IPv6Interface, IPv4Network, IPv6Network)
 _TAKES: dict[int, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys((20, 21, 23, 26, NUMERIC, _FLOAT4, _FLOAT8, _MONEY), ((Number,), "a number")),
+    **dict.fromkeys((20, 21, 23, 26, NUMERIC, FLOAT4, _FLOAT8, _MONEY), ((Number,), "a number")),
     16: ((Number,), "a boolean"),
     BYTEA: (_BYTES, "bytes"),
     DATE: ((date,), "a date"),
@@ -133,7 +134,7 @@ def _check_of_kind(kind: Kind, *, rounds: bool, is_text: bool) -> Check | None:
     if kind.oid in (NUMERIC, _MONEY) and digits is not None and not rounds:
         return lambda value: more if _has_decimals(value, digits) else None
     if kind.oid in FLOATS and not rounds:
-        shorten = _shortest_float4 if kind.oid == _FLOAT4 else repr
+        shorten = _shortest_float4 if kind.oid == FLOAT4 else repr
         return lambda value: None if _is_exact_float(value, shorten) else more
     if kind.oid == _OID:
         return lambda value: "is below 0" if isinstance(value, int) and value < 0 else None

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
 from malflow.connectors.sql.database import Database
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.exact_cells import exact_cell, is_any_of
+from malflow.connectors.sql.lookup_keys import LookupKeys
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.durations import Duration
 from malflow.errors import short_repr
@@ -21,6 +24,14 @@ __all__ = ["SqlLookup"]
 
 _MOST_PARAMETERS = 900
 """Of a statement; SQLite accepted 999 for long."""
+
+
+class _Table(NamedTuple):
+    """A table that is known: its rows, its keys, and the statement for some keys."""
+
+    rows: LookupRows
+    keys: LookupKeys
+    query: Any
 
 
 class SqlLookup(LookupTable[Any, Any]):
@@ -62,38 +73,63 @@ class SqlLookup(LookupTable[Any, Any]):
         self._wanted = Wanted("SqlLookup", table, key, columns, row)
         self._made_of = url, settings, retry_for
         self._database = Database(url, settings, retry_for, "SqlLookup")
-        self._rows: LookupRows | None = None
-        self._query: Any = None
+        self._table: _Table | None = None
 
     def get_many(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
         """Return the rows of some keys, by a statement for some hundred of them.
 
         Raises:
-            SqlError: if the table lacks a column, a key has several rows or finds a row of another one, or the database
-                reports an error or can't be reached for longer than `retry_for`.
+            SqlError: if the table lacks a column, a key has several rows, finds a row of another one or is of a type
+                that the driver does not know, or the database reports an error or can't be reached for longer than
+                `retry_for`.
         """
-        rows = self._rows or self._database.retry(self._described, f"describing table {self._wanted.table}")
-        rows.columns_of(keys)
+        table = self._table or self._database.retry(self._described, f"describing table {self._wanted.table}")
+        table.rows.columns_of(keys)
         found: dict[Any, Any] = {}
-        size = max(1, _MOST_PARAMETERS // len(rows.key))
+        size = max(1, _MOST_PARAMETERS // len(table.rows.key))
         for start in range(0, len(keys), size):
             some = keys[start : start + size]
-            answer = self._database.retry(partial(self._asked, some), f"looking up rows of {self._wanted.table}")
-            found |= rows.by_key(some, self._numbered(answer, some, rows))
+            plain = list(map(table.keys.plain, some))
+            pairs = [pair for pair in zip(some, plain, strict=True) if pair[1] is not None]
+            asked = partial(self._asked, pairs, table)
+            answer = self._database.retry(asked, f"looking up rows of {self._wanted.table}")
+            found |= table.rows.by_key(some, self._numbered(answer, plain, table.rows))
         return found
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
 
-    def _asked(self, keys: Sequence[Any]) -> list[Any]:
-        with self._database.transaction() as connection:
-            return list(connection.execute(self._query, {"keys": list(keys)}))
+    def _asked(self, keys: Sequence[tuple[Any, Any]], table: _Table) -> list[Any]:
+        """Return the rows of keys, each given with its plain value.
+
+        Raises:
+            SqlError: if the driver or the database refuses one of them, which is then named.
+        """
+        if not keys:
+            return []
+        try:
+            with self._database.transaction() as connection:
+                return list(connection.execute(table.query, {"keys": [plain for _, plain in keys]}))
+        except (exc.SQLAlchemyError, ValueError, TypeError, OverflowError) as error:
+            if self._database.is_lost(error):
+                raise
+            refusal = error
+        half = len(keys) // 2
+        if half:
+            self._asked(keys[:half], table)
+            self._asked(keys[half:], table)
+        shown = f"{len(keys)} keys together" if half else f"the key {short_repr(keys[0][0])}"
+        said = self._database.without_secrets(self._database.reason(refusal)).removesuffix(".")
+        raise SqlError(
+            f"table {self._wanted.table} in {self._database!r}: {shown} can't be looked up: {said}; convert it to the "
+            f"type of {', '.join(table.rows.key)}"
+        ) from refusal
 
     def _numbered(self, answer: Iterable[Any], keys: Sequence[Any], rows: LookupRows) -> Iterable[Sequence[Any]]:
-        """Yield rows after the indices of their keys."""
+        """Yield rows after the indices of their keys; None is a key that no row has."""
         width = len(rows.key)
-        places = {key: at for at, key in enumerate(keys, 1)}
+        places = {key: at for at, key in enumerate(keys, 1) if key is not None}
         found: set[Any] = set()
         for row in answer:
             key = row[0] if width == 1 else tuple(row[:width])
@@ -102,7 +138,7 @@ class SqlLookup(LookupTable[Any, Any]):
             found.add(key)
             yield (places[key], *row[width:])
         spellings = {_folded(key) for key in found}
-        for key in keys:
+        for key in places:
             if key not in found and _folded(key) in spellings:
                 raise self._compares_otherwise(key)
 
@@ -112,24 +148,26 @@ class SqlLookup(LookupTable[Any, Any]):
             f"{short_repr(key)}: it compares keys otherwise than Python; look up by keys in the spelling of the table"
         )
 
-    def _described(self) -> LookupRows:
+    def _described(self) -> _Table:
         with self._database.transaction() as connection:
             found = described(connection, self._wanted.table, "SqlLookup", self._database, needs_undo=False)
         names = tuple(column.name for column in found.table.columns)
         rows = LookupRows(self._wanted.table, names, found.primary_key, self._wanted, SqlError)
         columns = [found.table.c[name] for name in rows.key]
         asked = columns[0] if len(columns) == 1 else sa.tuple_(*columns)
-        cells = [found.table.c[name].label(f"c{at}") for at, name in enumerate((*rows.key, *rows.columns))]
-        self._query = sa.select(*cells).where(asked.in_(sa.bindparam("keys", expanding=True)))
-        self._rows = rows
-        return rows
+        dialect = self._database.dialect.name
+        cells = [exact_cell(found.table.c[name], dialect) for name in (*rows.key, *rows.columns)]
+        labelled = [cell.label(f"c{at}") for at, cell in enumerate(cells)]
+        query = sa.select(*labelled).where(is_any_of(asked, "keys"))
+        self._table = _Table(rows, LookupKeys(found, rows.key, dialect), query)
+        return self._table
 
     def __repr__(self) -> str:
         return f"SqlLookup({self._database!r}, {self._wanted.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the description of the table; unlike a sink's copy, this one connects, so it has all settings."""
-        return {**self.__dict__, "_database": None, "_rows": None, "_query": None}
+        return {**self.__dict__, "_database": None, "_table": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

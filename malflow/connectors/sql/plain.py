@@ -12,7 +12,7 @@ from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.tables.transaction_rows import RowBatch
 from malflow.errors import short_repr
 
-__all__ = ["plain_batch"]
+__all__ = ["plain_batch", "plain_value"]
 
 _PLAIN = frozenset({bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, type(None)})
 
@@ -28,7 +28,7 @@ def plain_batch(batch: RowBatch, without_zone: Collection[str] = ()) -> RowBatch
         without_zone: columns of times without zones, in which a time with a zone is written in UTC.
     """
     if not _PLAIN.issuperset(map(type, chain.from_iterable(batch.rows))):
-        batch = batch._replace(rows=[tuple(map(_plain, row)) for row in batch.rows])
+        batch = batch._replace(rows=[tuple(map(plain_value, row)) for row in batch.rows])
     before = int(batch.operation == "merge")
     for place, name in enumerate(batch.columns, before):
         if name in without_zone and any(getattr(row[place], "tzinfo", None) is not None for row in batch.rows):
@@ -47,7 +47,8 @@ def _in_utc(value: Any) -> Any:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return the value of Python's own that one of numpy, pandas or a subclass equals; others as they are."""
     kind = type(value)
     if kind in _PLAIN:
         return value
