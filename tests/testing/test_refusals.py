@@ -18,7 +18,7 @@ from malflow.windows import tumbling
 
 pytestmark = pytest.mark.slow
 
-FEW = 12
+FEW = 8
 """How many schedules are tried."""
 
 REFUSES = {"sums": lambda value: value % 3 == 0}
