@@ -116,12 +116,17 @@ def test_folder_that_is_empty(tmp_path: Path, malflow: Malflow, monkeypatch: pyt
 def test_settings_of_a_project_are_accepted(
     template: str, project: Make, malflow: Malflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project(template)
-    monkeypatch.setenv("MALFLOW_TOKEN", "secret")
+    folder = project(template)
+    for line in (folder / ".env").read_text().splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            monkeypatch.setenv(name, value)
     for profile in ([], ["--profile", "prod"]):
         done = malflow("config", "check", "flow.py", *profile)
         assert done.code == 0, done.err
         assert "no mistakes" in done.out + done.err
+        assert "is not a variable of malflow" not in done.err
+        assert "warning" not in done.err
 
 
 @pytest.mark.slow

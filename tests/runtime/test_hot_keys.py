@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from malflow.operators.hot_keys import HotKeys
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import tumbling
+from tests.kit.driving import compiled
 
 Read = Callable[[Any], Any]
 
@@ -33,6 +35,16 @@ def run(read: Read, keys: list[str], parallelism: int = 4) -> SingleThreadRuntim
 
 def bars(keyed: Any) -> Any:
     return keyed.window(tumbling(1_000)).aggregate("bars", agg.variance(len))
+
+
+def is_added_up_before_the_exchange(aggregator: Any) -> bool:
+    def build(provider: StreamProvider) -> None:
+        timed = provider.new_stream().source("keys", SingleIteratorSource([])).event_time("t", len, out_of_orderness=1)
+        windows = timed.key_distribute("key", lambda msg: msg.value).window(tumbling(1_000))
+        windows.aggregate("bars", aggregator).sink("sink", VecSink())
+
+    (node,) = [it.node for it in compiled(build).vertices if it.node.name == "bars"]
+    return getattr(node, "local", None) is not None
 
 
 def running(keyed: Any) -> Any:
@@ -53,7 +65,13 @@ def test_the_busiest_key_and_its_worker_are_in_the_progress() -> None:
 
 @pytest.mark.fault("E30")
 @pytest.mark.slow
-@pytest.mark.parametrize(("read", "cure"), [(bars, "agg.fsum and"), (running, "key by more than that, such as")])
+@pytest.mark.parametrize(
+    ("read", "cure"),
+    [
+        (bars, "not all of agg.variance(len, ddof=1) in windows of 1000 can"),
+        (running, "key by more than that, such as"),
+    ],
+)
 def test_one_warning_names_worker_operator_key_and_cure(
     read: Read, cure: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,6 +82,9 @@ def test_one_warning_names_worker_operator_key_and_cure(
     assert message.startswith(f"worker {hot[name].worker} of '{name}' takes 8")
     assert "of the records: key 'AAPL' 7" in message
     assert cure in message
+    named = re.findall(r"agg\.(\w+)", message.partition("exchange;")[2].partition(" can;")[0])
+    aggregators = [agg.sum(of=int) if it == "sum" else getattr(agg, it)() for it in named]
+    assert [it for it in aggregators if not is_added_up_before_the_exchange(it)] == []
 
 
 @pytest.mark.parametrize(("keys", "parallelism"), [(EVEN, 4), (SKEWED, 1), (SKEWED[:2_000], 4)])
