@@ -83,14 +83,15 @@ class Standalone:
 
     def _java(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = str(Path(pyspark.__file__).parent)
-        command: Sequence[str] = ["java", *QUICK_JAVA.split(), "-Xmx256m", "-cp", f"{home}/jars/*"]
+        java: Sequence[str] = ["java", *QUICK_JAVA.split(), "-Xmx256m", "-cp", f"{home}/jars/*"]
         own = ("--host", _HOST, "--webui-port", "0")
         with (self._folder / name).open("ab") as log:
             return subprocess.Popen(
-                [*command, f"org.apache.spark.deploy.{name}", *own, *arguments],
+                [*java, f"org.apache.spark.deploy.{name}", *own, *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                env={**os.environ, "SPARK_HOME": home, "SPARK_SCALA_VERSION": "2.13"},
             )
 
     def _log(self, name: str) -> bytes:

@@ -48,9 +48,10 @@ _CONF = {
     "spark.sql.streaming.stopTimeout": "60s",
 }
 _GONE = (
-    "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; the last snapshot "
-    "is intact: run the program again, in a new process; if it ran out of memory, give it more by spark.driver.memory, "
-    "or read fewer records at once by max_records_per_tick="
+    "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped, by the program or "
+    "by a cluster whose executors could not start (the logs of its workers say why); the last snapshot is intact: run "
+    "the program again, in a new process; if it ran out of memory, give it more by spark.driver.memory, or read fewer "
+    "records at once by max_records_per_tick="
 )
 _OF_THE_USER = (
     "; a signal to the whole process group, as sent by timeout and systemd, ends Java too, unless malflow creates the "
@@ -104,7 +105,7 @@ def make_session(conf: Mapping[str, str] | None = None) -> tuple[SparkSession, b
     except Exception as error:
         raise RunFailed(
             f"Spark could not create a session: {spark_message(error)}; if its Java was killed or crashed, run the "
-            "program again, in a new process"
+            "program again, in a new process; if no executor could start, the logs of the cluster's workers say why"
         ) from error
 
 
