@@ -294,6 +294,8 @@ def _plain(key: Any) -> Any:
         ValueError: if it is NaT.
     """
     kind = type(key).__name__
+    if isinstance(key, (str, bytes)):
+        return key[:]  # item() would drop NUL at the end
     if kind not in ("datetime64", "timedelta64"):
         return key.item()  # a long double returns itself
     _refuse_not_a_time(key)

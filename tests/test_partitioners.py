@@ -424,6 +424,8 @@ def test_an_error_about_a_number_too_long_to_print_is_told() -> None:
 SCALARS = [
     (np.str_("a"), "a"),
     (np.bytes_(b"a"), b"a"),
+    (np.str_("a\0"), "a\0"),
+    (np.bytes_(b"a\0"), b"a\0"),
     (np.bool_(True), 1),
     (np.int8(-3), -3),
     (np.uint64(2**64 - 1), 2**64 - 1),

@@ -1,14 +1,15 @@
 """The law of values: each is equal for an independent reader, or refused in time by name, or a change is documented.
 
 A table of values has one row for each kind of cell of an external system: its columns' types, its keys, its codecs. For
-each kind, values are generated and written, or read, in lists of random length. If a list is refused, its halves are
-tried: so each value is tried alone, and together with others.
+each kind, values are generated and written, or read, in lists of random length, after those that are checked each time.
+If a list is refused, its halves are tried: so each value is tried alone, and together with others.
 """
 
 from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -56,6 +57,7 @@ class SinkValues:
         read: returns all cells by the numbers of their records, as another program reads them: a client of another
             vendor, or a text that the system writes.
         values: a strategy of values. `python_values()` should be a part of it.
+        always: values that are checked each time, before the generated ones: those that were wrong once.
         make_record: returns the record of a number and a value; the number is also the record's key and timestamp.
         same: whether a written value and a cell that was read are equal.
         changes: what a cell becomes where it is not equal: for each line of the documentation, a function that returns
@@ -76,6 +78,7 @@ class SinkValues:
     docs: Iterable[Path] = ()
     names: Callable[[Any, str], bool] | None = None
     examples: int | None = None
+    always: Sequence[Any] = ()
 
     def check(self) -> None:
         """Check that each value is equal when it is read, or refused before the snapshot by an error that names it.
@@ -87,6 +90,7 @@ class SinkValues:
         judge = _Judge("assert_sink", self.name, self.same, self.changes, self.docs, self.names or _names)
         writer = _Writer(self, judge)
         try:
+            judge.check_known(self.always, writer.check, (False, True))
             judge.check_lists(self.values, writer.check, self.examples)
         finally:
             writer.close()
@@ -101,6 +105,7 @@ class SourceValues:
         make_source: returns a new source of the cells: as for `assert_source`.
         write: replaces all records of the external system by records of these values, numbered from 0.
         values: a strategy of values in the form that `write` takes, such as the system's own text.
+        always: as for `SinkValues`.
         cell: returns the number and the value of a record that was read.
         same: whether a value as `write` takes it, and one that was read, are equal.
         changes: as for `SinkValues`.
@@ -121,6 +126,7 @@ class SourceValues:
     names: Callable[[Any, str], bool] | None = None
     timeout: Duration = 30.0
     examples: int | None = None
+    always: Sequence[Any] = ()
 
     def check(self) -> None:
         """Check that each value is read as it was written, or refused by an error that names it.
@@ -131,6 +137,7 @@ class SourceValues:
         __tracebackhide__ = True
         judge = _Judge("assert_source", self.name, self.same, self.changes, self.docs, self.names or _names)
         reader = _Reader(self, judge)
+        judge.check_known(self.always, reader.check, (False,))
         judge.check_lists(self.values, reader.check, self.examples)
 
 
@@ -153,6 +160,15 @@ class _Judge:
             if _unspaced(line) not in _unspaced(pages):
                 self.broken(f"no page has the line {line!r}")
 
+    def check_known(
+        self, values: Sequence[Any], check: Callable[[list[Any], bool], None], ways: Sequence[bool]
+    ) -> None:
+        """Check values in their order, by each of the ways."""
+        __tracebackhide__ = True
+        for way in ways:
+            for at in range(0, len(values), _MOST):
+                check(list(values[at : at + _MOST]), way)
+
     def check_lists(
         self, values: st.SearchStrategy[Any], check: Callable[[list[Any], bool], None], examples: int | None
     ) -> None:
@@ -172,7 +188,9 @@ class _Judge:
         def each(some: list[Any], way: bool) -> None:
             check(some, way)
 
-        each()
+        with warnings.catch_warnings():  # the text of a rejected strategy is long
+            warnings.filterwarnings("ignore", "Generating overly large repr")
+            each()
 
     def broken(self, what: str) -> None:
         """Raise the error."""
@@ -343,7 +361,8 @@ def _write_batch(sink: Any, numbers: Sequence[int], records: Sequence[Any]) -> N
 
 def _names(value: Any, text: str) -> bool:
     """Whether a text has the beginning of a value, or of one in it, as Python or the system writes it."""
-    if any(spelled[:_SHOWN] in text for spelled in (repr(value), str(value), short_repr(value)) if spelled):
+    plain = value[:] if isinstance(value, (str, bytes)) else value  # numpy's own repr lacks NUL at the end
+    if any(spelled[:_SHOWN] in text for spelled in (repr(plain), str(plain), short_repr(value)) if spelled):
         return True
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return any(_names(it, text) for it in inner)

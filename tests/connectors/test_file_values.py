@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -23,15 +23,16 @@ import pytest
 from hypothesis import strategies as st
 
 from malflow import DataMessage
-from malflow.connectors.codecs import AvroDecoder, AvroEncoder
+from malflow.connectors.codecs import AvroDecoder, AvroEncoder, SchemaRegistry
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ParquetSink, ParquetSource
 from malflow.sinks import CsvSink, JsonLinesSink, SinkOwner, StatelessSinkImpl
 from malflow.sources import CsvSource, JsonLinesSource
 from malflow.testing import ScriptedSource, SinkValues, SourceValues, python_values, same_value
+from tests.connectors.codecs.fake_registry import running_registry
 from tests.connectors.test_text_values import DOCUMENTS, same_json, with_text_names
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Generating overly large repr")]
+pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = int(os.environ.get("VALUES", "2"))
@@ -213,6 +214,7 @@ def test_values_read_from_columns_of_parquet(tmp_path: Path, int96: bool) -> Non
     path = tmp_path / "in.parquet"
     instants = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 30))
     kinds = {pa.timestamp("us"): instants, pa.list_(pa.timestamp("us")): st.lists(instants, max_size=3)}
+    always = [datetime(9999, 12, 23, 23, 59, 59), datetime(1000, 1, 1), datetime(2024, 5, 1, 12, 0, 0, 250_000)]
     for kind, values in (kinds if int96 else _stored_kinds()).items():
 
         def write(some: Sequence[Any], kind: pa.DataType = kind) -> None:
@@ -226,6 +228,7 @@ def test_values_read_from_columns_of_parquet(tmp_path: Path, int96: bool) -> Non
             values | st.none(),
             same=same_in_arrow(kind),
             examples=EXAMPLES,
+            always=[] if not int96 else [always] if pa.types.is_list(kind) else always,
         ).check()
 
 
@@ -304,6 +307,7 @@ def test_values_in_json_lines(tmp_path: Path, where: str) -> None:
     check("JSON lines", make, read, same=same_json, changes=NAMES, docs=[DOCS / "files.md"])
 
 
+FAST = {"name": "b", "type": "int", "default": 0}
 AVRO: list[tuple[Any, st.SearchStrategy[Any]]] = [
     ("int", _NUMBERS),
     ("long", _NUMBERS),
@@ -334,7 +338,19 @@ AVRO: list[tuple[Any, st.SearchStrategy[Any]]] = [
         {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int", "default": 0}]},
         st.fixed_dictionaries({}, optional={"a": _NUMBERS, "b": _NUMBERS}) | _EVERY,
     ),
+    (
+        [
+            {"type": "record", "name": "Cat", "fields": [{"name": "a", "type": "int"}]},
+            {"type": "record", "name": "Dog", "fields": [{"name": "a", "type": "int"}, FAST]},
+        ],
+        st.fixed_dictionaries({}, optional={"a": st.integers(-9, 9), "b": st.integers(-9, 9)}) | _EVERY,
+    ),
 ]
+UNFIT = [
+    1.5, True, Decimal("1.005"), datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1999, UTC), time(0, 0, 0, 1),
+    {"a": 1, "c": 2}, {"a": 1}, {"a": 1, "b": 2}, "x", b"x",
+]  # fmt: skip
+"""Values that an encoder may change, or take for others."""
 
 
 def of_avro(kind: Any) -> dict[str, Any]:
@@ -363,12 +379,12 @@ def test_values_in_avro(kind: Any, values: Any) -> None:
         return {number: row["v"] for number, row in rows.items()}
 
     known: Any = {"docs": [DOCS / "kafka.md"], "changes": changes_in_avro(kind), "names": shown_in_avro}
-    check(f"{kind}", lambda: Encoding(AvroEncoder(schema), found), read, values=values, **known)
+    check(f"{kind}", lambda: Encoding(AvroEncoder(schema), found), read, values=values, always=UNFIT, **known)
 
 
-def shown_in_avro(_: Any, text: str) -> bool:
-    """Whether an error has the field, or the record."""
-    return any(it in text for it in ("R.v", "field v", "'v.", "'v': "))
+def shown_in_avro(value: Any, text: str) -> bool:
+    """Whether an error has the field, the record or the value."""
+    return any(it in text for it in ("R.v", "field v", "'v.", "'v': ", repr(value)))
 
 
 def changes_in_avro(kind: Any) -> dict[str, Callable[[Any], Any]]:
@@ -389,6 +405,68 @@ def changes_in_avro(kind: Any) -> dict[str, Callable[[Any], Any]]:
         return fastavro.schemaless_reader(io.BytesIO(raw.getvalue()), whole, None)
 
     return {line: becomes}
+
+
+DEFAULTS: list[tuple[Any, st.SearchStrategy[Any], Callable[[Any], Any], list[Any]]] = [
+    ("int", st.integers(-(2**31), 2**31 - 1), int, [7]),
+    ("bytes", st.binary(), lambda it: it.decode("latin-1"), [b"\xff"]),
+    ({"type": "fixed", "name": "F", "size": 1}, st.binary(min_size=1, max_size=1), lambda it: it.decode("latin-1"), []),
+    ({"type": "int", "logicalType": "date"}, st.dates(), lambda it: (it - date(1970, 1, 1)).days, [date(2024, 2, 29)]),
+    (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        st.datetimes(timezones=st.just(UTC)),
+        lambda it: (it - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
+        [datetime(2024, 2, 29, tzinfo=UTC)],
+    ),
+    (
+        {"type": "int", "logicalType": "time-millis"},
+        st.times().map(lambda it: it.replace(microsecond=it.microsecond // 1000 * 1000, fold=0)),
+        lambda it: ((it.hour * 60 + it.minute) * 60 + it.second) * 1000 + it.microsecond // 1000,
+        [time(0, 0, 1, 500_000)],
+    ),
+    ({"type": "string", "logicalType": "uuid"}, st.uuids(), str, [UUID(int=5)]),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        st.integers(-(10**9) + 1, 10**9 - 1).map(lambda it: Decimal(it).scaleb(-2)),
+        lambda it: int(it.scaleb(2)).to_bytes(5, "big", signed=True).decode("latin-1"),
+        [Decimal("1.23")],
+    ),
+    (
+        {"type": "array", "items": {"type": "int", "logicalType": "date"}},
+        st.lists(st.dates(), max_size=2),
+        lambda it: [(day - date(1970, 1, 1)).days for day in it],
+        [[date(2024, 2, 29)]],
+    ),
+]
+"""Types, their values, and the JSON of these as the defaults of fields."""
+
+
+@pytest.mark.parametrize(("kind", "values", "encode", "always"), DEFAULTS, ids=lambda it: it if it == "int" else "")
+def test_defaults_of_avro(kind: Any, values: Any, encode: Callable[[Any], Any], always: list[Any]) -> None:
+    old = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    defaults: list[Any] = []
+
+    def write(some: Sequence[Any]) -> None:
+        defaults[:] = map(encode, some)
+
+    with running_registry() as server:
+        registry = SchemaRegistry(server.url)
+        frame = b"\0" + registry.register("old", json.dumps(old)).to_bytes(4, "big")
+
+        def decoded(number: int, default: Any) -> Any:
+            schema = of_avro(kind)
+            schema["fields"][1]["default"] = default
+            raw = io.BytesIO()
+            fastavro.schemaless_writer(raw, fastavro.parse_schema(old), {"n": number})
+            return AvroDecoder(schema, registry=registry).decode(frame + raw.getvalue())
+
+        make = lambda: ScriptedSource([decoded(*it) for it in enumerate(defaults)])  # noqa: E731
+        law = SourceValues(f"{kind}", make, write, values, same=exactly, always=always, examples=EXAMPLES)
+        law.check()
+
+
+def exactly(wrote: Any, read: Any) -> bool:
+    return type(wrote) is type(read) and same_value(wrote, read)
 
 
 def one_by_one(make: Callable[[], Any]) -> Any:
@@ -463,7 +541,7 @@ def test_documents_read_from_json_lines(tmp_path: Path) -> None:
     SourceValues("JSON lines", write=write, values=DOCUMENTS, examples=EXAMPLES, **options).check()
 
 
-@pytest.mark.parametrize(("kind", "values"), AVRO, ids=lambda it: it if isinstance(it, str) else "")
+@pytest.mark.parametrize(("kind", "values"), AVRO[:-1], ids=lambda it: it if isinstance(it, str) else "")
 def test_values_read_from_avro(kind: Any, values: Any) -> None:
     schema, raws = of_avro(kind), list[bytes]()
     parsed = fastavro.parse_schema(schema)

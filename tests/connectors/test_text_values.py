@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from confluent_kafka import Producer
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 from malflow.connectors.http import HttpSink
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.redis import RedisSink, RedisStreamSource
+from malflow.sinks import SinkOwner, StatelessSinkImpl
 from malflow.testing import SinkValues, SourceValues, python_values, same_value
 from tests.connectors.kafka.kit import SECONDS, Broker
 
@@ -172,6 +176,79 @@ def test_values_sent_to_a_web_server(codec: Any) -> None:
         record = {"make_record": lambda number, value: {"n": number, "v": value}}
         check("HTTP", lambda: HttpSink(url, encode=codec, retries=0), lambda: found, **record, **CODECS["json"])
         server.shutdown()
+
+
+_SMALL = st.integers(-3, 3)
+KEYS = st.one_of(
+    _SMALL | st.integers(-(2**70), 2**70),
+    _SMALL.map(float) | st.floats(allow_nan=False),
+    _SMALL.map(Decimal) | st.decimals(-3, 3, places=2),
+    _SMALL.map(np.int16) | _SMALL.map(np.float32),
+    _SMALL.map(str) | st.text(max_size=3),
+    _SMALL.map(lambda it: str(it).encode()) | st.binary(max_size=3),
+    st.booleans() | st.none(),
+    st.tuples(_SMALL, _SMALL.map(float)),
+)
+ALIKE: list[list[Any]] = [
+    [1, 1.0], [1, Decimal("1.00")], [np.int8(1), 1.0], [1, "1"], ["1", b"1"], [True, 1], ["None", None], ["a", "b"],
+]  # fmt: skip
+
+
+class Groups(StatelessSinkImpl[Any, Any, Any]):
+    """Write each group of keys by a new sink: a record for each key, whose value is the number of the group."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self._make = make
+
+    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        del timestamps
+        for number, group in zip(keys, values, strict=True):
+            sink = self._make(number)
+            sink.fence(SinkOwner("job", "out", 1))
+            sink.sink_batch(group, [number] * len(group), range(len(group)))
+            sink.flush()
+            sink.close()
+
+
+def as_many(wrote: Sequence[Any], read: int) -> bool:
+    """Whether there are as many keys as unequal ones were written."""
+    return len(set(wrote)) == read
+
+
+def check_keys(make: Callable[[int], Any], read: Callable[[], Mapping[int, int]], **options: Any) -> None:
+    options = {"values": st.lists(KEYS, min_size=1, max_size=3), "always": ALIKE, **options}
+    check("keys", lambda: Groups(make), read, same=as_many, **options)
+
+
+@pytest.mark.parametrize("encode_key", [None, "json"])
+@pytest.mark.parametrize("place", ["table", "prefix"])
+def test_keys_in_redis(place: str, encode_key: Any, redis_url: str, resp: Resp) -> None:
+    name = f"k-{uuid4().hex}:"
+
+    def make(number: int) -> Any:
+        where: Any = {place: f"{name}{number}:", "encode_key": encode_key, "delivery": "at-least-once"}
+        return RedisSink(redis_url, **where)
+
+    def read() -> Mapping[int, int]:
+        found = [it.decode("utf-8", "surrogateescape") for it in resp.ask("KEYS", f"{name}*")]
+        if place == "table":
+            return {int(key.split(":")[1]): resp.ask("HLEN", key) for key in found}
+        return Counter(int(key.split(":")[1]) for key in found)
+
+    check_keys(make, read)
+
+
+def test_keys_in_kafka(kafka_servers: str) -> None:
+    broker = Broker(kafka_servers)
+    topic = broker.topic()
+
+    def make(_number: int) -> Any:
+        return KafkaSink(topic, servers=kafka_servers, encode="json")
+
+    def read() -> Mapping[int, int]:
+        return Counter(number for number, _ in {(int(it.value()), it.key()) for it in broker.read(topic)})
+
+    check_keys(make, read, always=ALIKE[:4], examples=1)  # each producer takes its time
 
 
 DOCUMENTS = st.recursive(

@@ -235,6 +235,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat() if value == value else value  # noqa: PLR0124 - NaT
     if getattr(value, "shape", None) != () or not hasattr(value, "dtype") or hasattr(value, "__setitem__"):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # item() would drop NUL at the end
     if value.dtype.kind == "M" and value == value:  # noqa: PLR0124 - NaT
         return str(value)
     return value if value.dtype.kind in "mM" else value.item()

@@ -52,11 +52,11 @@ def plain_value(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if kind.__module__ == "numpy" and value.shape == () and kind.__name__ not in ("datetime64", "timedelta64"):
-        return value.item()
     for base, plain in _PLAIN_OF.items():
         if isinstance(value, base):
             return plain(value)
+    if kind.__module__ == "numpy" and value.shape == () and kind.__name__ not in ("datetime64", "timedelta64"):
+        return value.item()
     if isinstance(value, datetime) and value == value and not getattr(value, "nanosecond", 0):  # noqa: PLR0124 - NaT
         return datetime.combine(value.date(), value.timetz())
     if isinstance(value, timedelta) and value == value and not getattr(value, "nanoseconds", 0):  # noqa: PLR0124 - NaT
@@ -73,4 +73,4 @@ _PLAIN_OF: Mapping[type, Callable[[Any], Any]] = {
     memoryview: bytes,
     Decimal: Decimal,
 }
-"""The values of subclasses, such as members of enums, whatever methods they have."""
+"""The values of subclasses, such as those of enums, whatever methods they have: numpy's item() drops NUL at the end."""

@@ -83,6 +83,18 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "mood[]": _array(st.sampled_from(["sad", "it's"])),
     "pair": st.sampled_from(['(1,"a b")', "(,)"]),
 }
+ALWAYS = {
+    "interval": ["1 mon", "1 year 2 mons", "24:00:00", "2 days"],
+    "interval[]": ["{1 mon}"],
+    "jsonb": ['{"n": 12345678901234567890.123456789}', "null", '{"n": 1.5}', "[1e400]"],
+    "json": ["null", '{"a": 1, "a": 2}', "0.1234567890123456789"],
+    "jsonb[]": ['{"null"}', "{{1},{2}}"],
+    "integer[]": ["[2:3]={1,2}", "{{1},{2}}"],
+    "date": ["infinity", "0044-03-15 BC"],
+    "time": ["24:00:00"],
+}
+"""Texts that are tried each time: two of them became one value once."""
+
 _HARD = ("interval", "jsonb", "integer[]", "date")
 
 
@@ -172,6 +184,7 @@ def _check(
         same=Texts(database, kind).same,
         names=_names_cure,
         examples=max(2, settings().max_examples // 12),
+        always=ALWAYS.get(kind, ()),
     ).check()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,10 +33,6 @@ _JSON = (
     )
     | _EVERY
 )
-
-
-_FREQUENT = ("bytea", "numeric(6")
-"""Kinds of which more values are tried: they were wrong once."""
 
 
 def _lists(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -98,6 +97,28 @@ KINDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
+_MOMENT = datetime(2024, 2, 29, 12, 30, 15, 123_456)
+_DIGITS = [Decimal("1.005"), 0.125, Decimal("-0.001"), Decimal("1.10")]
+ALWAYS: dict[str, list[Any]] = {
+    "bytea": [b"it's", b"'", bytes(range(256)), bytearray(b"'"), memoryview(b"\\'")],
+    "bytea[]": [[b"'", None], [[b"''"], [b"\\"]]],
+    "numeric(6, 2)": _DIGITS,
+    "numeric(6, 2)[]": [_DIGITS[:1]],
+    "numeric(4, -2)": [150, Decimal("100.5")],
+    "money": _DIGITS,
+    "real": [Decimal("0.1234567891"), 2**24 + 1],
+    "date": [_MOMENT, pd.NaT],
+    "time": [time(1, tzinfo=UTC), time(1, 2, 3, 4)],
+    "time(2)": [time(0, 0, 0, 1000)],
+    "timestamp": ["2024-02-29 12:00:00+05", pd.NaT, pd.Timestamp("2024-02-29 12:30:15.123456789")],
+    "timestamp(3)": [_MOMENT],
+    "timestamptz(0)": [_MOMENT.replace(tzinfo=UTC)],
+    "interval": [timedelta(days=31), timedelta(hours=-1)],
+    "interval(1)": [timedelta(microseconds=1)],
+}
+"""Values that are tried each time: they were wrong once."""
+
+
 def _names(value: Any, text: str) -> bool:
     """Whether an error names the value and its column, or shows the row that the server refuses."""
     return "can't be a key" in text or "column 'v'" in text or "v=" in text or "column v" in text or "NULL" in text
@@ -113,7 +134,8 @@ def _held(database: Database, kind: str, values: st.SearchStrategy[Any], table: 
         changes=changed(kind, database.connection),
         docs=[PAGE],
         names=_names,
-        examples=max(6 if kind.startswith(_FREQUENT) else 2, settings().max_examples // 12),
+        examples=max(2, settings().max_examples // 12),
+        always=ALWAYS.get(kind, ()),
     ).check()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import pymysql
 import pytest
 import sqlalchemy as sa
@@ -34,9 +35,9 @@ def plain(value: Any) -> Any:
     """Return the value of Python that a value stands for, as the driver gets it."""
     if isinstance(value, np.ndarray) and value.shape == ():
         return value.item()
-    if isinstance(value, np.number | np.bool_ | np.str_ | np.bytes_) and not isinstance(value, np.timedelta64):
+    if isinstance(value, np.number | np.bool_) and not isinstance(value, np.timedelta64):
         return value.item()
-    if isinstance(value, bytearray | memoryview):
+    if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     for kind in (bool, int, str):
         if isinstance(value, kind):
@@ -230,6 +231,35 @@ OF_MARIADB = [
 ]
 
 
+INSTANT = datetime(2024, 2, 29, 12, 30, 15, 123_456)
+DIGITS_BEYOND = [Decimal("1.005"), 1.005, Decimal("-0.001")]
+ALWAYS: dict[str, list[Any]] = {
+    "decimal(6, 2)": DIGITS_BEYOND,
+    "decimal(38, 0)": [Decimal("0.5"), 0.5],
+    "float(7, 2)": DIGITS_BEYOND,
+    "float": [Decimal("0.1234567891"), 2**24 + 1],
+    "double": [2**53 + 1, Decimal("0.12345678901234567890")],
+    "real": [2**53 + 1],
+    "numeric": [Decimal("0.12345678901234567890")],
+    "date": [INSTANT, pd.NaT],
+    "datetime(6)": [pd.NaT, pd.Timestamp("2024-02-29 12:30:15.123456789"), INSTANT.replace(tzinfo=UTC)],
+    "datetime(3)": [INSTANT],
+    "timestamp(6) null": [datetime(2039, 1, 1), datetime(1969, 12, 31)],
+    "time(6)": [time(1, tzinfo=UTC), pd.Timedelta("1 ns")],
+    "time": [timedelta(microseconds=1), time(1, tzinfo=UTC)],
+    "year": [1800, 70],
+    "bit(8)": [256, "1"],
+    "uuid": ["x"],
+    "json": ["{"],
+    "text character set utf8mb4": [np.str_("a\0")],
+    "blob": [np.bytes_(b"a\0"), np.bytes_(b"")],
+    "": [np.bytes_(b"\0"), np.str_("a\0")],
+    "text character set utf8mb3": ["\U0001f600"],
+    "varchar(3) character set latin1": ["\u0142", "abcd"],
+}
+"""Values that are tried each time: they were wrong once."""
+
+
 @pytest.fixture
 def client(mariadb: Database) -> Iterator[pymysql.connections.Connection[Any]]:
     url = mariadb.url
@@ -265,6 +295,7 @@ def check(column: Column, url: sa.URL, read: Callable[[], Mapping[int, Any]]) ->
         docs=[PAGE],
         names=is_named,
         examples=EXAMPLES,
+        always=ALWAYS.get(column.kind, ()),
         **column.options,
     )
     law.check()
