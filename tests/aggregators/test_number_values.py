@@ -89,18 +89,23 @@ def figures(runtime: Any, lists: Sequence[Sequence[Any]], *, windows: bool) -> l
     return [{"n": at, "v": it} for at, it in last.items()]
 
 
+def plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
+
+
 def same(wrote: Sequence[Any], read: Any) -> bool:
     """Whether a sum is that of the numbers, as Python's own, and mean and variance are close to theirs."""
-    numbers = [third(it.item() if isinstance(it, np.generic) else it) for it in wrote]
-    total, mean, variance = read
+    numbers = [third(plain(it)) for it in wrote]
+    total = read[0]
+    mean, variance = (Fraction(plain(it)) for it in read[1:])
     if any(isinstance(it, float) for it in numbers):
         exact = total == sum(numbers)
     else:
-        exact = Fraction(total) == sum(map(Fraction, numbers))
+        exact = Fraction(plain(total)) == sum(map(Fraction, numbers))
     terms = list(map(Fraction, numbers))
-    size = float(max(map(abs, terms))) or 1.0
-    near = abs(Fraction(mean) - sum(terms) / len(terms)) <= size * 1e-9
-    spread = abs(float(variance) - float(pvariance(terms))) <= size * size * 1e-9
+    size = max(*map(abs, terms), Fraction(1, 10**9))
+    near = abs(mean - sum(terms) / len(terms)) * 10**9 <= size
+    spread = abs(variance - pvariance(terms)) * 10**9 <= size * size
     return exact and near and spread and not isinstance(total, np.generic)
 
 
