@@ -21,7 +21,7 @@ from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource, SourceValues
 from malflow.windows import tumbling
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:overflow encountered")]  # as a program has it
 
 EXAMPLES = int(os.environ.get("VALUES", "5"))
 
@@ -93,20 +93,25 @@ def plain(number: Any) -> Any:
     return number.item() if isinstance(number, np.generic) else number
 
 
+def fraction(number: Any) -> Fraction:
+    return Fraction(plain(number))
+
+
 def same(wrote: Sequence[Any], read: Any) -> bool:
     """Whether a sum is that of the numbers, as Python's own, and mean and variance are close to theirs."""
     numbers = [third(plain(it)) for it in wrote]
     total = read[0]
-    mean, variance = (Fraction(plain(it)) for it in read[1:])
+    mean, variance = map(fraction, read[1:])
     if any(isinstance(it, float) for it in numbers):
         exact = total == sum(numbers)
     else:
-        exact = Fraction(plain(total)) == sum(map(Fraction, numbers))
+        exact = fraction(total) == sum(map(Fraction, numbers))
     terms = list(map(Fraction, numbers))
-    size = max(*map(abs, terms), Fraction(1, 10**9))
-    near = abs(mean - sum(terms) / len(terms)) * 10**9 <= size
-    spread = abs(variance - pvariance(terms)) * 10**9 <= size * size
-    return exact and near and spread and not isinstance(total, np.generic)
+    size: Fraction = max(*map(abs, terms), Fraction(1, 10**9))
+    near = abs(mean - fraction(sum(terms)) / len(terms)) * 10**9 <= size
+    spread = abs(variance - fraction(pvariance(terms)))
+    is_python = not isinstance(total, np.generic)
+    return exact and near and spread * 10**9 <= size * size and is_python
 
 
 def check(runtime: Any, *, windows: bool, examples: int) -> None:
