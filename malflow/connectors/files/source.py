@@ -474,7 +474,11 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
                     old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
                 )
             _LOG.warning(_RENAMED, shown_path(old), shown_path(new), at[old].line)
-        return found
+        new_files = [file for file in listed if file not in positions and file not in found.values()]
+        unread = sorted(file for file, it in at.items() if not it.offset and file not in listed)
+        return found | dict(
+            zip(unread, new_files, strict=False)
+        )  # to begin a new file is to read on where none was read
 
     def present_part(self, part: str) -> str:
         """Return the current name of a part; older versions named a file by its path as given."""

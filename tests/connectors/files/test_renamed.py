@@ -203,3 +203,15 @@ def test_a_file_that_was_not_read_is_a_new_one_under_its_new_name(logs: Path) ->
     (logs / "app.log").rename(logs / "app.log.1")
     (logs / "app.log.1").write_text(numbers(1))
     assert read(source, backend) == ["1"]
+
+
+def test_a_file_that_was_not_begun_may_be_renamed(logs: Path) -> None:
+    """A run that is killed before its first poll has such positions; without the new name the file is missed."""
+    source = TextFileSource(logs / "*.log*")
+    (logs / "app.log.1").write_text(numbers(1))
+    old, new, there = (str(logs / name) for name in ("app.log", "app.log.1", "db.log"))
+    unread = {name: FilePosition() for name in (old, there)}
+
+    assert source.renamed_parts(unread, [new, there]) == {old: new}
+    assert source.renamed_parts(unread, [there]) == {}
+    assert source.renamed_parts({**unread, new: FilePosition()}, [new, there]) == {}
