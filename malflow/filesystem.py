@@ -10,15 +10,32 @@ from typing import Any
 import fsspec
 from fsspec import available_protocols
 from fsspec.core import url_to_fs
-from fsspec.utils import get_protocol
+from fsspec.utils import get_protocol, infer_compression
 
 from malflow.errors import GraphError, MissingDependency
 
-__all__ = ["filesystem_of", "is_known", "is_local", "local_path"]
+__all__ = ["compression_of", "filesystem_of", "is_known", "is_local", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
 """The protocols that treat text before an ``@`` as part of the bucket's name, and show it in messages."""
+
+
+_LIBRARIES = {".zst": "zstandard", ".lz4": "lz4"}
+"""The libraries of compressions that neither Python nor fsspec has, by the suffix of a file."""
+
+
+def compression_of(path: str) -> str | None:
+    """Return fsspec's name of the compression of a file by its suffix; None without one.
+
+    Raises:
+        MissingDependency: if its library is not installed.
+    """
+    found = infer_compression(path)
+    library = _LIBRARIES.get(path[-4:].lower())
+    if found is None and library is not None:
+        raise MissingDependency(f"file '{path.rpartition('/')[2]}' needs {library}; pip install {library}")
+    return found
 
 
 def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:

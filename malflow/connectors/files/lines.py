@@ -16,14 +16,13 @@ from typing import Any, NamedTuple, Self
 from zipfile import BadZipFile, ZipFile
 
 from fsspec.compression import compr
-from fsspec.core import get_compression
 from fsspec.spec import AbstractBufferedFile
 
 from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.disk_names import written_as
 from malflow.errors import GraphError, many
-from malflow.filesystem import filesystem_of
+from malflow.filesystem import compression_of, filesystem_of
 from malflow.store import s3
 from malflow.store.redaction import shown_path
 
@@ -317,7 +316,7 @@ def open_lines(
             raise InputFileError(path, "no longer exists") from missing
         except OSError as error:
             raise InputFileError(path, s3.with_hint(f"cannot be read: {error.strerror or error}", error)) from error
-        compression = get_compression(inner, "infer")
+        compression = compression_of(inner)
         file = opening.enter_context(_decompressed(path, raw, compression)) if compression else raw
         read_head = None
         if file is raw and isinstance(raw, AbstractBufferedFile):  # it would fetch a whole block

@@ -15,7 +15,6 @@ from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple
 
 from fsspec.compression import compr
-from fsspec.core import get_compression
 
 from malflow.connectors.files.fingerprint import fingerprint
 from malflow.connectors.sink_errors import SinkFileError
@@ -24,6 +23,7 @@ from malflow.errors import FencedError, many
 
 if sys.platform != "win32":
     import fcntl
+from malflow.filesystem import compression_of
 
 __all__ = ["FileSinkPosition", "LocalFile", "SinkFileError", "check_can_go_back", "position_at", "reopened"]
 
@@ -92,7 +92,7 @@ class LocalFile:
         self, path: Path, *, keep: int | None = None, fence: bool = False, known: FileSinkPosition | None = None
     ) -> None:
         self._path = path
-        self._compression = get_compression(path.name, "infer")
+        self._compression = compression_of(path.name)
         self._member: Any = None
         self._position = None if known is None or not known.length else known._replace(path=str(path))
         self._process = os.getpid()
@@ -297,7 +297,7 @@ def _fits(path: Path, position: FileSinkPosition) -> bool:
 
 
 def _check_members(path: Path) -> None:
-    compression = get_compression(path.name, "infer")
+    compression = compression_of(path.name)
     if compression not in _IN_MEMBERS:
         raise SinkFileError(
             str(path), f"is compressed with {compression}, which cannot be truncated; use gzip, bz2, xz or lz4"

@@ -11,7 +11,6 @@ from typing import Any
 
 import fsspec
 from fsspec.compression import compr
-from fsspec.core import get_compression
 
 from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.files.local_file import (
@@ -23,7 +22,7 @@ from malflow.connectors.files.local_file import (
 )
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.errors import GraphError, MalflowError, short_repr
-from malflow.filesystem import filesystem_of, is_local, local_path
+from malflow.filesystem import compression_of, filesystem_of, is_local, local_path
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
 
@@ -203,7 +202,7 @@ class _ObjectFile:
             body = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="malflow-")), "body")
             opening.push(_put_after(body, url, storage_options))
             raw = opening.enter_context(body.open("wb"))
-            compression = get_compression(inner, "infer")
+            compression = compression_of(inner)
             self._file = opening.enter_context(compr[compression](raw, mode="wb")) if compression else raw
             self._opened = opening.pop_all()
 

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from fsspec.compression import compr
-from fsspec.core import get_compression
 
 from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.lost_output import OnDataLoss
@@ -17,6 +16,7 @@ from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.filesystem import compression_of
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import Delivery
 
@@ -65,7 +65,7 @@ class StagedLines(StagedFiles[Any, Any, Any]):
             on_data_loss=on_data_loss,
             on_workers=on_workers,
         )
-        self._compression = get_compression(suffix, "infer")
+        self._compression = compression_of(suffix)
 
     def write(self, data: bytes) -> None:
         """Append data to the file of the transaction."""
