@@ -31,7 +31,7 @@ def compression_of(path: str) -> str | None:
     Raises:
         MissingDependency: if its library is not installed.
     """
-    found = infer_compression(path)
+    found: str | None = infer_compression(path)
     library = _LIBRARIES.get(path[-4:].lower())
     if found is None and library is not None:
         raise MissingDependency(f"file '{path.rpartition('/')[2]}' needs {library}; pip install {library}")
