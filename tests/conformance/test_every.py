@@ -145,7 +145,7 @@ def test_a_multiple_keeps_the_zone_of_its_epoch(log: Log) -> None:
         (None, float("inf"), "got inf"),
         (None, Decimal("nan"), "got Decimal"),
         (None, True, "got True"),
-        (None, "1s", "got '1s'"),
+        (None, "1x", "got '1x'"),
         (10, timedelta(seconds=1), "has a bound of 10 and an every of datetime.timedelta.*; both must fit"),
         (timedelta(1), 60, "has a bound of datetime.timedelta.* and an every of 60"),
     ],

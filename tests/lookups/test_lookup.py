@@ -142,7 +142,10 @@ def test_functions_that_fail_name_their_record() -> None:
     [
         ({"table": {1: 2}}, r"operator 'names' table .*get_many"),
         ({"how": "outer"}, "needs how='left' or how='inner'; got 'outer'"),
-        ({"cache": 60}, r"needs cache=timedelta\(...\) above zero, or None; got 60"),
+        (
+            {"cache": "soon"},
+            r"operator 'names' needs a time above zero as its cache, such as '10s', .* or None; got 'soon'",
+        ),
         ({"cache": timedelta(0)}, "above zero"),
         ({"most": 0}, "needs most, a number of rows above zero; got 0"),
         ({"by": 5}, "by"),

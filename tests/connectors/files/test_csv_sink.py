@@ -122,7 +122,7 @@ def test_records_of_other_kinds(tmp_path: Path) -> None:
         ({1: 2}, {}, "the name of a field must be a text"),
         ({}, {}, "it has no fields"),
         ([1], {}, "its fields have no names; pass fields="),
-        ([1, 2], {"fields": ["a"]}, "it has 2 values for 1 fields"),
+        ([1, 2], {"fields": ["a"]}, "it has 2 values for 1 field"),
         (7, {}, "a row is a dict, a dataclass"),
         ({"a": b"x"}, {}, "CSV has no bytes"),
         ({"a": [1]}, {}, "CSV has no list"),
