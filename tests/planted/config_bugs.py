@@ -188,8 +188,8 @@ CONFIG_BUGS = [
         "the settings that are shown lack those of the code",
         "a file was read",
         "cli/config.py",
-        "shown(with_job(settings, runtime, name).over(runtime))",
-        "shown(with_job(settings, runtime, name))",
+        "shown(with_defaults(settings, runtime, name).over(runtime))",
+        "shown(with_defaults(settings, runtime, name))",
         (f"{_COMMANDS}::test_code_is_shown_with_its_place",),
     ),
     Bug(
