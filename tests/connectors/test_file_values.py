@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import json
+import lzma
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -281,29 +284,47 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("where", ["out.csv", "folder/"])
+UNPACKED: Mapping[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+}
+"""The decompressors of Python, which read all members of a file, by suffix."""
+
+
+def texts_below(folder: Path, suffix: str) -> list[str]:
+    """Return the texts of the finished files in a folder, decompressed."""
+    files = [it for it in folder.rglob(f"*{suffix}*") if ".malflow" not in it.parts]
+    return [UNPACKED.get(it.suffix, bytes)(it.read_bytes()).decode() for it in files]
+
+
+@pytest.mark.parametrize(
+    "where", [{"path": "out.csv", "append": True}, {"path": "folder/", "suffix": ".csv.gz"}], ids=str
+)
 @pytest.mark.parametrize("options", [{}, {"delimiter": ";", "quotechar": "'"}], ids=["", "other"])
-def test_values_in_csv(tmp_path: Path, where: str, options: Any) -> None:
+def test_values_in_csv(tmp_path: Path, where: Mapping[str, Any], options: Any) -> None:
     dialect: Any = {"strict": True, **options}
 
     def read() -> Mapping[int, Any]:
-        files = [it for it in tmp_path.rglob("*.csv*") if ".malflow" not in it.parts]
-        rows = (row for it in files for row in csv.reader(io.StringIO(it.read_bytes().decode(), newline=""), **dialect))
+        texts = texts_below(tmp_path, ".csv")
+        rows = (row for it in texts for row in csv.reader(io.StringIO(it, newline=""), **dialect))
         return {int(row[0]): row[1] for row in rows if row[0] != "n"}
 
-    more = {} if where == "folder/" else {"append": True}
-    check("CSV", lambda: CsvSink(f"{tmp_path}/{where}", **options, **more), read, same=same_text_in_csv)
+    more = {**where, **options, "path": f"{tmp_path}/{where['path']}"}
+    check("CSV", lambda: CsvSink(**more), read, same=same_text_in_csv)
 
 
-@pytest.mark.parametrize("where", ["out.jsonl", "folder/"])
-def test_values_in_json_lines(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [{"path": "folder/"}, {"path": "out.jsonl", "append": True}, {"path": "folder/", "suffix": ".jsonl.bz2"}],
+    ids=str,
+)
+def test_values_in_json_lines(tmp_path: Path, where: Mapping[str, Any]) -> None:
     def read() -> Mapping[int, Any]:
-        files = [it for it in tmp_path.rglob("*.jsonl") if ".malflow" not in it.parts]
-        rows = (json.loads(line) for it in files for line in it.read_text().splitlines())
+        rows = (json.loads(line) for it in texts_below(tmp_path, ".jsonl") for line in it.splitlines())
         return {row["n"]: json.dumps(row["v"]) for row in rows}
 
-    more = {} if where == "folder/" else {"append": True}
-    make = lambda: JsonLinesSink(f"{tmp_path}/{where}", **more)  # noqa: E731
+    make = lambda: JsonLinesSink(**{**where, "path": f"{tmp_path}/{where['path']}"})  # noqa: E731
     check("JSON lines", make, read, same=same_json, changes=NAMES, docs=[DOCS / "files.md"])
 
 
@@ -477,6 +498,62 @@ def test_defaults_of_avro(kind: Any, values: Any, encode: Callable[[Any], Any], 
         law.check()
 
 
+PROMOTED: list[tuple[Any, Any, st.SearchStrategy[Any], Callable[[Any], Any]]] = [
+    ("int", "long", st.integers(-(2**31), 2**31 - 1), int),
+    ("int", "double", st.integers(-(2**31), 2**31 - 1), float),
+    ("long", "double", st.integers(-(2**53), 2**53), float),
+    ("float", "double", st.floats(width=32), float),
+    ("string", "bytes", st.text(st.characters(exclude_categories=["Cs"])), str.encode),
+    ("bytes", "string", st.text(st.characters(exclude_categories=["Cs"])).map(str.encode), bytes.decode),
+    ("long", ["null", "string", "long"], st.integers(-(2**63), 2**63 - 1), int),
+    (
+        ["null", "int"],
+        ["null", "double"],
+        st.none() | st.integers(-(2**31), 2**31 - 1),
+        lambda it: None if it is None else float(it),
+    ),
+    (
+        {"type": "array", "items": "int"},
+        {"type": "array", "items": "float"},
+        st.lists(st.integers(-9, 9)),
+        lambda it: [*map(float, it)],
+    ),
+]
+"""A type of the writer, one of the reader, values, and what Avro's rules of resolution make of each."""
+
+
+@pytest.mark.parametrize(("old", "new", "values", "promote"), PROMOTED, ids=str)
+def test_values_of_an_older_schema_in_avro(old: Any, new: Any, values: Any, promote: Callable[[Any], Any]) -> None:
+    """The reader also has the fields in another order, one of them by an alias, and lacks one."""
+    writers = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "gone", "type": "string"}, {"name": "before", "type": old}, {"name": "n", "type": "long"}],
+    }
+    readers = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "n", "type": "long"}, {"name": "v", "type": new, "aliases": ["before"]}],
+    }
+    raws: list[bytes] = []
+
+    def write(some: Sequence[Any]) -> None:
+        raws[:] = []
+        for number, value in enumerate(some):
+            raw = io.BytesIO()
+            record = {"gone": "x" * number, "before": value, "n": number}
+            fastavro.schemaless_writer(raw, fastavro.parse_schema(writers), record)
+            raws.append(raw.getvalue())
+
+    with running_registry() as server:
+        registry = SchemaRegistry(server.url)
+        frame = b"\0" + registry.register("old", json.dumps(writers)).to_bytes(4, "big")
+        decoder = AvroDecoder(readers, registry=registry)
+        make = lambda: ScriptedSource([decoder.decode(frame + raw) for raw in raws])  # noqa: E731
+        same = lambda wrote, read: exactly(promote(wrote), read)  # noqa: E731
+        SourceValues(f"{old} as {new}", make, write, values, same=same, examples=EXAMPLES).check()
+
+
 def exactly(wrote: Any, read: Any) -> bool:
     return type(wrote) is type(read) and same_value(wrote, read)
 
@@ -510,13 +587,18 @@ TYPED: dict[Any, tuple[st.SearchStrategy[Any], Callable[[Any], str]]] = {
 }
 
 
+PACKED: Mapping[str, Callable[..., Any]] = {"": open, ".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+"""Python's functions that open a file for writing, by suffix."""
+
+
 @pytest.mark.parametrize("kind", TYPED, ids=str)
 def test_values_read_from_csv_and_json_lines(tmp_path: Path, kind: Any) -> None:
     values, text = TYPED[kind]
-    path = tmp_path / "in"
+    packing = sorted(PACKED)[list(TYPED).index(kind) % len(PACKED)]
+    path = tmp_path / f"in{packing}"
 
     def write_csv(some: Sequence[Any]) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with PACKED[packing](path, "wt", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([["n", "v"], *([number, text(it)] for number, it in enumerate(some))])
 
     SourceValues(
@@ -526,7 +608,8 @@ def test_values_read_from_csv_and_json_lines(tmp_path: Path, kind: Any) -> None:
     def write_json(some: Sequence[Any]) -> None:
         own = kind in (str, int, float, bool, int | None)
         lines = (f'{{"n": {number}, "v": {json.dumps(it if own else text(it))}}}' for number, it in enumerate(some))
-        path.write_text("".join(f"{line}\n" for line in lines))
+        with PACKED[packing](path, "wt", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
     source = lambda: JsonLinesSource(path, types={"n": int, "v": kind})  # noqa: E731
     SourceValues("JSON lines", source, write_json, values, examples=EXAMPLES).check()
