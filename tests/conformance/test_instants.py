@@ -133,7 +133,7 @@ def test_instants_of_cron_add_up(a: datetime, lengths: tuple[int, int], expressi
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: PeriodicSource(5),  # type: ignore[arg-type]
+        lambda: PeriodicSource("5 parsecs"),
         lambda: PeriodicSource(timedelta(0)),
         lambda: PeriodicSource(timedelta(1), missed="some"),  # type: ignore[arg-type]
         lambda: PeriodicSource(timedelta(1), until=datetime(2026, 1, 1)),

@@ -522,7 +522,7 @@ PROMOTED: list[tuple[Any, Any, st.SearchStrategy[Any], Callable[[Any], Any]]] = 
 """A type of the writer, one of the reader, values, and what Avro's rules of resolution make of each."""
 
 
-@pytest.mark.parametrize(("old", "new", "values", "promote"), PROMOTED, ids=str)
+@pytest.mark.parametrize(("old", "new", "values", "promote"), PROMOTED)
 def test_values_of_an_older_schema_in_avro(old: Any, new: Any, values: Any, promote: Callable[[Any], Any]) -> None:
     """The reader also has the fields in another order, one of them by an alias, and lacks one."""
     writers = {

@@ -176,7 +176,7 @@ def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: HookedStore) -> No
     job = Job(backend)
     job.session.needs_full_snapshot(1)
     job.session.commit(1, 1, [SUM], [StateDelta(7, "sum", Delta({"b": 2}, whole=True), 1)]).result()
-    problem = "snapshot 2: operator 'sum' has keys on worker 7 of 1 workers"
+    problem = "snapshot 2: operator 'sum' has keys on worker 7 of 1 worker"
     assert fsck(backend).problems == (problem,)
     with pytest.raises(SnapshotCorrupt, match=problem):
         Job(backend)

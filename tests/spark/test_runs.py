@@ -223,7 +223,7 @@ def test_impossible_run_is_refused_before_it_starts(spark: Any, tmp_path: Path) 
         SparkRuntime(sums(1), FsspecBackend("memory://place", job="j"), spark=spark).execute()
     with pytest.raises(GraphError, match="SparkSession of this process"):
         SparkRuntime(sums(1), spark=object()).execute()  # type: ignore[arg-type]
-    for options in ({"parallelism": 0}, {"snapshots": 3}, {"trigger": 1}, {"max_records_per_tick": 0}):
+    for options in ({"parallelism": 0}, {"snapshots": "soon"}, {"trigger": -1}, {"max_records_per_tick": 0}):
         with pytest.raises(GraphError):
             SparkRuntime(sums(1), **options)  # type: ignore[arg-type]
 
