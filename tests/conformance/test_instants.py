@@ -49,7 +49,8 @@ def run_once(runtime: Any, source: Any, store: FsspecBackend | None = None) -> l
 @pytest.mark.slow
 def test_a_periodic_source_runs_until_its_end(runtime: Any) -> None:
     every = timedelta(milliseconds=50)
-    until = datetime.now(UTC) + timedelta(seconds=8 if "Spark" in repr(runtime) else 1)
+    seconds = next((it for name, it in (("Spark", 8), ("Process", 3)) if name in repr(runtime)), 1)
+    until = datetime.now(UTC) + timedelta(seconds=seconds)
     found = run_once(runtime, PeriodicSource(every, until=until))
     assert len(found) > 5
     assert all(value == timestamp for value, timestamp in found)
