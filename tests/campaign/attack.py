@@ -7,17 +7,39 @@ import random
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
-__all__ = ["Attack", "descendants", "pause", "python_workers"]
+__all__ = ["Attack", "Beside", "descendants", "pause", "python_workers"]
 
 _DAEMON = b"pyspark.worker"
 
 
-class Attack:
+class Beside(ABC):
+    """Work of a thread beside a block, until the block ends."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=type(self).__name__, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Work until `_over` is set."""
+
+
+class Attack(Beside):
     """A thread that attacks processes until the block ends; stopped processes then continue.
 
     Args:
@@ -28,20 +50,11 @@ class Attack:
     """
 
     def __init__(self, rng: random.Random, victims: Callable[[], list[int]], *, every: float, kills: int) -> None:
+        super().__init__()
         self.done: Counter[str] = Counter()
         self._rng, self._victims, self._every, self._kills = rng, victims, every, kills
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="attack", daemon=True)
 
-    def __enter__(self) -> Attack:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _go_on(self) -> None:
+    def _work(self) -> None:
         while not self._over.wait(self._rng.uniform(0.2, 1.8) * self._every):
             victims = self._victims()
             if not victims:

@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ import redis
 from deltalake import DeltaTable
 
 from malflow.snapshot import dead_letters, fsck
-from tests.campaign.attack import Attack
+from tests.campaign.attack import Attack, Beside
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.soak import started
 from tests.campaign.standalone import Standalone
@@ -235,26 +234,17 @@ class _Case:
                 raise Difference(f"staged tables are left: {found}")
 
 
-class _Commands:
+class _Commands(Beside):
     """Asks a run by the command line, one command after the other, until the block ends."""
 
     def __init__(self, driver: Driver, job: str) -> None:
+        super().__init__()
         self._environment = {**os.environ, "TMPDIR": str(driver.local.parent / "tmp"), "XDG_RUNTIME_DIR": ""}
         self._job = job
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
         self.answers = 0
         self.wrong: list[str] = []
 
-    def __enter__(self) -> _Commands:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _go_on(self) -> None:
+    def _work(self) -> None:
         while not self._over.is_set():
             for words in (["keys", "sum", "--values", "--limit", "50"], ["get", "sum", "('a', 0)"], ["ls"]):
                 self._ask(words)

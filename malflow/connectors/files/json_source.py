@@ -50,7 +50,7 @@ class JsonLinesSource(FileSource[Any]):
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names. With event time, files not yet started then do not hold back the epoch (watermark).
         discover_every: how often to look for new files. The run then ends only when it is stopped.
-        partitions: columns whose values are in the names of folders, such as ``day=2024-05-01``: their types, such as
+        partitions: columns from the names of folders, such as ``day=2024-05-01``: their types, as in
             ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
             folders. A path that ends with a slash then has the files of these folders too.
 

@@ -464,9 +464,13 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         Raises:
             InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files begin with what was read.
         """
-        if self._on_renamed == "restart":
-            return {}
         at = {part: position.at for part, position in positions.items() if isinstance(position, FilePosition)}
+        found = {} if self._on_renamed == "restart" else self._found_again(at, listed)
+        fresh = [file for file in listed if file not in positions and file not in found.values()]
+        unread = sorted(file for file, it in at.items() if not it.offset and file not in listed)
+        return found | dict(zip(unread, fresh, strict=False))  # nothing was read of them, so any new file may follow
+
+    def _found_again(self, at: Mapping[str, Any], listed: Sequence[str]) -> dict[str, str]:
         found = Renames(at, listed, self._options.storage_options).found()
         for old, new in found.items():
             if self._on_renamed == "fail":
@@ -474,11 +478,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
                     old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
                 )
             _LOG.warning(_RENAMED, shown_path(old), shown_path(new), at[old].line)
-        new_files = [file for file in listed if file not in positions and file not in found.values()]
-        unread = sorted(file for file, it in at.items() if not it.offset and file not in listed)
-        return found | dict(
-            zip(unread, new_files, strict=False)
-        )  # to begin a new file is to read on where none was read
+        return found
 
     def present_part(self, part: str) -> str:
         """Return the current name of a part; older versions named a file by its path as given."""

@@ -279,7 +279,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
             their names.
         discover_every: how often to look for new files. The run then ends only when it is stopped. Files must appear as
             a whole, as those of `ParquetSink` do.
-        partitions: columns whose values are in the names of folders, such as ``day=2024-05-01``: their types, such as
+        partitions: columns from the names of folders, such as ``day=2024-05-01``: their types, as in
             ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
             folders. A path that ends with a slash then has the files of these folders too.
 

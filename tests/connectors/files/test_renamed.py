@@ -205,9 +205,10 @@ def test_a_file_that_was_not_read_is_a_new_one_under_its_new_name(logs: Path) ->
     assert read(source, backend) == ["1"]
 
 
-def test_a_file_that_was_not_begun_may_be_renamed(logs: Path) -> None:
+@pytest.mark.parametrize("on_renamed", ["continue", "restart", "fail"])
+def test_a_file_that_was_not_begun_may_be_renamed(logs: Path, on_renamed: Any) -> None:
     """A run that is killed before its first poll has such positions; without the new name the file is missed."""
-    source = TextFileSource(logs / "*.log*")
+    source = TextFileSource(logs / "*.log*", on_renamed=on_renamed)
     (logs / "app.log.1").write_text(numbers(1))
     old, new, there = (str(logs / name) for name in ("app.log", "app.log.1", "db.log"))
     unread = {name: FilePosition() for name in (old, there)}
