@@ -28,7 +28,7 @@ def with_default(settings: Settings, place: str) -> Settings:
 
 
 def with_defaults(settings: Settings, runtime: Runtime, job: str) -> Settings:
-    """Return settings with defaults for a script's runtime, which any other setting overrides.
+    """Return settings with defaults for a script's runtime. Any other setting overrides them.
 
     The state of a store that the settings name belongs to the job of the script's name. But a store with a job named
     ``default``, as earlier versions named all, and none of this name, continues with it. A store with neither an
@@ -61,7 +61,7 @@ def with_defaults(settings: Settings, runtime: Runtime, job: str) -> Settings:
 
 
 def _names_store(settings: Settings) -> bool:
-    """Whether the settings have a store, and not that there is none."""
+    """Whether the settings name a store."""
     entries = settings.stacks.get(_PERSISTENCE, ())
     return bool(entries) and entries[-1].value is not None
 

@@ -107,7 +107,7 @@ class RunOptions:
 
 
 def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> timedelta | None:
-    """Return the interval between snapshots, which needs a persistence.
+    """Return the interval between snapshots. It needs a persistence.
 
     Raises:
         GraphError: if the interval is not a span of time above zero, or no persistence was given.

@@ -1,4 +1,4 @@
-"""Columns whose values are in the names of folders, as Hive and Spark write them: ``day=2024-05-01/region=eu``."""
+"""Columns from the names of folders, as Hive and Spark write them: ``day=2024-05-01/region=eu``."""
 
 from __future__ import annotations
 

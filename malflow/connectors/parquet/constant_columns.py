@@ -1,4 +1,4 @@
-"""Columns of one value, which are not in a file, for the conditions of a filter."""
+"""Columns that a file does not have, with one value in all rows, for the conditions of a filter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPES: Mapping[Any, pa.DataType] = {
     dt.date: pa.date32(),
     dt.time: pa.time64("us"),
 }
-"""The types of columns; those of others follow from the value."""
+"""The types of columns. For others, Arrow finds the type by the value."""
 
 
 class ConstantColumns(NamedTuple):

@@ -22,7 +22,7 @@ __all__ = ["RenamedWatch", "renamed_files"]
 
 _LOG = logging.getLogger("malflow")
 _MD5 = re.compile(r"[0-9a-f]{32}(-\d+)?$")
-"""An ETag that is a hash of the content, as those of S3 without encryption by KMS."""
+"""An ETag that is a hash of the content. S3 makes such ones without encryption by KMS."""
 
 
 def renamed_files(
@@ -36,7 +36,7 @@ def renamed_files(
         storage_options: options for the file system.
 
     Raises:
-        InputFileError: if two files are what was read under one name.
+        InputFileError: if two files fit one name that was read.
     """
     here = set(listed)
     versions = {file: it for file, it in versions.items() if is_local(file) or _MD5.match(it.written)}

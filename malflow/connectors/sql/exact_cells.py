@@ -1,4 +1,4 @@
-"""Cells whose values SQLAlchemy or the server would round, cut or wrap when they are read."""
+"""Cells that SQLAlchemy or the server would round, cut or wrap when they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of look-ups as a driver gets them: equal keys alike, and none whose row the database would find otherwise."""
+"""Keys of look-ups as a driver gets them: equal keys alike, and no key that the database compares otherwise."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ __all__ = ["LookupKeys"]
 _LARGEST: Final = 2**63
 """SQLite's integers are below it; larger ones are floats."""
 
-
 _OF_OTHERS: Final = ("numpy", "pandas")
 """Packages whose values have no equal in Python; the driver of SQLite would take some for their bytes."""
 
-
 _MOST_DIGITS: Final = 400
-"""Before the point, more than a float has."""
+"""The digits before the point above which a number is no float."""
 
 _WHOLE: Final = 2**53
 """From here on, SQLite compares a float with integers otherwise than Python."""
