@@ -26,7 +26,7 @@ _OF_OTHERS: Final = ("numpy", "pandas")
 """Packages whose values have no equal in Python; the driver of SQLite would take some for their bytes."""
 
 _MOST_DIGITS: Final = 400
-"""The digits before the point above which a number is no float."""
+"""A number with more digits before the point does not fit a float."""
 
 _WHOLE: Final = 2**53
 """From here on, SQLite compares a float with integers otherwise than Python."""
