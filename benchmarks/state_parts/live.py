@@ -109,7 +109,7 @@ def measured(runtime: str, seconds: float, *, idle: bool) -> dict[str, float]:
 def _seen(
     handle: RunHandle, ticks: _Ticks, asked: list[float] | None, seconds: float
 ) -> list[tuple[float, int, float]]:
-    """Return the ticks of some seconds, while questions are asked."""
+    """Return the ticks of some seconds, and at least three, while questions are asked."""
     over, began = threading.Event(), len(ticks.seen)
     threads = (
         []
@@ -119,6 +119,8 @@ def _seen(
     for thread in threads:
         thread.start()
     time.sleep(seconds)
+    while len(ticks.seen) < began + 3:
+        time.sleep(0.01)
     seen = ticks.seen[began:]
     over.set()
     for thread in threads:

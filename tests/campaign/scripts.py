@@ -33,8 +33,9 @@ POINTS = (
     *("before-commit", "committed", "divided", "amended"),
 )
 ENDS = (0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM)
-NOT_STARTED = "could not be started"
-"""What a run says at the end if a process was killed before the workers were there."""
+KILLED = ("could not be started", "was killed by SIGKILL")
+"""What a run says at the end if a process was killed before the workers were there, or while the run was being stopped:
+then it is not started again."""
 
 SECONDS = 240
 """How long a run may take that is not killed."""
@@ -106,7 +107,7 @@ def _broken_off(rng: random.Random, folder: Path, logs: list[Logs]) -> str:
             _, errors = child.communicate(timeout=SECONDS)
         finally:
             child.kill()
-    if child.returncode not in ENDS and NOT_STARTED not in errors:
+    if child.returncode not in ENDS and not any(it in errors.strip().rpartition("\n")[2] for it in KILLED):
         raise Difference(f"a run ended with {child.returncode}: {errors[-3000:]}")
     return f"killed at {point}" if at_point and child.returncode == -signal.SIGKILL else str(child.returncode)
 

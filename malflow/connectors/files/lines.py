@@ -19,7 +19,7 @@ from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
 
 from malflow.connectors.files.fingerprint import SPAN, digest, spans
-from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
 from malflow.disk_names import written_as
 from malflow.errors import GraphError, many
 from malflow.filesystem import compression_of, filesystem_of
@@ -306,14 +306,15 @@ def open_lines(
     """Open a file, decompressing it according to its suffix.
 
     Raises:
-        InputFileError: if it does not exist.
+        MissingFileError: if it no longer exists.
+        InputFileError: if it cannot be read.
     """
     filesystem, inner = filesystem_of(path, storage_options)
     with ExitStack() as opening:
         try:
             raw = opening.enter_context(filesystem.open(inner, "rb", block_size=REMOTE_BLOCK))
         except FileNotFoundError as missing:
-            raise InputFileError(path, "no longer exists") from missing
+            raise MissingFileError(path, "no longer exists") from missing
         except OSError as error:
             raise InputFileError(path, s3.with_hint(f"cannot be read: {error.strerror or error}", error)) from error
         compression = compression_of(inner)

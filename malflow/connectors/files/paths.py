@@ -17,6 +17,7 @@ __all__ = [
     "NO_MATCH",
     "InputFileError",
     "MisplacedFileError",
+    "MissingFileError",
     "Path",
     "ReplacedFileError",
     "expand",
@@ -48,6 +49,10 @@ class InputFileError(MalflowError, OSError):
         super().__init__(f"source file '{shown_path(path)}' {problem}")
         self.path = path
         self.problem = problem
+
+
+class MissingFileError(InputFileError):
+    """A file no longer exists."""
 
 
 class ReplacedFileError(InputFileError):

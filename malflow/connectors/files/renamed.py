@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.connectors.files.fingerprint import SPAN, digest
 from malflow.connectors.files.lines import LinePosition, open_lines, split_lines
-from malflow.connectors.files.paths import InputFileError
+from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
 from malflow.filesystem import is_local
 from malflow.store.redaction import shown_path
 
-__all__ = ["OnRenamed", "Renames", "head_of"]
+__all__ = ["OnRenamed", "Renames", "head_of", "is_set_aside", "names_of_unread"]
 
 OnRenamed: TypeAlias = Literal["continue", "fail", "restart"]
 
@@ -41,8 +41,22 @@ class Renames:
         self._known = {file: at for file, at in positions.items() if at.offset and at.digest is not None}
         here = set(listed)
         self._names_changed = here != set(positions)
+        self._gone = set(positions) - here
         self._moved = {file for file in self._known if file not in here or not self._is_in_place(file)}
         self._free = [file for file in listed if file not in positions or file in self._moved]
+
+    def check_replaced(self, found: Iterable[str]) -> None:
+        """Reject files that have other content under the same name.
+
+        Args:
+            found: the files that have another name now.
+
+        Raises:
+            ReplacedFileError: naming one.
+        """
+        for file in sorted(self._moved.difference(found, self._gone)):
+            with open_lines(file, self._storage_options, "utf-8", split_lines) as lines:
+                lines.seek(self._known[file])
 
     def found(self) -> dict[str, str]:
         """Return the new name of each renamed file, by its old name.
@@ -124,6 +138,36 @@ class Renames:
                 shown_path(file),
                 shown_path(old),
             )
+
+
+def names_of_unread(unread: Iterable[str], listed: Sequence[str], known: Iterable[str]) -> dict[str, str]:
+    """Return a new name for each file that is gone before anything was read of it: that of any new file.
+
+    Args:
+        unread: the files of which nothing was read.
+        listed: the current files.
+        known: those of them that have a position under this name or another one.
+    """
+    taken = set(known)
+    return dict(zip(sorted(set(unread).difference(listed)), (it for it in listed if it not in taken), strict=False))
+
+
+def is_set_aside(error: InputFileError) -> bool:
+    """Whether a running job that watches its files can leave one for its next start, given the error of its opening.
+
+    Between its listing and its opening a file may be renamed, and a new one may take its name. The next start looks for
+    what was read of it, and raises the error if it finds nothing. An object on a store is not compared again at each
+    start, so its replacement is an error at once.
+    """
+    known = isinstance(error, MissingFileError) or (isinstance(error, ReplacedFileError) and is_local(error.path))
+    if known:
+        _LOG.warning(
+            "source file '%s' %s: it may have been renamed after it was listed; what was not read of it is read under "
+            "its new name, at the latest when the job starts again",
+            shown_path(error.path),
+            error.problem,
+        )
+    return known
 
 
 def head_of(file: str, storage_options: Mapping[str, Any]) -> bytes:

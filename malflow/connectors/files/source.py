@@ -37,7 +37,7 @@ from malflow.connectors.files.paths import (
     one_name,
     path_list,
 )
-from malflow.connectors.files.renamed import OnRenamed, Renames
+from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside, names_of_unread
 from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
 from malflow.connectors.options import require_flag, require_mapping, require_one_of
@@ -82,6 +82,8 @@ class FileOptions:
     on_error: Handling
     storage_options: Mapping[str, Any] = field(repr=False)
     on_replaced: OnReplaced = "fail"
+    follows_renames: bool = False
+    """Whether a file that is renamed before it is opened is left for the next start: in a watched folder."""
 
 
 @written_as("malflow.FilePosition")
@@ -230,10 +232,13 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
     def suspend(self) -> None:
         """Close the file."""
         self.snapshot()
+        self._close()
+        self._tell_skipped()
+
+    def _close(self) -> None:
         if self._lines is not None:
             self._lines.close()
             self._lines = None
-        self._tell_skipped()
 
     def _open(self) -> LineBuffer:
         position, options, parser = self._position, self._options, self._parser
@@ -255,8 +260,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
     def _begin_anew(self, replaced: ReplacedFileError) -> LineBuffer:
         _LOG.warning("source file '%s' %s; reading it from the beginning", shown_path(self._path), replaced.problem)
-        if self._lines is not None:
-            self._lines.close()
+        self._close()
         self._take_place(FilePosition())
         return self._open()
 
@@ -279,7 +283,16 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return FilePosition(at, self._index, self._skipped, self._first_bad, self._parser.header)
 
     def _next_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        lines = self._lines or self._open()
+        try:
+            lines = self._lines or self._open()
+        except InputFileError as error:
+            if not self._options.follows_renames or not is_set_aside(error):
+                raise
+            self._close()
+            self._finished = True
+            if not self._position.at.offset:  # its new name is a new file, or follows it at the next start
+                self._position = FilePosition(_START._replace(ended=True))
+            return (), ()
         before = len(self._rejected)
         while lines.has(lines.next):
             values, timestamps = self._parse(lines, limit) or self._parse_one_by_one(lines, limit)
@@ -409,11 +422,17 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         require_mapping(me, "storage_options", storage_options, "options of the file system")
         require_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)
-        self._options = FileOptions(checked_encoding(encoding, me), handling, dict(storage_options or {}), on_replaced)
         self._on_renamed: OnRenamed = on_renamed
         self.in_order = in_order
         if discover_every is not None:  # a class derived from this one may have a default of its own
             self.discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
+        self._options = FileOptions(
+            checked_encoding(encoding, me),
+            handling,
+            dict(storage_options or {}),
+            on_replaced,
+            follows_renames=self.discover_every is not None and on_renamed == "continue",
+        )
         self._partitions = PartitionColumns(
             me, partitions, None if self._types is None else self._types.kinds, has_columns=self._has_columns
         )
@@ -463,15 +482,18 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
 
         Raises:
             InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files begin with what was read.
+            ReplacedFileError: if a file of a watched folder has other content, and none has what was read from it.
         """
         at = {part: position.at for part, position in positions.items() if isinstance(position, FilePosition)}
         found = {} if self._on_renamed == "restart" else self._found_again(at, listed)
-        fresh = [file for file in listed if file not in positions and file not in found.values()]
-        unread = sorted(file for file, it in at.items() if not it.offset and file not in listed)
-        return found | dict(zip(unread, fresh, strict=False))  # nothing was read of them, so any new file may follow
+        unread = [file for file, it in at.items() if not it.offset]
+        return found | names_of_unread(unread, listed, [*positions, *found.values()])
 
     def _found_again(self, at: Mapping[str, Any], listed: Sequence[str]) -> dict[str, str]:
-        found = Renames(at, listed, self._options.storage_options).found()
+        renames = Renames(at, listed, self._options.storage_options)
+        found = renames.found()
+        if self._options.follows_renames and self._options.on_replaced == "fail":
+            renames.check_replaced(found)  # a reader would set it aside again at each start
         for old, new in found.items():
             if self._on_renamed == "fail":
                 raise InputFileError(

@@ -34,10 +34,10 @@ class _Head(NamedTuple):
 class Watch:
     """The files of a source that were found so far in a run.
 
-    A new local file counts once its size was the same in two listings, since it may still be written. A file that
-    begins as a known one which is gone, or has other content now, is that one under a new name: it is set aside, with a
-    warning, until the next start, which knows how far it was read. If the known one is still there, the new file waits
-    for one more listing: log rotation by copying truncates the old file after the copy.
+    A new local file counts once it has content and its size was the same in two listings, since it may still be
+    written. A file that begins as a known one which is gone, or has other content now, is that one under a new name: it
+    is set aside, with a warning, until the next start, which knows how far it was read. If the known one is still
+    there, the new file waits for one more listing: log rotation by copying truncates the old file after the copy.
 
     Args:
         storage_options: options for the file system.
@@ -97,7 +97,7 @@ class Watch:
         if not is_local(file):
             return True
         size = local_size(file)
-        if size is None or size != self._sizes.get(file):
+        if not size or size != self._sizes.get(file):  # one that is empty may just have been opened for writing
             self._sizes[file] = size
             return False
         return True

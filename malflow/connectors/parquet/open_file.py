@@ -15,7 +15,7 @@ from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
 from malflow.connectors.files.fingerprint import digest
-from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.dictionary_columns import is_text
 from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
@@ -257,7 +257,8 @@ def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
     """Open a Parquet file.
 
     Raises:
-        InputFileError: if it is missing, or not a Parquet file.
+        MissingFileError: if it does not exist.
+        InputFileError: if it is not a Parquet file.
     """
     file = None
     try:
@@ -271,9 +272,10 @@ def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
     except (pa.ArrowException, OSError) as error:
         if file is not None:
             file.close()
-        problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as Parquet: {error}"
-        problem = s3.with_hint(problem, error)
-        failure = InputFileError(path, redacted(problem, secrets_in(storage_options, path)))
+        is_missing = isinstance(error, FileNotFoundError)
+        problem = s3.with_hint("does not exist" if is_missing else f"cannot be read as Parquet: {error}", error)
+        kind = MissingFileError if is_missing else InputFileError
+        failure = kind(path, redacted(problem, secrets_in(storage_options, path)))
     raise failure  # without its cause, which may show secrets
 
 

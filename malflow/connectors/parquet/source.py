@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from malflow.connectors.files.partitions import PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
+    MissingFileError,
     Path,
     ReplacedFileError,
     is_gone,
@@ -22,7 +23,7 @@ from malflow.connectors.files.paths import (
     one_name,
     path_list,
 )
-from malflow.connectors.files.renamed import OnRenamed
+from malflow.connectors.files.renamed import OnRenamed, is_set_aside, names_of_unread
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.parquet.constant_columns import ConstantColumns
@@ -90,6 +91,7 @@ class _Options:
     rows: RowOptions
     condition: Any
     on_replaced: OnReplaced
+    follows_renames: bool
     partitions: PartitionColumns
     storage_options: Mapping[str, Any] = field(repr=False)
 
@@ -199,7 +201,13 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         self._position = self._position._replace(row_group=self._position.row_group + 1, row=0)
 
     def _next_batch(self) -> RowBatch | None:
-        file = self._file or self._open()
+        try:
+            file = self._file or self._open()
+        except MissingFileError as error:
+            if not self._options.follows_renames or not is_set_aside(error):
+                raise
+            self._finished = True
+            return None
         while self._batch is None:
             batch = next(self._batches, None)
             if batch is None:
@@ -319,7 +327,10 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         rows = row_options(me, columns, row, timestamp, nanoseconds)
         self._paths = path_list(path, me)
         self._partitions = PartitionColumns(me, partitions)
-        self._options = _Options(rows, _condition(filter), on_replaced, self._partitions, dict(storage_options or {}))
+        follows = discover_every is not None and on_renamed == "continue"
+        self._options = _Options(
+            rows, _condition(filter), on_replaced, follows, self._partitions, dict(storage_options or {})
+        )
         self.in_order = in_order
         self.discover_every = discover_every
         self._on_renamed = on_renamed
@@ -364,10 +375,13 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         Raises:
             InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files are what was read.
         """
-        if self._on_renamed == "restart":
-            return {}
         at = {part: ParquetPosition.of(it).file for part, it in positions.items()}
         versions = {part: version for part, version in at.items() if version is not None}
+        found = {} if self._on_renamed == "restart" else self._found_again(versions, listed)
+        unread = [part for part, version in at.items() if version is None]
+        return found | names_of_unread(unread, listed, [*positions, *found.values()])
+
+    def _found_again(self, versions: Mapping[str, FileVersion], listed: Sequence[str]) -> dict[str, str]:
         found = renamed_files(versions, listed, self._options.storage_options)
         for old, new in found.items():
             if self._on_renamed == "fail":
