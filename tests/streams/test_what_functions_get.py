@@ -1,4 +1,4 @@
-"""The guide's table of the arguments of each function, and of places that accept a field's name."""
+"""The reference lists the arguments of each function, and the places that accept the name of a field."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Make = Callable[[Any, Any, Any], Any]
 
 
 def table() -> dict[tuple[str, str], tuple[list[str], bool]]:
-    """Return what the guide says: by method and argument, the arguments of the call, and whether a field will do."""
-    text = (ROOT / "docs" / "guide.md").read_text().split("## What functions get\n")[1].split("\n## ")[0]
+    """Return what the reference says: by method and argument, the arguments of the call, and whether a field will do."""
+    text = (ROOT / "docs" / "reference.md").read_text().split("## What functions get\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
     rows = {}
     for line in lines:
@@ -89,7 +89,7 @@ class Rows(LookupTable[Any, str]):
 
 
 class Called:
-    """A function of any arguments that notes whether they are those that the guide promises."""
+    """A function of any arguments that notes whether they are those that the reference promises."""
 
     def __init__(self, of: tuple[str, str]) -> None:
         self.names = TABLE[of][0]
@@ -206,7 +206,7 @@ def run(use: tuple[str, str], given: Any) -> None:
 
 
 @pytest.mark.parametrize("use", TABLE, ids=": ".join)
-def test_a_function_gets_what_the_guide_says(use: tuple[str, str]) -> None:
+def test_a_function_gets_what_the_reference_says(use: tuple[str, str]) -> None:
     called = Called(use)
     run(use, called)
     assert called.fits, "it was never called"
@@ -214,7 +214,7 @@ def test_a_function_gets_what_the_guide_says(use: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("use", [use for use, (_, is_field) in TABLE.items() if is_field], ids=": ".join)
-def test_a_field_will_do_where_the_guide_says(use: tuple[str, str]) -> None:
+def test_a_field_will_do_where_the_reference_says(use: tuple[str, str]) -> None:
     run(use, "n" if use != ("match", "kind") else "kind")
 
 
@@ -235,7 +235,7 @@ def test_a_field_is_refused_elsewhere(use: tuple[str, str]) -> None:
 NOT_OF_RECORDS = {"migrate", "default"}
 
 
-def test_the_guide_has_every_function_of_the_methods_of_streams() -> None:
+def test_the_reference_has_every_function_of_the_methods_of_streams() -> None:
     found = [
         (method, name)
         for method in dir(KeyedStream)
