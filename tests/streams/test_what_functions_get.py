@@ -27,7 +27,7 @@ Make = Callable[[Any, Any, Any], Any]
 
 
 def table() -> dict[tuple[str, str], tuple[list[str], bool]]:
-    """Return what the reference says: by method and argument, the arguments of the call, and whether a field will do."""
+    """Return the lines of the reference: by method and argument, the arguments of the call, and if a field will do."""
     text = (ROOT / "docs" / "reference.md").read_text().split("## What functions get\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
     rows = {}
