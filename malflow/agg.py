@@ -40,8 +40,9 @@ from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
 from malflow.aggregators.variances import Deviation, Variance
 from malflow.callables import takes
-from malflow.diagnostics import location, short_repr
+from malflow.diagnostics import location
 from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = [
     "Aggregator",

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from malflow.errors import OperatorError, class_name, error_text, qualified_name, short_repr
+from malflow.errors import OperatorError
+from malflow.words import class_name, error_text, qualified_name, short_repr
 
 __all__ = [
     "describe",

@@ -9,7 +9,8 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["EXAMPLES", "Duration", "as_length", "checked_duration", "checked_seconds", "read_duration", "wait_of"]
 

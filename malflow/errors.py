@@ -22,13 +22,13 @@
 
 from __future__ import annotations
 
-import re
-import reprlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from malflow.callables import deferred, takes
+from malflow.words import class_name, error_text, qualified_name, short_repr
+from malflow.words import plural as many
 
 __all__ = [
     "CommitUnknown",
@@ -61,22 +61,6 @@ __all__ = [
     "require_methods",
     "short_repr",
 ]
-
-
-_LONGEST = 200
-_USERINFO = re.compile(r"(://)[^/?#\s\"'<>]{0,512}@")
-
-
-class _Repr(reprlib.Repr):
-    """Shortens reprs, and removes user and password from URLs, since URLs of files are names of parts and keys."""
-
-    def repr_str(self, x: str, level: int) -> str:
-        return super().repr_str(_USERINFO.sub(r"\1***@", x) if "://" in x else x, level)
-
-
-_short = _Repr()
-_short.maxstring = _short.maxother = _LONGEST
-_short.maxdict = 20
 
 
 class MalflowError(Exception):
@@ -340,34 +324,6 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
         raise first
 
 
-def many(count: int, noun: str) -> str:
-    """Return a number with its noun in the right form.
-
-    >>> many(1, "record"), many(2000, "record"), many(2, "query")
-    ('1 record', '2,000 records', '2 queries')
-    """
-    if count == 1:
-        return f"1 {noun}"
-    is_with_ies = noun.endswith("y") and noun[-2:-1] not in "aeiou"
-    return f"{count:,} {noun[:-1]}ies" if is_with_ies else f"{count:,} {noun}s"
-
-
-def short_repr(thing: object) -> str:
-    """Return a short repr of a user's object for an error message; never raises."""
-    try:
-        return _short.repr(thing)
-    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error being reported
-        return f"<{qualified_name(thing)} whose repr raised {class_name(error)}>"
-
-
-def error_text(error: BaseException) -> str:
-    """Return the text of a user's exception, even if its ``__str__`` raises."""
-    try:
-        return str(error)
-    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error being reported
-        return f"<its str raised {class_name(worse)}>"
-
-
 class _Process:
     """This process.
 
@@ -400,16 +356,6 @@ def settled_failures() -> tuple[type[BaseException], ...]:
     """Return the `failures` of a process that malflow does not own: those that a policy for bad records can settle."""
     cancelled = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
     return (Exception,) if cancelled is None else (Exception, cancelled)
-
-
-def class_name(thing: object) -> str:
-    """Return the name of a thing's class, even if the class's own class refuses it."""
-    return str(type.__dict__["__name__"].__get__(type(thing)))
-
-
-def qualified_name(thing: object) -> str:
-    """Return the qualified name of a thing's class, even if the class's own class refuses it."""
-    return str(type.__dict__["__qualname__"].__get__(type(thing)))
 
 
 def _named(error: BaseException) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from malflow.diagnostics import describe, short_repr
+from malflow.diagnostics import describe
+from malflow.words import short_repr
 
 __all__ = ["Fresh"]
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
 from malflow.durations import Duration, checked_duration, checked_seconds
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = [
     "FAIL",

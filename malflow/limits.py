@@ -8,7 +8,8 @@ from math import isfinite
 from typing import Any, Literal
 
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["Breaker", "BreakerOpen", "Rate"]
 

@@ -21,8 +21,8 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
-from malflow.errors import short_repr
 from malflow.message import NoKey
+from malflow.words import short_repr
 
 __all__ = [
     "FORMER_PLACEMENTS",

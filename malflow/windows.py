@@ -15,8 +15,9 @@ from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from malflow.durations import as_length
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
+from malflow.words import short_repr
 
 __all__ = [
     "FOREVER",

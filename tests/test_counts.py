@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from malflow.errors import many
+from malflow.words import plural
 from tests.test_docstrings import ROOT
 
 NOUNS = "parts|keys|records|files|windows|rows|tasks|workers|processes|letters|values|columns|times|operators|snapshots"
@@ -36,4 +36,4 @@ def test_no_text_writes_a_number_and_a_plural_by_itself() -> None:
     ],
 )
 def test_forms(count: int, noun: str, text: str) -> None:
-    assert many(count, noun) == text
+    assert plural(count, noun) == text

@@ -11,7 +11,7 @@ from malflow.aggregators.folds import Fold
 from malflow.aggregators.several import Several
 from malflow.aggregators.slots import Called, Slot, Slotted, packed, slotted
 from malflow.aggregators.stages import Merged
-from malflow.diagnostics import short_repr
+from malflow.words import short_repr
 
 __all__ = ["Watch"]
 

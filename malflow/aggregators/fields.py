@@ -9,10 +9,11 @@ from numbers import Integral
 from typing import Any
 
 from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, note_missing_field, short_repr
+from malflow.diagnostics import describe, location, note_missing_field
 from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.returns import returns_nothing
+from malflow.words import short_repr
 
 __all__ = [
     "LACKING",

@@ -17,9 +17,10 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
-from malflow.diagnostics import describe, location, short_repr
+from malflow.diagnostics import describe, location
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
+from malflow.words import short_repr
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
 

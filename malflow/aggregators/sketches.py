@@ -14,7 +14,7 @@ from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call, label
 from malflow.aggregators.slots import Slot, Slotted
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["ExactQuantiles", "Quantile", "Quantiles", "merged_counts"]
 

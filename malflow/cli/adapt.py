@@ -10,7 +10,6 @@ from pathlib import Path
 from malflow.cli.default_state import without_needless_default
 from malflow.cli.exits import CommandError, Exit, nearest
 from malflow.config import Settings
-from malflow.errors import short_repr
 from malflow.events import Listener
 from malflow.nodes import Node
 from malflow.runtime.declared import declared_by, remade
@@ -18,6 +17,7 @@ from malflow.runtime.face import Runtime
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
+from malflow.words import short_repr
 
 __all__ = ["Wanted", "adapted", "folder_of", "listened"]
 

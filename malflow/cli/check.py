@@ -19,10 +19,10 @@ from malflow.cli.target import Target, parsed
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
-from malflow.errors import many
 from malflow.nodes import StatefulNode
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
+from malflow.words import plural
 
 __all__ = ["check"]
 
@@ -78,7 +78,7 @@ def _counts(program: Program) -> Iterator[str]:
         (len(program.sinks), "sink"),
         (states, "state"),
     ]
-    yield from (many(count, noun) for count, noun in counts)
+    yield from (plural(count, noun) for count, noun in counts)
 
 
 def _lines(found: list[Finding]) -> Iterator[str]:

@@ -24,11 +24,12 @@ from malflow.config import (
     shown_settings,
     toml_text,
 )
-from malflow.errors import ConfigError, ConfigFault, many
+from malflow.errors import ConfigError, ConfigFault
 from malflow.graph import Graph
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.streams.stream import StreamProvider
+from malflow.words import plural
 
 __all__ = ["config"]
 
@@ -161,5 +162,5 @@ def _say_valid(settings: Settings, output: Output) -> int:
         return Exit.DONE
     place = settings.file or "no file"
     profile = f" with profile '{settings.profile}'" if settings.profile else ""
-    output.write(f"{place}{profile}: {many(len(shown_settings(settings, defaults=False)), 'setting')}, no mistakes")
+    output.write(f"{place}{profile}: {plural(len(shown_settings(settings, defaults=False)), 'setting')}, no mistakes")
     return Exit.DONE

@@ -19,8 +19,9 @@ from malflow.cli.exits import CommandError, Exit
 from malflow.cli.output import Output, as_text
 from malflow.cli.texts import as_options
 from malflow.diagnostics import is_of_malflow
-from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError, error_text, short_repr
+from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
+from malflow.words import error_text, short_repr
 
 __all__ = ["code_of_exit", "end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
 

@@ -18,7 +18,6 @@ from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
 from malflow.cli.target import exists
 from malflow.cli.terminal import write_table
-from malflow.errors import short_repr
 from malflow.failures import Replayed
 from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
@@ -28,6 +27,7 @@ from malflow.operators.letters import age_of
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.releasing import PendingTransaction, drop, pending_transactions, release
+from malflow.words import short_repr
 
 __all__ = ["errors"]
 

@@ -20,11 +20,12 @@ from malflow.cli.script import Calls, run_flow, several_calls
 from malflow.cli.target import Target
 from malflow.config import Settings
 from malflow.engine.plan import Program
-from malflow.errors import MalflowError, many
+from malflow.errors import MalflowError
 from malflow.runtime.building import built
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
+from malflow.words import plural
 
 __all__ = ["Look", "end_process", "inspect_flow", "inspect_script"]
 
@@ -82,7 +83,7 @@ def inspect_script(target: Target, arguments: Sequence[str], look: Look, output:
         raise Leave(inspection.code or Exit.DONE)
     if inspection.code is None:
         raise CommandError(
-            f"{target.title} called execute() or start() {many(calls.made, 'time')}; there is no call {call}"
+            f"{target.title} called execute() or start() {plural(calls.made, 'time')}; there is no call {call}"
         )
     if _is_waited_for():
         end_process(inspection.code)

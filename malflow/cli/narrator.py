@@ -11,7 +11,7 @@ from typing import Any
 
 from malflow.cli.output import Output
 from malflow.cli.texts import age, duration
-from malflow.errors import FencedError, OperatorError, SnapshotIncomplete, many
+from malflow.errors import FencedError, OperatorError, SnapshotIncomplete
 from malflow.events import (
     Event,
     Rescaled,
@@ -22,6 +22,7 @@ from malflow.events import (
     SnapshotCommitted,
     TickFinished,
 )
+from malflow.words import plural
 
 __all__ = ["Limits", "LiveRuns", "Narrator"]
 
@@ -138,7 +139,7 @@ class Narrator:
             case Restarted(error=error, pause=pause):
                 self._output.say(f"{self._name} failed and begins again in {pause:g} s: {error}")
             case Rescaled(previous=previous, parallelism=parallelism) if previous != parallelism:
-                self._output.say(f"{self._name} has {many(parallelism, 'worker')} instead of {previous}")
+                self._output.say(f"{self._name} has {plural(parallelism, 'worker')} instead of {previous}")
             case RunFinished(error=None):
                 self._output.say(self._end(event))
             case RunFinished(tick=tick, error=error) if self.is_apart:
@@ -156,7 +157,7 @@ class Narrator:
         if event.snapshot is not None:
             facts = [age(event.time), *_keys(sum(event.keys.values()))]
             return f"resumed {self._name} from snapshot {event.snapshot} ({', '.join(facts)})"
-        workers = f", {many(event.parallelism, 'worker')}" if event.parallelism != 1 else ""
+        workers = f", {plural(event.parallelism, 'worker')}" if event.parallelism != 1 else ""
         if self._place is None:
             state = "no state is kept (--persistence PATH keeps it)"
         else:
@@ -235,7 +236,7 @@ class Narrator:
 
 def _keys(count: int) -> list[str]:
     """Return the number of keys, for a list of facts; an empty list if there are none."""
-    return [many(count, "key")] if count else []
+    return [plural(count, "key")] if count else []
 
 
 def _snapshot(number: int | None) -> str:

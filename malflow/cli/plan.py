@@ -24,13 +24,13 @@ from malflow.cli.texts import age, as_options, bytes_text
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
-from malflow.errors import many
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import StartPlan, planned
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.history import snapshot_of
+from malflow.words import plural
 
 __all__ = ["plan"]
 
@@ -109,7 +109,7 @@ def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
         reason = f"has no snapshot in {place}" if found.latest is None else f"begins without snapshot {found.latest}"
         return f"{job} {reason}: everything starts new, program {target.title}"
     facts = snapshot_of(manifest)
-    keys = many(sum(facts.operators.values()), "key")
+    keys = plural(sum(facts.operators.values()), "key")
     older = "" if found.latest == facts.id else f"; the latest is {found.latest}"
     return (
         f"{job}, snapshot {facts.id} ({age(time_of(manifest))}, {keys}, {bytes_text(facts.bytes)}{older}), "
@@ -140,7 +140,7 @@ def _tell(found: StartPlan, output: Output) -> None:
     for number, it in enumerate(found.refusals, 1):
         output.warn(f"refused ({number}): {as_options(str(it.error))}", "red")
     if found.refusals:
-        output.warn(f"{many(len(found.refusals), 'refusal')}: this program would not start", "red")
+        output.warn(f"{plural(len(found.refusals), 'refusal')}: this program would not start", "red")
 
 
 def _document(found: StartPlan, rows: Sequence[Row], options: RunOptions, target: Target, kind: str) -> str:

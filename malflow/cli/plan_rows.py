@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 
 from malflow.diagnostics import describe
 from malflow.engine.plan import Program
-from malflow.errors import many, short_repr
 from malflow.nodes import StatefulNode
 from malflow.operators.letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.manifest import StateEntry
 from malflow.snapshot.review import ReviewedState
 from malflow.states.kinds import StateKind, StateSpec
+from malflow.words import plural, short_repr
 
 __all__ = ["Row", "as_json", "rows_of"]
 
@@ -77,7 +77,7 @@ class Row:
     @property
     def shown_keys(self) -> str:
         """The number of keys as a text."""
-        return "" if self.keys is None else f"{'~' if self.is_estimate else ''}{many(self.keys, 'key')}"
+        return "" if self.keys is None else f"{'~' if self.is_estimate else ''}{plural(self.keys, 'key')}"
 
 
 def rows_of(plan: StartPlan, program: Program) -> list[Row]:
@@ -177,7 +177,7 @@ class _Rows:
         if state.spec is None:
             return "by allow_dropped_state=" if state.entry is not None and state.entry.keys else "it has no keys"
         it = self._unseen.get(state.name)
-        return "starts empty" if it is None else f"starts without the {many(it.rows, 'row')} of table '{it.table}'"
+        return "starts empty" if it is None else f"starts without the {plural(it.rows, 'row')} of table '{it.table}'"
 
     def _migration_note(self, entry: StateEntry, spec: StateSpec) -> str:
         node = self._nodes.get(spec.name)
@@ -195,11 +195,11 @@ class _Rows:
         if state.name in self._plan.begins_anew:
             return "has no positions: it is read from its beginning again"
         if entry is None:
-            listed = "" if parts is None else f"{many(parts.listed, 'part')}, "
+            listed = "" if parts is None else f"{plural(parts.listed, 'part')}, "
             return f"{listed}read from its beginning"
         if parts is None:
-            return f"{many(entry.keys, 'part')} in the snapshot, read from there"
-        facts = [many(parts.listed, "part")]
+            return f"{plural(entry.keys, 'part')} in the snapshot, read from there"
+        facts = [plural(parts.listed, "part")]
         if parts.new:
             facts.append(f"{len(parts.new):,} new")
         if parts.gone:
@@ -218,7 +218,7 @@ class _Rows:
         pending = self._plan.pending.get(state.name)
         if not pending:
             return "exactly once"
-        return f"{many(pending, 'transaction')} prepared and not known to be committed: the start commits them"
+        return f"{plural(pending, 'transaction')} prepared and not known to be committed: the start commits them"
 
     def _cures(self, refusal: PlannedRefusal, state: ReviewedState) -> Iterator[str]:
         found, entry = refusal.found, state.entry

@@ -14,7 +14,7 @@ from malflow.cli.options import output_options
 from malflow.cli.output import Output
 from malflow.cli.terminal import write_table
 from malflow.connectors.by_name import OF_FILES, SINKS, SOURCES
-from malflow.errors import error_text
+from malflow.words import error_text
 
 __all__ = ["plugins"]
 

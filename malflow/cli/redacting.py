@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from malflow.config import Settings
-from malflow.errors import ConfigError, ConfigFault, error_text, short_repr
+from malflow.errors import ConfigError, ConfigFault
 from malflow.monitor.samples import Redact
+from malflow.words import error_text, short_repr
 
 __all__ = ["redact_of"]
 

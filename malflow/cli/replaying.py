@@ -7,16 +7,17 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from malflow.cli.output import Output
-from malflow.errors import MalflowError, many
+from malflow.errors import MalflowError
 from malflow.events import Event, Run, RunStarted
 from malflow.failures import Replayed
+from malflow.words import plural
 
 __all__ = ["ReplayingListener", "outcome_lines"]
 
 
 def outcome_lines(operator: str, verb: str, done: Replayed) -> Iterator[str]:
     """Yield the number of dead letters that were replayed or removed, and the reasons why others stay."""
-    yield f"{many(done.done, 'dead letter')} of operator '{operator}' {verb}"
+    yield f"{plural(done.done, 'dead letter')} of operator '{operator}' {verb}"
     if done.late:
         yield (
             f"{done.late} stay, since their timestamps are at or before the epoch of '{operator}'; guard an operator "

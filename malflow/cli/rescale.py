@@ -9,7 +9,7 @@ import click
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
 from malflow.cli.options import SPAN, output_options
 from malflow.cli.output import Output
-from malflow.errors import many
+from malflow.words import plural
 
 __all__ = ["rescale"]
 
@@ -29,6 +29,6 @@ def rescale(job: str, workers: int, timeout: timedelta, output: Output) -> None:
     if output.json:
         write_document(answer)
     elif answer["kind"] == "accepted":
-        output.write(f"{run} will have {many(workers, 'worker')} after its current tick, which takes long")
+        output.write(f"{run} will have {plural(workers, 'worker')} after its current tick, which takes long")
     else:
-        output.write(f"{run} has {many(workers, 'worker')}")
+        output.write(f"{run} has {plural(workers, 'worker')}")

@@ -40,12 +40,13 @@ from malflow.cli.taking_over import check_rivals
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
 from malflow.config.code import kind_of
-from malflow.errors import ConfigError, GraphError, MalflowError, many
+from malflow.errors import ConfigError, GraphError, MalflowError
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
 from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
+from malflow.words import plural
 
 if TYPE_CHECKING:
     from malflow.serve import Page
@@ -246,7 +247,8 @@ class _Session:
             )
         elif calls.made < self._call:
             raise CommandError(
-                f"{target.title} called execute() or start() {many(calls.made, 'time')}; there is no call {self._call}"
+                f"{target.title} called execute() or start() {plural(calls.made, 'time')}; "
+                f"there is no call {self._call}"
             )
         if self._refusal is not None:
             raise self._refusal

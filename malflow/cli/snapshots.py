@@ -16,7 +16,6 @@ from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age, bytes_text
-from malflow.errors import many, short_repr
 from malflow.monitor import client
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.candidates import time_of
@@ -28,6 +27,7 @@ from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
 from malflow.states.kinds import StateKind
+from malflow.words import plural, short_repr
 
 __all__ = ["snapshots"]
 
@@ -99,7 +99,7 @@ def show(url: str, job: str | None, at: Wish, output: Output) -> None:
         return
     output.write(
         f"snapshot {found.id} of job '{manifest.name}', {age(time_of(manifest))}, tick {found.tick:,}, "
-        f"{many(found.parallelism, 'worker')}, {bytes_text(found.bytes)} in {many(found.files, 'file')}, "
+        f"{plural(found.parallelism, 'worker')}, {bytes_text(found.bytes)} in {plural(found.files, 'file')}, "
         f"codec {manifest.codec}"
     )
     rows = [
@@ -128,9 +128,9 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
             output.write(f"damaged: {as_text(problem)}")
         for note in report.notes:
             output.write(f"note: {as_text(note)}")
-        unused = f", {many(len(report.unused), 'unused file')}" if report.unused else ""
-        result = many(len(report.problems), "problem") if report.problems else "no problem"
-        output.write(f"{many(report.snapshots, 'snapshot')}, {result}{unused}")
+        unused = f", {plural(len(report.unused), 'unused file')}" if report.unused else ""
+        result = plural(len(report.problems), "problem") if report.problems else "no problem"
+        output.write(f"{plural(report.snapshots, 'snapshot')}, {result}{unused}")
     if report.problems:
         raise Leave(Exit.FOUND)
 
@@ -235,12 +235,12 @@ def remove(url: str, job: str | None, number: int, yes: bool, output: Output) ->
     """Delete a snapshot and all older ones; the newest ones stay. A run of the job is not disturbed."""
     backend = backend_at(url, job)
     ids = deleted_with(backend, number)
-    _ask(f"Delete {many(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
+    _ask(f"Delete {plural(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
     deleted = delete_snapshots(backend, number)
     if output.json:
         click.echo(documents.document("deleted", job=backend.job, snapshots=deleted))
     else:
-        output.write(f"deleted {many(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
+        output.write(f"deleted {plural(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
 
 
 def _ask(question: str, yes: bool) -> None:

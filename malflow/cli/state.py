@@ -17,7 +17,6 @@ from malflow.cli.output import Output, as_text
 from malflow.cli.stores import backend_at, reading_backend
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age
-from malflow.errors import short_repr
 from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
 from malflow.monitor.client import FoundRun
@@ -27,6 +26,7 @@ from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import read_state, wanted_manifest
+from malflow.words import short_repr
 
 __all__ = ["state"]
 

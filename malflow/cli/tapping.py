@@ -13,10 +13,10 @@ from malflow.cli.error_report import end_of_output
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.output import Output
 from malflow.engine.taps import Tap
-from malflow.errors import many
 from malflow.events import Event, Run, RunFinished
 from malflow.monitor.samples import Redact, record_texts
 from malflow.records.batch import Batch
+from malflow.words import plural
 
 __all__ = ["TappingListener", "refuse_elsewhere"]
 
@@ -119,7 +119,7 @@ class TappingListener:
         """At the end, write the number of records that were left out."""
         if isinstance(event, RunFinished) and self._printer is not None and self._printer.left_out:
             self._output.say(
-                f"{many(self._printer.left_out, 'record')} of operator '{self._operator}' were left out: "
+                f"{plural(self._printer.left_out, 'record')} of operator '{self._operator}' were left out: "
                 f"--tap shows {_MOST} a second"
             )
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from malflow.config.entries import Faults, Origin
 from malflow.config.entries import Path as Key
 from malflow.config.key_lines import KeyLines
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["FILE", "ConfigFile", "found_file"]
 

@@ -8,8 +8,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from malflow.errors import short_repr
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
+from malflow.words import short_repr
 
 __all__ = [
     "HIDDEN",

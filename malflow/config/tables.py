@@ -11,7 +11,8 @@ from typing import Any, Literal
 from malflow.config.secrets import shown
 from malflow.connectors.option_texts import ByteCount
 from malflow.connectors.web_server.addresses import place_of
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = [
     "BudgetSettings",

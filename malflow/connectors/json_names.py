@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["check_names"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from malflow.callables import deferred, without_result
 from malflow.durations import checked_seconds
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = [
     "checked_wait",

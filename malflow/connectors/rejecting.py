@@ -6,8 +6,9 @@ from copy import copy
 from typing import Any, Self
 
 from malflow.connectors.options import require_choice_or_function
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.failures import OnError
+from malflow.words import short_repr
 
 __all__ = ["Handling", "RejectingSource", "keeps_rejected"]
 

@@ -14,7 +14,8 @@ from malflow.drawing.dot import dot
 from malflow.drawing.mermaid import mermaid
 from malflow.drawing.picture import Dataflow, picture_of
 from malflow.drawing.svg import svg
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["Dataflow", "Format", "compact_document", "document", "draw"]
 

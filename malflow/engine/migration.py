@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.nodes import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind
+from malflow.words import short_repr
 
 __all__ = ["faulty_versions", "migrated", "migrations"]
 

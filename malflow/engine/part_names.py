@@ -10,11 +10,11 @@ from malflow.diagnostics import operator_error
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates
-from malflow.errors import many
 from malflow.operators.epochs.generator import ANSWERED
 from malflow.operators.epochs.part_epochs import PART
 from malflow.partitioners import rendezvous_select
 from malflow.sources.contract import StatefulSource
+from malflow.words import plural
 
 __all__ = ["with_present_names"]
 
@@ -135,6 +135,6 @@ def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None
             "their beginning; if they are the same under other names, such as after a mount was moved, restore the old "
             "names",
             source,
-            many(len(listed), "part"),
+            plural(len(listed), "part"),
             len(known),
         )

@@ -13,7 +13,7 @@ from malflow.engine.plan import Program
 from malflow.engine.state_specs import hidden_id, placement_of, specs_of
 from malflow.engine.window_results import window_results, windows_node
 from malflow.engine.worker import Worker
-from malflow.errors import GraphError, MalflowError, QueryError, class_name, error_text, short_repr
+from malflow.errors import GraphError, MalflowError, QueryError
 from malflow.nodes import Node, StatefulNode
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.letters import oldest_first
@@ -22,6 +22,7 @@ from malflow.states.keyed import copied
 from malflow.states.kinds import Movement, StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
+from malflow.words import class_name, error_text, short_repr
 
 __all__ = [
     "MOST_KEYS",

@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, assert_never
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import operator_error
 from malflow.engine.idle_edges import Idle
 from malflow.engine.plan import Program
 from malflow.engine.refusals import Refuse, raised, refusing
@@ -20,6 +20,7 @@ from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
 from malflow.operators.letters import place_letter
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
+from malflow.words import short_repr
 
 __all__ = ["KeyRoute", "key_routes", "local_states", "refuse_local", "reroute", "united"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from malflow.diagnostics import operator_error
 from malflow.engine.replays import replay
 from malflow.engine.state_specs import OldStates, hidden_id
-from malflow.errors import OperatorError, RecordsRefused, short_repr
+from malflow.errors import OperatorError, RecordsRefused
 from malflow.event_time.tick import Tick
 from malflow.failures import FAIL, Budget, Failures, Fate, OnError, Replay, Replayed
 from malflow.message import NoKey
@@ -24,6 +24,7 @@ from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.letters import REFUSED, UNWRITTEN, Letters
 from malflow.sinks.transactional import Divided, DroppedTransaction, Refused
 from malflow.states.keyed import Delta, StateDelta
+from malflow.words import short_repr
 
 __all__ = ["SinkLetters"]
 

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
 from malflow.engine.sink_letters import SinkLetters
-from malflow.errors import FencedError, GraphError, SnapshotError, offers, short_repr
+from malflow.errors import FencedError, GraphError, SnapshotError, offers
 from malflow.nodes import SinkNode
 from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, check_transactional
 from malflow.store.failpoint import failpoint
+from malflow.words import short_repr
 
 __all__ = ["Cut", "SinkTransactions", "StoredPieces", "check_deliveries", "check_owners"]
 

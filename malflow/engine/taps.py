@@ -13,9 +13,10 @@ from difflib import get_close_matches
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.nodes import Port, SinkNode
 from malflow.records.batch import Batch
+from malflow.words import short_repr
 
 __all__ = ["Tap", "Tapping", "Taps", "tapped_ports"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import placement_of
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.nodes import StatefulNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.reached_epoch import REACHED
@@ -16,6 +16,7 @@ from malflow.states.entry_keys import WINDOWS
 from malflow.states.keyed import Delta
 from malflow.states.kinds import StateKind
 from malflow.windows import WindowResult
+from malflow.words import short_repr
 
 __all__ = ["check_unit", "window_results", "windows_node"]
 

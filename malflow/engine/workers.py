@@ -7,7 +7,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
-from malflow.diagnostics import short_repr
 from malflow.engine.discovery import discovering
 from malflow.engine.loading import loaded
 from malflow.engine.part_placement import Parts, Place, place_parts
@@ -27,6 +26,7 @@ from malflow.records.batch import Batch
 from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
+from malflow.words import short_repr
 
 __all__ = ["Exchange", "Sent", "Workers", "raised_epochs"]
 

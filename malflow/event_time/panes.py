@@ -16,7 +16,8 @@ from numbers import Integral
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = [
     "CalendarPanes",

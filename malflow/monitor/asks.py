@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, get_args
 
 from malflow.drawing import Format
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = [
     "ACTS",

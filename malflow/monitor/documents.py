@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from malflow.errors import MalflowError, OperatorError, error_text, short_repr
+from malflow.errors import MalflowError, OperatorError
 from malflow.events import Event
 from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
@@ -22,6 +22,7 @@ from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted
+from malflow.words import error_text, short_repr
 
 __all__ = [
     "LONGEST_ANSWER",

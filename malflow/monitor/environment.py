@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.events import Listener
 from malflow.monitor.monitor import Monitor
 from malflow.monitor.watch import Exports, Front
+from malflow.words import short_repr
 
 __all__ = ["monitored", "monitored_unless_forbidden"]
 

@@ -11,7 +11,6 @@ from itertools import chain
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from malflow.errors import many, short_repr
 from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, paced, repeated, timed
 from malflow.operators.call_options import COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
@@ -19,6 +18,7 @@ from malflow.operators.event_loop import run_on_loop
 from malflow.operators.guarding import UNASKED, is_fatal
 from malflow.operators.originals import original_of, spare_of
 from malflow.records.batch import Batch
+from malflow.words import plural, short_repr
 
 if TYPE_CHECKING:
     from malflow.operators.calling_out import CallingOut
@@ -364,7 +364,7 @@ def _listed(call: Call) -> Call:
         if not isinstance(answer, (list, tuple)):
             raise TypeError(f"it must return a list of a result for each value of its list; got {short_repr(answer)}")
         if len(answer) != len(values):
-            raise TypeError(f"it must return a result for each of {many(len(values), 'value')}; got {len(answer)}")
+            raise TypeError(f"it must return a result for each of {plural(len(values), 'value')}; got {len(answer)}")
         return answer
 
     return checked

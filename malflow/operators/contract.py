@@ -11,7 +11,7 @@ from operator import length_hint
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import operator_error
 from malflow.durations import Duration
 from malflow.event_time.tick import Tick
 from malflow.message import DataMessage, NoKey
@@ -22,6 +22,7 @@ from malflow.states.keyed import Delta
 from malflow.states.paned import OperatorState
 from malflow.type_parameters import VO, K, S, T, V
 from malflow.windows import Timing
+from malflow.words import short_repr
 
 __all__ = [
     "NO_COUNTS",

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import operator_error
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
 from malflow.records.batch import Batch
 from malflow.states.keyed import ATOMIC_TYPES
+from malflow.words import short_repr
 
 __all__ = ["Trail", "verify", "verify_kinds", "verify_placement", "watch"]
 

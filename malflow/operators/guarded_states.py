@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from malflow.diagnostics import shape_error, short_repr
-from malflow.errors import error_text, settled_failures
+from malflow.diagnostics import shape_error
+from malflow.errors import settled_failures
 from malflow.message import DataMessage
 from malflow.operators.connected import ConnectOp, TimedConnectOp, TwoEdges
 from malflow.operators.contract import Operator, OperatorContext
@@ -25,6 +25,7 @@ from malflow.operators.ttl import ExpireMap, TtlMap
 from malflow.records.batch import Batch
 from malflow.states.apart import apart
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, copied
+from malflow.words import error_text, short_repr
 
 __all__ = ["GUARDED_STATES"]
 

@@ -10,7 +10,7 @@ from time import sleep
 from typing import Any
 
 from malflow.diagnostics import operator_error, place_of
-from malflow.errors import MalflowError, OperatorError, class_name, error_text, qualified_name, short_repr
+from malflow.errors import MalflowError, OperatorError
 from malflow.event_time.tick import Tick
 from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
 from malflow.message import DataMessage
@@ -19,6 +19,7 @@ from malflow.operators.letters import FOLLOWS, Chosen, FailedTry, Letters, Recor
 from malflow.operators.originals import are_atomic, has_changed, original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.sources.contract import Rejected
+from malflow.words import class_name, error_text, qualified_name, short_repr
 
 __all__ = [
     "FAILED",

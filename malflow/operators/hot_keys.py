@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from malflow.diagnostics import short_repr
+from malflow.words import short_repr
 
 __all__ = ["ENOUGH", "HotKeys", "HotSample"]
 

@@ -15,12 +15,12 @@ from traceback import extract_tb, format_list
 from typing import Any, NamedTuple
 
 from malflow.diagnostics import is_of_malflow
-from malflow.errors import error_text, qualified_name, short_repr
 from malflow.event_time.tick import Tick
 from malflow.failures import PARKED, DeadLetter
 from malflow.operators.contract import OperatorContext
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.keyed import Delta, KeyedState
+from malflow.words import error_text, qualified_name, short_repr
 
 __all__ = [
     "FOLLOWS",

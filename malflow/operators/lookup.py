@@ -8,10 +8,11 @@ from itertools import compress
 from operator import length_hint
 from typing import Any
 
-from malflow.errors import MissingDependency, class_name, error_text, failures, short_repr
+from malflow.errors import MissingDependency, failures
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
+from malflow.words import class_name, error_text, short_repr
 
 __all__ = ["COUNTS", "Lookup", "require_cache"]
 

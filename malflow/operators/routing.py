@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from malflow.diagnostics import operator_error, short_repr
-from malflow.errors import error_text, failures
+from malflow.diagnostics import operator_error
+from malflow.errors import failures
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
@@ -25,6 +25,7 @@ from malflow.partitioners import (
 from malflow.records.batch import Batch, concat, interleave
 from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
+from malflow.words import error_text, short_repr
 
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split", "check_keys"]
 

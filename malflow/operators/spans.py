@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from numbers import Number
 from typing import Any
 
-from malflow.diagnostics import short_repr
+from malflow.words import short_repr
 
 __all__ = ["check_span", "misfit"]
 

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from malflow.diagnostics import describe, shape_error, short_repr
-from malflow.errors import OperatorError, error_text, failures
+from malflow.diagnostics import describe, shape_error
+from malflow.errors import OperatorError, failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.stateless import refuse_answer
@@ -19,6 +19,7 @@ from malflow.returns import may_end_without_return
 from malflow.states.apart import UNCHANGING, apart
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
 from malflow.windows import Timing
+from malflow.words import error_text, short_repr
 
 __all__ = ["StateOutput", "StatefulMap", "StatefulOp"]
 

@@ -8,7 +8,6 @@ from itertools import accumulate, chain, islice, repeat
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError, failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
@@ -16,6 +15,7 @@ from malflow.operators.waiting import Waiting
 from malflow.partitioners import stable_hash
 from malflow.records.batch import Batch
 from malflow.windows import Timing
+from malflow.words import short_repr
 
 __all__ = [
     "Filter",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, timedelta
 from typing import Any, Protocol
 
-from malflow.diagnostics import short_repr
 from malflow.durations import Duration, checked_duration
 from malflow.errors import failures
 from malflow.event_time.tick import Tick
@@ -20,6 +19,7 @@ from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState, StatesView
 from malflow.windows import Timing
+from malflow.words import short_repr
 
 __all__ = ["NO_KEY", "TimedOp", "TimedOutput"]
 

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
-from malflow.diagnostics import shape_error, short_repr
+from malflow.diagnostics import shape_error
 from malflow.errors import OperatorError, failures
 from malflow.event_time.timers import Timers
 from malflow.message import MIN
@@ -16,6 +16,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.states.apart import apart
 from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState
+from malflow.words import short_repr
 
 __all__ = ["ExpireMap", "TtlMap", "checked_map"]
 

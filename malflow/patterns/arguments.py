@@ -10,10 +10,11 @@ from types import GenericAlias, UnionType
 from typing import Any, get_args
 
 from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, short_repr
+from malflow.diagnostics import describe, location
 from malflow.durations import as_length
 from malflow.errors import GraphError
 from malflow.returns import returns_nothing
+from malflow.words import short_repr
 
 __all__ = [
     "check_after",

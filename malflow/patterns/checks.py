@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Protocol
 
-from malflow.diagnostics import describe, short_repr
+from malflow.diagnostics import describe
 from malflow.patterns.arguments import malformed
 from malflow.patterns.masks import has_class
 from malflow.patterns.tree import (
@@ -24,6 +24,7 @@ from malflow.patterns.tree import (
     steps_of,
 )
 from malflow.returns import returns_nothing
+from malflow.words import short_repr
 
 __all__ = [
     "Parts",

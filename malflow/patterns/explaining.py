@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from malflow.errors import many, short_repr
 from malflow.message import NoKey
 from malflow.patterns.finding import rows_of
 from malflow.patterns.machine import Machine
@@ -14,6 +13,7 @@ from malflow.patterns.masks import Masks
 from malflow.patterns.match import BEFORE, ORDINAL, STEP, TIME, Node
 from malflow.patterns.results import Emitted
 from malflow.patterns.runs import FIRST, LAST, STATE, LimitReached, Run, starts_of
+from malflow.words import plural, short_repr
 
 __all__ = ["ExplainingMachine", "explain"]
 
@@ -143,7 +143,7 @@ def explain(machine: ExplainingMachine, masks: Masks, records: Iterable[Any]) ->
     """Return the number of records that satisfy each step, and the outcome of each first event, as text."""
     rows = rows_of(records)
     bits = masks.of([value for _, _, value in rows])
-    lines = [f"{many(len(rows), 'record')}; " + ", ".join(_shares(machine.automaton.names, bits))]
+    lines = [f"{plural(len(rows), 'record')}; " + ", ".join(_shares(machine.automaton.names, bits))]
     try:
         machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))
     except LimitReached as error:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from malflow.errors import short_repr
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.patterns.machine import Machine
 from malflow.patterns.masks import Masks
 from malflow.patterns.match import Match
+from malflow.words import short_repr
 
 __all__ = ["Found", "find", "rows_of"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from malflow.errors import short_repr
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.automaton_states import State
 from malflow.patterns.machine import Machine
 from malflow.patterns.match import BEFORE, ORDINAL, TIME, VALUE, Event, Match, Node
 from malflow.patterns.runs import LAST, Run
+from malflow.words import short_repr
 
 __all__ = ["Flat", "PartialMigration", "flatten", "load", "waiting_in"]
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from malflow.aggregators.fields import read
-from malflow.diagnostics import short_repr
 from malflow.patterns.arguments import check_after, check_connector, check_counts, checked_duration, malformed
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.checks import (
@@ -39,6 +38,7 @@ from malflow.patterns.tree import (
     Tree,
     steps_of,
 )
+from malflow.words import short_repr
 
 __all__ = ["Absent", "Pattern", "absent"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from malflow.diagnostics import short_repr
 from malflow.patterns.automaton_states import State
 from malflow.patterns.match import ORDINAL, TIME, Node
+from malflow.words import short_repr
 
 __all__ = ["FIRST", "LAST", "STATE", "LimitReached", "Run", "merged", "newest", "starts_of"]
 

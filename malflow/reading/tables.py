@@ -16,7 +16,7 @@ from malflow.connectors.parquet.columns import UnfitRow, stored_type
 from malflow.connectors.staging.local_place import LocalPlace
 from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import Place
-from malflow.errors import GraphError, SnapshotError, StoreError, short_repr
+from malflow.errors import GraphError, SnapshotError, StoreError
 from malflow.filesystem import filesystem_of, is_local
 from malflow.reading.rows import OwnRows, Row, StateRows, Stored, column_names
 from malflow.snapshot.backend import FsspecBackend
@@ -24,6 +24,7 @@ from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
+from malflow.words import short_repr
 
 __all__ = ["export_state", "to_arrow"]
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from malflow.durations import checked_duration
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.reports import Report
-from malflow.errors import OperatorError, many
+from malflow.errors import OperatorError
 from malflow.events import BudgetExceeded, Event, LettersTaken
 from malflow.failures import Budget, Failures
 from malflow.operators.guarding import FAILED, LETTERS
+from malflow.words import plural
 
 __all__ = ["Budgets"]
 
@@ -86,7 +87,7 @@ class Budgets:
 def _spent(
     name: str, budget: Budget, taken: int, failed: int, errors: Counter[str], failures: Sequence[Failures]
 ) -> OperatorError:
-    commonest = ", ".join(f"{error} {many(count, 'time')}" for error, count in errors.most_common(1))
+    commonest = ", ".join(f"{error} {plural(count, 'time')}" for error, count in errors.most_common(1))
     examples = [*dict.fromkeys(chain.from_iterable(it.examples for it in failures))][:3]
     return OperatorError(
         f"operator '{name}' failed at {failed:,} of the last {taken:,} records, more than the {budget.share:.1%} of "

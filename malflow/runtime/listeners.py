@@ -6,8 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from malflow.diagnostics import short_repr
-from malflow.errors import many
 from malflow.events import (
     ConfirmationFailed,
     DiscoveryFailed,
@@ -26,6 +24,7 @@ from malflow.events import (
     TickFinished,
 )
 from malflow.operators.waiting import Waiting
+from malflow.words import plural, short_repr
 
 __all__ = ["Listeners", "LoggingListener"]
 
@@ -104,7 +103,7 @@ class LoggingListener:
         for name, count in event.dropped.items():
             most = f", by up to {event.lateness[name]}" if name in event.lateness else ""
             text = (
-                f"operator '{name}' dropped {many(count, 'record')} as late{most}: nothing reads its stream of late "
+                f"operator '{name}' dropped {plural(count, 'record')} as late{most}: nothing reads its stream of late "
                 "records; to see them, send .late of its result to a sink"
             )
             yield logging.WARNING, _log, text
@@ -128,7 +127,11 @@ def _changed(event: Event) -> Iterator[_Line]:
         case ConfirmationFailed(error=error):
             yield logging.WARNING, _log, f"a reader could not confirm a position in a durable snapshot: {error}"
         case PartsDiscovered(source=source, parts=parts):
-            yield logging.INFO, _log, f"source '{source}' has {many(len(parts), 'new part')}: {short_repr(list(parts))}"
+            yield (
+                logging.INFO,
+                _log,
+                f"source '{source}' has {plural(len(parts), 'new part')}: {short_repr(list(parts))}",
+            )
         case DiscoveryFailed(source=source, error=error):
             yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed: {error}"
         case Rescaled(previous=previous, parallelism=parallelism):

@@ -10,13 +10,14 @@ from difflib import get_close_matches
 from typing import Literal
 
 from malflow.callables import deferred
-from malflow.diagnostics import describe, short_repr
+from malflow.diagnostics import describe
 from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import SLOTS
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, check_wish, job_of
+from malflow.words import short_repr
 
 __all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism", "check_positive"]
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from malflow.engine.sinks import RunSinks
 from malflow.engine.ticks import Ticks
-from malflow.errors import FencedError, MalflowError, SnapshotError, error_text
+from malflow.errors import FencedError, MalflowError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
 from malflow.runtime.answers import SnapshotAnswers, SnapshotRequest
@@ -35,6 +35,7 @@ from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
 from malflow.store.failpoint import failpoint
+from malflow.words import error_text
 
 __all__ = ["RunSnapshots"]
 

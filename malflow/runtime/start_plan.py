@@ -19,7 +19,7 @@ from malflow.engine.rescale import key_routes
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
 from malflow.engine.state_specs import states_of
-from malflow.errors import MalflowError, SnapshotError, short_repr
+from malflow.errors import MalflowError, SnapshotError
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.partitioners import SLOTS, rendezvous_select, slot_owners
 from malflow.runtime.options import RunOptions
@@ -29,6 +29,7 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.preview import Preview, SnapshotIsGone, preview
 from malflow.snapshot.review import ReviewedState
+from malflow.words import short_repr
 
 __all__ = ["Moves", "Parts", "PlannedRefusal", "StartPlan", "planned"]
 

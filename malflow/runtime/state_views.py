@@ -8,13 +8,14 @@ from typing import Any, Generic, TypeVar, overload
 
 from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_letters, kept_state
 from malflow.engine.window_results import check_unit, windows_node
-from malflow.errors import GraphError, QueryError, short_repr
+from malflow.errors import GraphError, QueryError
 from malflow.failures import DeadLetter
 from malflow.operators.letters import letter_of, oldest_first
 from malflow.runtime.queries import Query, StateAnswer
 from malflow.runtime.requests import RunRequests
 from malflow.states.entry_keys import check_entry_key, check_record_key
 from malflow.windows import WindowResult
+from malflow.words import short_repr
 
 __all__ = ["StateView", "WindowsView", "asked_letters"]
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.drawing.html_tables import table
 from malflow.engine.plan import Program
-from malflow.errors import many
 from malflow.message import MAX, NoKey
 from malflow.nodes import EpochsNode, Node, SourceNode
 from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.words import plural, short_repr
 
 __all__ = ["Reports", "TimeRow", "TimeTable", "explain", "explained"]
 
@@ -106,7 +105,7 @@ class TimeTable:
     def __str__(self) -> str:
         lines = [*map(str, self.rows)] or ["no operator waits for an epoch."]
         counts = [
-            f"{many(count, 'record')} at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count
+            f"{plural(count, 'record')} at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count
         ]
         return "\n".join([*lines, f"late so far: {'; '.join(counts) or 'no records'}"])
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow.diagnostics import describe, location
 from malflow.engine.plan import Program
-from malflow.errors import GraphError, many, short_repr
+from malflow.errors import GraphError
 from malflow.nodes import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
 from malflow.operators.stateless import Filter, FilterMap
 from malflow.runtime.progress import SinkProgress
@@ -26,6 +26,7 @@ from malflow.runtime.why_sources import silent_source
 from malflow.runtime.why_speed import backlog, long_tick
 from malflow.runtime.why_time import heeding, one_input, waiting
 from malflow.states.kinds import StateKind
+from malflow.words import plural, short_repr
 
 __all__ = ["Reading", "check_operator", "flows", "why"]
 
@@ -120,8 +121,8 @@ def _blocked(flow: Flow) -> Found:
     full = [(name, it) for name, it in progress.sinks.items() if it.uncommitted >= it.limit]
     name, sink = full[0] if full else ("", SinkProgress(0, 0, 0, 0))
     text = (
-        f"the run has stopped reading: sink {quoted(name)} has {many(sink.uncommitted, 'transaction')} that no durable "
-        f"snapshot has committed, and its limit (max_pending) is {sink.limit:,}. {_failure_of(flow)}"
+        f"the run has stopped reading: sink {quoted(name)} has {plural(sink.uncommitted, 'transaction')} that no "
+        f"durable snapshot has committed, and its limit (max_pending) is {sink.limit:,}. {_failure_of(flow)}"
     )
     return Found("blocked", name, text, _sink_facts(flow, sink))
 
@@ -167,7 +168,7 @@ class _Search:
         recent = flow.recent_output(asked)
         facts: dict[str, Fact] = {"records": count, "recent": recent, "seconds": round(flow.passed.total_seconds(), 3)}
         if flow.has_ended and count:
-            text = f"the run has ended; operator {quoted(name)} has given {many(count, 'record')}."
+            text = f"the run has ended; operator {quoted(name)} has given {plural(count, 'record')}."
             return Found("ended", None, text, facts)
         if recent:
             text = (
@@ -224,7 +225,7 @@ class _Search:
         none = f"none of the last {flow.recent_output(port.vertex):,}" if flow.given(port) else "none of them"
         late = " (the late records)" if isinstance(flow.node(port.vertex), EpochsNode) else ""
         text = (
-            f"operator {quoted(name)} has received {many(taken, 'record')} and given {given:,}, {none} through "
+            f"operator {quoted(name)} has received {plural(taken, 'record')} and given {given:,}, {none} through "
             f"its output {port.output}{late}, which is read here."
         )
         return Found("other_output", name, text, {"taken": taken, "given": given, "output": port.output})
@@ -258,7 +259,7 @@ class _Search:
         skipped, letters = flow.count(vertex, "skipped"), flow.count(vertex, "letters")
         text = (
             f"the function of operator {quoted(name)}{self._callback(vertex)} has failed at {failed:,} of "
-            f"{many(taken, 'record')}, and on_error= lets the run continue: {skipped:,} were skipped, {letters:,} "
+            f"{plural(taken, 'record')}, and on_error= lets the run continue: {skipped:,} were skipped, {letters:,} "
             f"became dead letters.{self._commonest(vertex)} Look at the errors in the letters; pass on_error='fail' to "
             "end the run at the first one, with its record."
         )
@@ -272,7 +273,7 @@ class _Search:
             return ""
         kind = max(operator.errors, key=operator.errors.__getitem__)
         example = "" if operator.example is None else f"; the last one was {clipped(operator.example)}"
-        return f" The commonest error is {clipped(kind)}, {many(operator.errors[kind], 'time')}{example}."
+        return f" The commonest error is {clipped(kind)}, {plural(operator.errors[kind], 'time')}{example}."
 
     def _pattern(self, vertex: int) -> Found:
         flow, name, row = self._flow, self._flow.name(vertex), self._flow.row(vertex)
@@ -290,11 +291,11 @@ class _Search:
             }
             parts = [f"{counts[it]:,} {words}" for it, words in ways.items() if counts.get(it)]
             parts += [f"{counts.get('partials', 0):,} are open"]
-            outcome = f"{many(starts, 'match').replace('matchs', 'matches')} were started, of which {', '.join(parts)}"
+            outcome = f"{plural(starts, 'match')} were started, of which {', '.join(parts)}"
         done = counts.get("matches", 0)
         text = (
             f"no match of pattern {quoted(name)} was completed{' of late' if done else ''}: of "
-            f"{many(taken, 'event')}, {outcome}. Compare its steps, its order of time and within= with the events; "
+            f"{plural(taken, 'event')}, {outcome}. Compare its steps, its order of time and within= with the events; "
             "Pattern.explain(events) shows for a list of them where a match ends."
         )
         return Found("pattern", name, text, {"taken": taken, **counts})
@@ -318,11 +319,12 @@ class _Search:
         facts: dict[str, Fact] = {"taken": taken, "given": given, "recently_taken": flow.recently_taken(vertex)}
         if isinstance(node, StatefulNode) and node.kind is StateKind.COUNT_WINDOW:
             text = (
-                f"operator {quoted(name)}{self._callback(vertex)} has received {many(taken, 'record')}, and no window "
-                f"of a key has got full{' of late' if given else ''} ({node.definition}): it waits for more records."
+                f"operator {quoted(name)}{self._callback(vertex)} has received {plural(taken, 'record')}, and no "
+                f"window of a key has got full{' of late' if given else ''} ({node.definition}): it waits for more "
+                "records."
             )
             return Found("waits", name, text, facts)
-        passed = f"passed {given:,} of {many(taken, 'record')}" if given else f"dropped all {many(taken, 'record')}"
+        passed = f"passed {given:,} of {plural(taken, 'record')}" if given else f"dropped all {plural(taken, 'record')}"
         if _kind_of(node) in (Filter, FilterMap):
             late = f", none of the last {flow.recently_taken(vertex):,}" if given else ""
             text = (
@@ -336,7 +338,7 @@ class _Search:
             else " Look at its input, such as by .inspect() before it."
         )
         text = (
-            f"operator {quoted(name)}{self._callback(vertex)} has received {many(taken, 'record')} and given "
+            f"operator {quoted(name)}{self._callback(vertex)} has received {plural(taken, 'record')} and given "
             f"{given:,}{', none of late' if given else ''}.{of_join}"
         )
         return Found("no_output", name, text, facts)
@@ -360,7 +362,7 @@ class _Search:
         if sink is None or not isinstance(flow.node(self._asked), SinkNode) or not (sink.waiting or sink.uncommitted):
             return None
         facts = _sink_facts(flow, sink)
-        held = f"sink {quoted(name)} holds {many(sink.waiting, 'record')}, which can be read after the next snapshot"
+        held = f"sink {quoted(name)} holds {plural(sink.waiting, 'record')}, which can be read after the next snapshot"
         if progress.snapshot_failure is not None:
             return Found("snapshots_fail", name, f"{held}. {_failure_of(flow)}", facts)
         if flow.has_ended:

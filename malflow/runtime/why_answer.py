@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from malflow.diagnostics import short_repr
+from malflow.words import short_repr
 
 __all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "clipped", "quoted", "shown"]
 

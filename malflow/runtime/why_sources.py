@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from malflow.errors import many
 from malflow.message import NoKey
 from malflow.nodes import Port
 from malflow.runtime.why_answer import Fact, Found, quoted, shown
 from malflow.runtime.why_flow import Flow
+from malflow.words import plural
 
 __all__ = ["NEVER_ENDS", "ago", "silent_source"]
 
@@ -32,11 +32,11 @@ def silent_source(flow: Flow, vertex: int) -> Found:
     facts: dict[str, Fact] = {"source": name, "records": count, "lag": progress.lag.get(name)}
     if name not in progress.unfinished or flow.has_ended:
         facts["parts"] = None
-        return Found("ended", name, f"source {source} has ended, after {many(count, 'record')}.", facts)
+        return Found("ended", name, f"source {source} has ended, after {plural(count, 'record')}.", facts)
     since = _since(flow, name)
     facts["silent_for"] = ago(flow, since)
     last = f", the last of them {ago(flow, since)} ago" if since else ""
-    given = f"it has emitted {many(count, 'record')}{last}" if count else "it has emitted no record since the start"
+    given = f"it has emitted {plural(count, 'record')}{last}" if count else "it has emitted no record since the start"
     if not parts and flow.after.table.now is not None:
         text = (
             f"source {source} has read all of its parts to the end and looks for new ones, so the run does not end: "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from malflow.errors import many
 from malflow.nodes import SourceNode
 from malflow.runtime.why_answer import Fact, Found, clipped, quoted
 from malflow.runtime.why_flow import Flow
+from malflow.words import plural
 
 __all__ = ["backlog", "long_tick"]
 
@@ -26,7 +26,7 @@ def long_tick(flow: Flow) -> Found:
     facts |= {"operator": running, "share": share if running == name else None}
     begins = f"a tick has run for {seconds:.1f} s and has not ended, so nothing can come out"
     if running is not None and (waits is not None or (progress.running is None and opened)):
-        reason = waits or f"its breaker has opened {many(opened, 'time')}"
+        reason = waits or f"its breaker has opened {plural(opened, 'time')}"
         text = (
             f"{begins}: the run is paused by a breaker. Operator {quoted(running)} waits: {clipped(reason)}. It "
             "continues by itself once a call succeeds; look at the service that it calls, or pass then='fail' to its "

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from malflow.errors import many
 from malflow.message import NoKey
 from malflow.nodes import EpochsNode, Port, SourceNode
 from malflow.operators.waiting import Waiting
@@ -17,6 +16,7 @@ from malflow.runtime.why_flow import Flow
 from malflow.runtime.why_late import all_late, takes_late_only
 from malflow.runtime.why_sources import NEVER_ENDS, ago, silent_source
 from malflow.runtime.why_stamps import at_line, bound_of, is_in_thousands, is_past, minus, per_second_of, plus, unit_of
+from malflow.words import plural
 
 __all__ = ["heeding", "one_input", "waiting"]
 
@@ -155,7 +155,7 @@ def _held_back(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Tra
     text = (
         f"operator {quoted(row.operator)} has {_open(row)}, but gets no epochs: the generator of operator "
         f"{quoted(str(row.generator))}{at_line(flow, generator)} has returned none for "
-        f"{many(flow.taken(generator), 'record')}. It must return a time, such as "
+        f"{plural(flow.taken(generator), 'record')}. It must return a time, such as "
         "limit_out_of_orderness(bound) does."
     )
     return Found("no_epochs", flow.name(generator), text, {"generator": row.generator, "taken": flow.taken(generator)})
@@ -235,7 +235,7 @@ def one_input(flow: Flow, vertex: int, silent: Port, found: Found) -> Found:
     others = sum(flow.given(port) for port in inputs if port != silent)
     text = (
         f"operator {quoted(name)} waits for its input {edge + 1}, from operator {quoted(flow.name(silent.vertex))}, "
-        f"while {many(others, 'record')} came from elsewhere: {found.text}"
+        f"while {plural(others, 'record')} came from elsewhere: {found.text}"
     )
     facts = {**found.facts, "join": name, "input": edge + 1, "other_records": others}
     return Found("silent_input", found.stops_at, text, facts)
@@ -257,7 +257,7 @@ def _next(flow: Flow, vertex: int, row: TimeRow) -> Found:
     }
     time = "it has had no epoch yet" if row.frontier is None else f"its time is {shown(row.frontier)}"
     far = "" if missing is None else f", {shown(missing)} before the next result"
-    given = f" It has given {many(flow.output(vertex), 'record')} so far." if flow.output(vertex) else ""
+    given = f" It has given {plural(flow.output(vertex), 'record')} so far." if flow.output(vertex) else ""
     held_by = (
         f" Source {quoted(row.source)} determines its time."
         if row.source

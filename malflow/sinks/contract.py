@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods, short_repr
+from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods
 from malflow.message import DataMessage
 from malflow.type_parameters import K, P, S, T, V
+from malflow.words import short_repr
 
 __all__ = [
     "ResumableSinkImpl",

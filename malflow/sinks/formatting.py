@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 from malflow.callables import takes, without_result
 from malflow.diagnostics import describe
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.message import DataMessage
+from malflow.words import short_repr
 
 __all__ = ["Formatter", "checked_formatter", "formatted"]
 

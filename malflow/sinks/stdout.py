@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import MalflowError
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.type_parameters import K, T, V
+from malflow.words import short_repr
 
 __all__ = ["StdOutSink", "discard_output"]
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
-from malflow.errors import GraphError, offers, require_methods, short_repr
+from malflow.errors import GraphError, offers, require_methods
 from malflow.message import NoKey
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.type_parameters import H, K, T, V
+from malflow.words import short_repr
 
 __all__ = [
     "Delivery",

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from malflow.durations import Duration, checked_duration, checked_seconds
-from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError, short_repr
+from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
@@ -28,6 +28,7 @@ from malflow.store.contract import KeyMissing, Store, require_store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
+from malflow.words import short_repr
 
 __all__ = ["FsspecBackend"]
 

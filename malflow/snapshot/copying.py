@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
-from malflow.errors import GraphError, SnapshotError, short_repr
+from malflow.errors import GraphError, SnapshotError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.commit import Content
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.worker_states import deletion_explained
+from malflow.words import short_repr
 
 __all__ = ["copy_snapshot"]
 

@@ -12,10 +12,11 @@ from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
-from malflow.errors import SnapshotCorrupt, SnapshotError, many
+from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, dumps_dict
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
+from malflow.words import plural
 
 __all__ = [
     "FORMAT",
@@ -167,7 +168,7 @@ def decode_file(name: str, data: bytes) -> DataFile:
         SnapshotError: if a newer malflow wrote it.
     """
     if len(data) < _HEAD.size or not data.startswith(_MAGIC):
-        raise SnapshotCorrupt(f"'{name}' is not a data file of malflow: it has {many(len(data), 'byte')}", name=name)
+        raise SnapshotCorrupt(f"'{name}' is not a data file of malflow: it has {plural(len(data), 'byte')}", name=name)
     _, version, checksum, length = _HEAD.unpack_from(data)
     if version > FORMAT:
         raise SnapshotError(

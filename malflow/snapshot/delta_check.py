@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from malflow.diagnostics import short_repr
-from malflow.errors import SnapshotError, many
+from malflow.errors import SnapshotError
 from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, KeyedState, StateDelta
 from malflow.states.paned import OperatorState
+from malflow.words import plural, short_repr
 
 __all__ = ["Recount"]
 
@@ -65,6 +65,6 @@ def _difference(worker: int, name: str, kept: list[Any], live: OperatorState) ->
     there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
     first, second = (("none" if key is _NONE else f"key {short_repr(key)}") for key in (there, here))
     return SnapshotError(
-        f"operator '{name}' has {many(len(live), 'key')} on worker {worker}, but its snapshots add up to {len(kept)}: "
-        f"the first difference is {first} instead of {second}; keys and their hashes must not change"
+        f"operator '{name}' has {plural(len(live), 'key')} on worker {worker}, but its snapshots add up to "
+        f"{len(kept)}: the first difference is {first} instead of {second}; keys and their hashes must not change"
     )

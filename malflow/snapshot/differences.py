@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from malflow.errors import SnapshotError, many
+from malflow.errors import SnapshotError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
+from malflow.words import plural
 
 __all__ = ["ABSENT", "StateChange", "diff_state"]
 
@@ -146,6 +147,6 @@ def _check(old: WorkerStates, new: WorkerStates) -> None:
     is_by_key = old.kind is not None and old.kind.is_by_key
     if one.placement is None and is_by_key and old.manifest.parallelism != new.manifest.parallelism:
         raise SnapshotError(
-            f"operator '{two.name}' was kept under key_local() by {many(old.manifest.parallelism, 'worker')} in "
+            f"operator '{two.name}' was kept under key_local() by {plural(old.manifest.parallelism, 'worker')} in "
             f"{at[0]} and by {new.manifest.parallelism} in {at[1]}, whose states can't be compared"
         )

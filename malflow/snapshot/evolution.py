@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from malflow.errors import SnapshotError, many
+from malflow.errors import SnapshotError
 from malflow.operators.letters import LETTERS
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.states.kinds import StateKind, StateSpec
+from malflow.words import plural
 
 __all__ = [
     "Fault",
@@ -279,14 +280,14 @@ def _refusals(
         if entry.name in here:
             text = (
                 f"operator '{entry.name}' is now a {here[entry.name].kind.word}, but in snapshot {manifest.snapshot} "
-                f"it is a {entry.kind} with {many(entry.keys, 'key')}; rename the new operator, and pass "
+                f"it is a {entry.kind} with {plural(entry.keys, 'key')}; rename the new operator, and pass "
                 f"allow_dropped_state=['{entry.name}'] if the old state may be dropped"
             )
             yield Refusal("kind", (entry.name,), SnapshotError(text))
     homeless = [entry for entry in homeless if changed.isdisjoint((entry.name, entry.name.partition("/")[0]))]
     if not homeless:
         return
-    states = ", ".join(f"'{entry.name}' ({entry.kind}, {many(entry.keys, 'key')})" for entry in homeless)
+    states = ", ".join(f"'{entry.name}' ({entry.kind}, {plural(entry.keys, 'key')})" for entry in homeless)
     operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
     old, heir = _rename(homeless[0], new, here)
     is_foreign = here.keys().isdisjoint(entry.name for entry in manifest.operators)

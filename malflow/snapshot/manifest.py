@@ -11,10 +11,11 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
-from malflow.errors import SnapshotCorrupt, SnapshotError, many
+from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.layout import is_data_key
 from malflow.version import __version__
+from malflow.words import plural
 
 __all__ = [
     "FORMAT",
@@ -202,7 +203,7 @@ def decode_signed(name: str, data: bytes, authenticator: Authenticator | None) -
         plain = _canonical(body)
         is_canonical = _canonical(sealed) == data
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = f"'{name}' is damaged ({many(len(data), 'byte')}): {error}"
+        reason = f"'{name}' is damaged ({plural(len(data), 'byte')}): {error}"
         raise SnapshotCorrupt(reason, name=name) from error
     actual = sha256(plain).hexdigest()
     if not is_canonical or digest != actual:

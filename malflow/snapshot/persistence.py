@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from malflow.errors import GraphError, OperatorError, error_text, short_repr
+from malflow.errors import GraphError, OperatorError
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
+from malflow.words import error_text, short_repr
 
 if TYPE_CHECKING:
     from malflow.snapshot.stored_states import StoredStates

@@ -7,7 +7,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Literal, overload
 
-from malflow.errors import GraphError, SnapshotError, short_repr
+from malflow.errors import GraphError, SnapshotError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.candidates import candidates, with_time_taken
 from malflow.snapshot.evolution import present_name
@@ -16,6 +16,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish, check_wish
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_entry_key
+from malflow.words import short_repr
 
 __all__ = ["opened", "read_state", "wanted_manifest"]
 

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from malflow.errors import SnapshotError, short_repr
+from malflow.errors import SnapshotError
 from malflow.operators.letters import LETTERS, as_text, parks
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
@@ -18,6 +18,7 @@ from malflow.snapshot.data_file import Section, compress, decode_file, encode_de
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta, StateDelta
+from malflow.words import short_repr
 
 __all__ = [
     "LARGE",

@@ -10,7 +10,8 @@ from hmac import compare_digest
 from hmac import digest as hmac_digest
 from typing import Any, Final
 
-from malflow.errors import GraphError, SnapshotError, many
+from malflow.errors import GraphError, SnapshotError
+from malflow.words import plural
 
 __all__ = ["KEY_VARIABLE", "Signer"]
 
@@ -124,7 +125,7 @@ def _by_id(keys: Sequence[bytes]) -> dict[str, bytes]:
             raise GraphError(f"signing key {place} must be str or bytes; got {type(key).__name__}")
         if len(key) < _SHORTEST:
             raise GraphError(
-                f"signing key {place} has {many(len(key), 'byte')}; it needs at least {_SHORTEST}; "
+                f"signing key {place} has {plural(len(key), 'byte')}; it needs at least {_SHORTEST}; "
                 "create one with python -c 'import secrets; print(secrets.token_hex(32))'"
             )
     return {hmac_digest(key, b"malflow: the id of this key", sha256)[:4].hex(): key for key in keys}

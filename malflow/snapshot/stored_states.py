@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from malflow.errors import SnapshotCorrupt, SnapshotError, many
+from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.old_records import old_kind
 from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
@@ -15,6 +15,7 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.manifest_log import read_data
 from malflow.store.contract import Store
 from malflow.store.retry import Retry
+from malflow.words import plural
 
 __all__ = ["FoundSection", "Names", "StoredStates", "Versions", "refused_codec", "with_hint"]
 
@@ -166,10 +167,12 @@ class StoredStates:
             found = sum(by_worker.values())
             reason = f"snapshot {manifest.snapshot}: operator '{entry.name}' has"
             if found != entry.keys:
-                raise SnapshotCorrupt(f"{reason} {many(found, 'key')} of {entry.keys}", name=manifest_key(manifest.seq))
+                raise SnapshotCorrupt(
+                    f"{reason} {plural(found, 'key')} of {entry.keys}", name=manifest_key(manifest.seq)
+                )
             beyond = [worker for worker, count in by_worker.items() if count and worker >= manifest.parallelism]
             if beyond:
-                of = many(manifest.parallelism, "worker")
+                of = plural(manifest.parallelism, "worker")
                 raise SnapshotCorrupt(f"{reason} keys on worker {beyond[0]} of {of}", name=manifest_key(manifest.seq))
 
     def _reader(self, name: str) -> Callable[[bytes], Any]:
@@ -227,6 +230,6 @@ def _value(name: str, section: Section, raw: bytes, loads: Callable[[bytes], Any
             "otherwise increase version= and pass migrate=(old, version) -> state"
         ) from error
     if count != section.keys:
-        reason = f"'{name}': a section of operator '{section.state}' has {many(count, 'key')} of {section.keys}"
+        reason = f"'{name}': a section of operator '{section.state}' has {plural(count, 'key')} of {section.keys}"
         raise SnapshotCorrupt(reason, name=name)
     return value

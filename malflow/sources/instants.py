@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Literal
 
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.event_time.panes import zone_of
 from malflow.message import NoKey, NoKeyType
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.sources.cron import Schedule
+from malflow.words import short_repr
 
 __all__ = ["CronSource", "PeriodicSource", "StartSource"]
 

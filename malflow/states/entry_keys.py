@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.partitioners import check_key
 from malflow.states.kinds import Movement, StateKind
+from malflow.words import short_repr
 
 __all__ = ["RECORD_KEYS", "WINDOWS", "check_entry_key", "check_record_key"]
 

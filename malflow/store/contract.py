@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from malflow.errors import GraphError, StoreError, offers, require_arguments, require_methods, short_repr
+from malflow.errors import GraphError, StoreError, offers, require_arguments, require_methods
+from malflow.words import short_repr
 
 __all__ = [
     "KeyExists",

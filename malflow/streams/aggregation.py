@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
 from malflow.durations import as_length
-from malflow.errors import short_repr
 from malflow.operators.running_aggregates import RunningAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
@@ -18,6 +17,7 @@ from malflow.streams.late_windows import LateWindowed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window, kernel_of
 from malflow.windows import WindowResult, Windows, check_early
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.connectors.by_name import Connection, Replacement
-from malflow.diagnostics import describe, location, short_repr
+from malflow.diagnostics import describe, location
 from malflow.durations import as_length, checked_duration
 from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
@@ -22,6 +22,7 @@ from malflow.operators.connected import TwoFunctions
 from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
+from malflow.words import short_repr
 
 __all__ = [
     "CONNECT_HOOKS",

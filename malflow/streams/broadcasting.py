@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy
 from malflow.nodes import ExchangeNode, KeyNode, StatefulNode
 from malflow.operators.tables.broadcast import BroadcastJoin, Replicate
@@ -16,6 +15,7 @@ from malflow.streams.arguments import checked_count, checked_function, checked_p
 from malflow.streams.handle import StreamHandle
 from malflow.streams.table import Table
 from malflow.type_parameters import K, T, V_co
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream, Stream

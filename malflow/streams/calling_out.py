@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe
 from malflow.durations import Duration, checked_duration
-from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy, OnError, Retry
 from malflow.graph import check_name
 from malflow.limits import Breaker, Rate
@@ -20,6 +19,7 @@ from malflow.operators.calling_out import CallingOut
 from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import Stream

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.connectors.by_name import Connection
-from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
 from malflow.operators.connected import ConnectLogic, ConnectOp, TimedConnectOp
@@ -16,6 +15,7 @@ from malflow.operators.epochs.frontiers import INPUTS
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_default, checked_policy, checked_two, malformed
 from malflow.streams.stateful import HIDDEN_OF_TIMED, StatefulOperators, check_wakes
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

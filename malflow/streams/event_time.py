@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.durations import Duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.failures import ErrorPolicy
 from malflow.graph import check_name
 from malflow.lineage import Mixture
@@ -32,6 +32,7 @@ from malflow.streams.arguments import (
 from malflow.streams.handle import StreamHandle
 from malflow.streams.several import Timed
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import Stream, TimedStream

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from malflow.drawing.notebook import picture_bundle
-from malflow.errors import short_repr
 from malflow.graph import Graph
 from malflow.nodes import Node, Port, SourceNode
 from malflow.partitioners import Partitioner
 from malflow.streams.arguments import location, malformed
+from malflow.words import short_repr
 
 __all__ = ["StreamHandle"]
 

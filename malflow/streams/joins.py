@@ -11,7 +11,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.durations import as_length
-from malflow.errors import short_repr
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.joins.asof_join import AsofJoin
 from malflow.operators.joins.interval_join import Interval, IntervalJoin
@@ -19,6 +18,7 @@ from malflow.operators.joins.two_streams import migrated_values
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_field_of, checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

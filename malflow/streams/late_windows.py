@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
-from malflow.errors import short_repr
 from malflow.graph import Graph
 from malflow.nodes import ExchangeNode, KeyNode, Port
 from malflow.streams.arguments import malformed
@@ -15,6 +14,7 @@ from malflow.streams.several import LateGroups, LateResults
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window
 from malflow.windows import check_until
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.connectors.by_name import Connection
 from malflow.durations import Duration, checked_duration
-from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
 from malflow.operators.lookup import COUNTS, Lookup, require_cache
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import Stream

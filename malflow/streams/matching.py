@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.graph import check_name
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.pattern_matching import COUNTS, MatchByArrival, MatchByTime
@@ -17,6 +17,7 @@ from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
 from malflow.streams.several import Matches
 from malflow.streams.stateful import StatefulOperators
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     pass

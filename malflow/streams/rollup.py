@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.durations import checked_duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Unit
 from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.windows.rollup import Level, RollupAggregate
@@ -19,6 +19,7 @@ from malflow.streams.arguments import malformed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import check_merge, kernel_of
 from malflow.windows import FOREVER, Forever, WindowResult, calendar
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from malflow.diagnostics import short_repr
 from malflow.operators.batching import Batches
 from malflow.operators.distinct import Changes, Distinct
 from malflow.operators.epochs.rounding import Step
@@ -17,6 +16,7 @@ from malflow.streams.arguments import checked_count, checked_field_of, checked_l
 from malflow.streams.several import Throttled
 from malflow.streams.stateful import StatefulOperators
 from malflow.windows import FOREVER, Forever
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

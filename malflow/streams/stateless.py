@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.errors import short_repr
 from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
 from malflow.nodes import StatelessNode
@@ -32,6 +31,7 @@ from malflow.streams.arguments import (
     malformed,
 )
 from malflow.streams.handle import StreamHandle
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream, Stream

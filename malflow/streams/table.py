@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
-from malflow.errors import short_repr
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, StatefulNode, StatelessNode
 from malflow.operators.contract import Logic, Operator
 from malflow.operators.epochs.frontiers import INPUTS
@@ -18,6 +17,7 @@ from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
 from malflow.table_change import TableChange
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from malflow.errors import short_repr
 from malflow.nodes import Port
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.epochs.rounding import Step
@@ -18,6 +17,7 @@ from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_field_of, checked_function, checked_length, malformed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.table import Table
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream

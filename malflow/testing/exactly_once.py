@@ -9,7 +9,6 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from malflow.diagnostics import short_repr
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.nodes import SinkNode, StatefulNode
@@ -20,6 +19,7 @@ from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.shared_count import Count, SharedCount
 from malflow.testing.trial import Build, LetterPlan, Outcome, RuntimeName, built, look_closely, try_out
+from malflow.words import short_repr
 
 __all__ = ["assert_exactly_once"]
 

@@ -9,7 +9,6 @@ from itertools import zip_longest
 from math import inf
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.nodes import SourceNode
@@ -17,6 +16,7 @@ from malflow.sources.contract import StatefulSource, StatefulSourceImpl, Statefu
 from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
 from malflow.testing.shared_count import Count
+from malflow.words import short_repr
 
 __all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]
 

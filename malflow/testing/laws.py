@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from malflow.diagnostics import short_repr
-from malflow.errors import GraphError, error_text
+from malflow.errors import GraphError
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.testing.likeness import likeness
+from malflow.words import error_text, short_repr
 
 __all__ = ["Laws", "in_a_thread"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from malflow.errors import RecordsRefused, short_repr
+from malflow.errors import RecordsRefused
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Divided, Refused, SinkOwner, TransactionalSinkImpl
 from malflow.states.keyed import copied
 from malflow.testing.crash import Crash
+from malflow.words import short_repr
 
 __all__ = ["CrashPlan", "Handle", "Record", "RefusingTarget"]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from malflow.diagnostics import short_repr
-from malflow.errors import many
 from malflow.testing.inputs import Feed
+from malflow.words import plural, short_repr
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -123,7 +122,9 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
     count = end - start
     if count > _SHOWN:
         last = "all" if start == 0 else "the last"
-        yield f"process {last} {many(count, 'record')}" if end == len(feed) else f"process records {start + 1} to {end}"
+        yield (
+            f"process {last} {plural(count, 'record')}" if end == len(feed) else f"process records {start + 1} to {end}"
+        )
     elif count:
         several = len({record.source for record in feed.records}) > 1
         told = (short_repr(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
@@ -131,4 +132,4 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
 
 
 def _workers(count: int) -> str:
-    return many(count, "worker")
+    return plural(count, "worker")

@@ -9,11 +9,11 @@ from enum import Enum
 from math import inf
 from typing import Any, Final
 
-from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing.crash import Crash
+from malflow.words import short_repr
 
 __all__ = ["CRASH", "END", "PAUSE", "Mark", "Pause", "ScriptedPart", "ScriptedSource", "Timed"]
 

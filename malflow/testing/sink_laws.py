@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
-from malflow.diagnostics import short_repr
 from malflow.durations import Duration, wait_of
 from malflow.errors import FencedError, GraphError
 from malflow.message import DataMessage
@@ -28,6 +27,7 @@ from malflow.testing.likeness import likeness
 from malflow.testing.refusal_laws import REFUSAL_LAWS, check_refusals
 from malflow.testing.scripted import PAUSE, ScriptedSource
 from malflow.testing.share_laws import SHARE_LAWS, check_shares
+from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.testing.value_laws import SinkValues

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
-from malflow.diagnostics import short_repr
 from malflow.durations import Duration, wait_of
 from malflow.engine.plan import Program, compile_graph
-from malflow.errors import many
 from malflow.graph import Graph
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.operators.hosting.reader_methods import lag_of, offers_own
@@ -25,6 +23,7 @@ from malflow.streams.stream import StreamProvider
 from malflow.testing.driven_run import DrivenRun
 from malflow.testing.laws import Laws
 from malflow.testing.likeness import likeness
+from malflow.words import plural, short_repr
 
 if TYPE_CHECKING:
     from malflow.testing.value_laws import SourceValues
@@ -194,7 +193,7 @@ class _SourceSuite:
             values, stamps = reader.poll_batch(limit) if hasattr(reader, "poll_batch") else poll_until(reader, limit)
         if len(values) != len(stamps) or len(values) > limit:
             self._laws.broken(
-                "limit", f"poll_batch({limit}) returned {many(len(values), 'value')}, {len(stamps)} timestamps"
+                "limit", f"poll_batch({limit}) returned {plural(len(values), 'value')}, {len(stamps)} timestamps"
             )
         return list(zip(values, stamps, strict=True))
 
@@ -323,7 +322,7 @@ class _SourceSuite:
                 position = reader.collect() if hasattr(reader, "collect") else reader.snapshot()
         with self._reader(part, _copy(position), "move") as reader:
             got = half + self._read(reader, len(expected) - len(half), _LARGE, "move")
-        self._laws.alike("move", f"part {short_repr(part)}, moved after {many(len(half), 'record')}", expected, got)
+        self._laws.alike("move", f"part {short_repr(part)}, moved after {plural(len(half), 'record')}", expected, got)
 
     def _check_go_on(self, part: Any) -> None:
         __tracebackhide__ = True

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final
 
-from malflow.diagnostics import short_repr
 from malflow.durations import Duration, wait_of
-from malflow.errors import FencedError, SnapshotIncomplete, StoreError, error_text, many
+from malflow.errors import FencedError, SnapshotIncomplete, StoreError
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
@@ -27,6 +26,7 @@ from malflow.store.contract import KeyExists, KeyMissing, Store, require_store
 from malflow.streams.stream import StreamProvider
 from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.scripted import END, ScriptedSource
+from malflow.words import error_text, plural, short_repr
 
 __all__ = ["STORE_LAWS", "assert_store"]
 
@@ -264,7 +264,7 @@ class _StoreSuite:
             listed = store.list("m/")
             for _ in pool.map(store.delete, keys):
                 pass
-        self._laws.alike("pages", f"list() of {many(count, 'key')}", keys, listed)
+        self._laws.alike("pages", f"list() of {plural(count, 'key')}", keys, listed)
 
     def check_fresh(self) -> None:
         __tracebackhide__ = True

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.quiet_sources import QuietSources
@@ -34,6 +33,7 @@ from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
 from malflow.testing.refusing_target import CrashPlan, Record, RefusingTarget
 from malflow.testing.schedules import CRASHES, Event, Schedule
+from malflow.words import short_repr
 
 __all__ = ["Build", "LetterPlan", "Outcome", "RuntimeName", "State", "Written", "built", "look_closely", "try_out"]
 

@@ -21,9 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from malflow.connectors.by_name import Connection
-from malflow.diagnostics import short_repr
 from malflow.durations import Duration, wait_of
-from malflow.errors import error_text
 from malflow.message import DataMessage
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.sinks.contract import StatelessSink
@@ -32,6 +30,7 @@ from malflow.sinks.transactional import SinkOwner, is_transactional
 from malflow.sources.contract import StatefulSource, poll_until
 from malflow.testing.laws import Laws
 from malflow.testing.value_strategies import python_values, same_value
+from malflow.words import error_text, short_repr
 
 __all__ = ["SinkValues", "SourceValues"]
 

@@ -45,7 +45,7 @@ from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.connectors.postgres import PostgresChanges, PostgresLookup, PostgresSink, PostgresSource
 from malflow.connectors.redis import RedisLookup, RedisSink, RedisStreamSource
 from malflow.connectors.sql import SqlLookup, SqlSink
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.lookups import LookupTable
 from malflow.sinks import StatefulSinkImpl, StatelessSinkImpl, StdOutSink, VecSink
 from malflow.sources import (
@@ -56,6 +56,7 @@ from malflow.sources import (
     StatefulSourceImpl,
     StatelessSourceImpl,
 )
+from malflow.words import short_repr
 
 _NAN, _INFINITE = float("nan"), float("inf")
 _NAIVE = datetime(2026, 1, 1)

@@ -25,8 +25,8 @@ from malflow import MalflowError
 from malflow.connectors.postgres import PostgresLookup
 from malflow.connectors.redis import RedisLookup
 from malflow.connectors.sql import SqlLookup
-from malflow.diagnostics import short_repr
 from malflow.testing import python_values
+from malflow.words import short_repr
 from tests.connectors.postgres.kit import Database
 from tests.connectors.sql.kit import made
 

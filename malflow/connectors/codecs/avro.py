@@ -22,7 +22,8 @@ from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.registry import SchemaRegistry, require_registry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
 from malflow.connectors.options import require_flag
-from malflow.errors import GraphError, MissingDependency, short_repr
+from malflow.errors import GraphError, MissingDependency
+from malflow.words import short_repr
 
 __all__ = ["AvroDecoder", "AvroEncoder"]
 

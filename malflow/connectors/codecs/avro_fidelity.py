@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["ambiguous_unions", "difference", "refuse_ambiguous"]
 

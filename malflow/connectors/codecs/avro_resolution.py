@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["has_mutable_defaults", "with_logical_types_of", "with_python_defaults"]
 

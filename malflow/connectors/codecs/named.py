@@ -16,7 +16,8 @@ from malflow.connectors.codecs.plain import (
     TextDecoder,
     TextEncoder,
 )
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["Decode", "Encode", "decoder_of", "encoder_of"]
 

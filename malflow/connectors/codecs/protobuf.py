@@ -8,7 +8,8 @@ from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.registry import SchemaRegistry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, message_indexes, read_message_indexes, schema_id
 from malflow.connectors.options import require_flag
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 M = TypeVar("M")
 

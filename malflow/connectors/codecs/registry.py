@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.options import require_mapping, require_name
 from malflow.durations import Duration, checked_seconds
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "require_registry", "require_subject"]
 

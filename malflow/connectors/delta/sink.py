@@ -26,13 +26,14 @@ from malflow.connectors.options import (
 )
 from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.durations import Duration, checked_seconds
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 from malflow.store.redaction import redacted, secrets_in
 from malflow.type_parameters import K, T, V
+from malflow.words import short_repr
 
 __all__ = ["DeltaSink"]
 

@@ -17,10 +17,11 @@ from malflow.connectors.files.sink import LineSink, UnwritableValue
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.options import names_of, require_flag
 from malflow.durations import Duration
-from malflow.errors import GraphError, many
+from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
 from malflow.type_parameters import K, T, V
+from malflow.words import plural
 
 __all__ = ["CsvSink"]
 
@@ -171,7 +172,9 @@ class CsvSink(LineSink[K, V, T]):
                 raise UnwritableValue(self._path, record, "its fields have no names; pass fields=[...] or header=False")
             if self._fields is not None and len(record) != len(self._fields):
                 raise UnwritableValue(
-                    self._path, record, f"it has {many(len(record), 'value')} for {many(len(self._fields), 'field')}"
+                    self._path,
+                    record,
+                    f"it has {plural(len(record), 'value')} for {plural(len(self._fields), 'field')}",
                 )
             return record
         if self._fields is None:

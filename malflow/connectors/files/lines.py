@@ -21,10 +21,11 @@ from fsspec.spec import AbstractBufferedFile
 from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
 from malflow.disk_names import written_as
-from malflow.errors import GraphError, many
+from malflow.errors import GraphError
 from malflow.filesystem import compression_of, filesystem_of
 from malflow.store import s3
 from malflow.store.redaction import shown_path
+from malflow.words import plural
 
 __all__ = [
     "LineBuffer",
@@ -346,7 +347,7 @@ def _decompressed(path: str, raw: Any, compression: str) -> Any:
     shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
     raise InputFileError(
         path,
-        f"is a zip archive of {many(len(names), 'file')}, {shown}; write each as "
+        f"is a zip archive of {plural(len(names), 'file')}, {shown}; write each as "
         f"'zip://{names[0]}::{shown_path(path)}', or unpack it",
     )
 

@@ -19,7 +19,8 @@ from fsspec.compression import compr
 from malflow.connectors.files.fingerprint import fingerprint
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.disk_names import written_as
-from malflow.errors import FencedError, many
+from malflow.errors import FencedError
+from malflow.words import plural
 
 if sys.platform != "win32":
     import fcntl
@@ -203,7 +204,7 @@ class LocalFile:
         if size != length:
             raise SinkFileError(
                 str(self._path),
-                f"was changed by another process while it was being written: it has {many(size, 'byte')}, "
+                f"was changed by another process while it was being written: it has {plural(size, 'byte')}, "
                 f"expected {length}",
             )
 
@@ -274,8 +275,8 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     if size and not append:
         raise SinkFileError(
             str(path),
-            f"already has {many(size, 'byte')}, and the snapshot that the run resumes from has no position in it; pass "
-            "append=True to append to it, or restore=None to start over and replace it",
+            f"already has {plural(size, 'byte')}, and the snapshot that the run resumes from has no position in it; "
+            "pass append=True to append to it, or restore=None to start over and replace it",
         )
     if position is not None:
         _LOG.warning("writing '%s' instead of '%s', which may have the last records too", path, position.path)
@@ -323,7 +324,7 @@ def _fault(path: Path, length: int) -> str:
         return "no longer exists"
     size = path.stat().st_size
     if size < length:
-        return f"has {many(size, 'byte')}, fewer than the {length} that were written to it"
+        return f"has {plural(size, 'byte')}, fewer than the {length} that were written to it"
     return f"was replaced: its first {length} bytes differ from those written to it"
 
 

@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from malflow.connectors.files.paths import MisplacedFileError
 from malflow.connectors.files.typed import BY_NAME, FieldError, RecordTypes, shown_kind, without_none
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.store.redaction import shown_path
+from malflow.words import short_repr
 
 __all__ = ["FolderValues", "PartitionColumns", "Partitions"]
 

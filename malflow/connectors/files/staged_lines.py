@@ -15,10 +15,11 @@ from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.durations import Duration
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import compression_of
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import Delivery
+from malflow.words import short_repr
 
 __all__ = ["StagedLines"]
 

@@ -14,7 +14,8 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["BY_NAME", "DELIMITERS", "FieldError", "RecordTypes", "Types", "shown_kind", "without_none"]
 

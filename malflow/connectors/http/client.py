@@ -24,8 +24,9 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
 from urllib3.util import parse_url
 
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.errors import GraphError, MalflowError
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
+from malflow.words import short_repr
 
 __all__ = ["Client", "HttpSinkError", "Target", "checked_headers", "target_of"]
 

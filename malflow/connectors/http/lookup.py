@@ -15,9 +15,10 @@ from malflow.connectors.http.client import Client, HttpSinkError, checked_header
 from malflow.connectors.key_texts import json_key, number_text
 from malflow.connectors.options import checked_wait, require_count, require_function, require_mapping
 from malflow.durations import Duration
-from malflow.errors import GraphError, MalflowError, error_text, many, short_repr
+from malflow.errors import GraphError, MalflowError
 from malflow.lookups.contract import LookupTable
 from malflow.store.redaction import redacted
+from malflow.words import error_text, plural, short_repr
 
 __all__ = ["HttpLookup", "HttpLookupError"]
 
@@ -185,7 +186,7 @@ class HttpLookup(LookupTable[Any, Any]):
             unasked = next(text for text in answer if text not in by_text)
             raise self._failed(keys[0], f"answered with a row of {short_repr(unasked)}, which was not asked for")
         got = f"an array of {len(answer)}" if isinstance(answer, list) else short_repr(answer)
-        raise self._failed(keys[0], f"must answer with an array of {many(len(keys), 'row')}, or an object; got {got}")
+        raise self._failed(keys[0], f"must answer with an array of {plural(len(keys), 'row')}, or an object; got {got}")
 
     def _decoded(self, key: Any, body: bytes) -> Any:
         try:

@@ -17,11 +17,12 @@ from malflow.connectors.options import (
     require_mapping,
 )
 from malflow.durations import Duration
-from malflow.errors import GraphError, RecordsRefused, short_repr
+from malflow.errors import GraphError, RecordsRefused
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner, TransactionalSinkImpl
 from malflow.type_parameters import K, T, V
+from malflow.words import short_repr
 
 __all__ = ["Handle", "HttpSink"]
 

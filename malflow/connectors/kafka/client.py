@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from malflow.connectors.kafka.errors import KafkaFailed
 from malflow.connectors.options import require_mapping
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["LOG", "ClientSettings", "KafkaClientError", "server_list"]
 

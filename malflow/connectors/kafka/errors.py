@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from malflow.errors import MalflowError, many, short_repr
+from malflow.errors import MalflowError
+from malflow.words import plural, short_repr
 
 __all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed", "UnwritableKafkaRecord"]
 
@@ -87,4 +88,4 @@ class UnwritableKafkaRecord(MalflowError, ValueError):
 def _shown(raw: bytes | None) -> str:
     if raw is None or len(raw) <= _SHOWN:
         return repr(raw)
-    return f"{raw[:_SHOWN]!r}... ({many(len(raw), 'byte')})"
+    return f"{raw[:_SHOWN]!r}... ({plural(len(raw), 'byte')})"

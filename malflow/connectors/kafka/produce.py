@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
-from malflow.errors import many
+from malflow.words import plural
 
 __all__ = ["Failures", "Record", "hint_of", "is_about_records", "produce_all"]
 
@@ -79,7 +79,7 @@ class Failures:
         shown = "; ".join(f"{place}: {self._settings.text(error)}" for error, place in self._errors)
         hints = "".join(dict.fromkeys(hint_of(it.code()) for it, _ in self._errors))
         failed = KafkaFailed(
-            f"{many(self._count, 'record')} could not be written on {self._settings.servers}: "
+            f"{plural(self._count, 'record')} could not be written on {self._settings.servers}: "
             f"{shown}{self.heard}{hints}"
         )
         failed.refuses_records = any(is_about_records(error) for error, _ in self._errors)

@@ -14,9 +14,9 @@ from malflow.connectors.kafka.buffer import Buffer, Part
 from malflow.connectors.kafka.consumer import SharedConsumer
 from malflow.connectors.kafka.errors import BadKafkaRecord
 from malflow.connectors.rejecting import Handling, keeps_rejected
-from malflow.errors import error_text, short_repr
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected, StatefulSourcePartition
+from malflow.words import error_text, short_repr
 
 __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
 

@@ -11,8 +11,9 @@ from malflow.aggregators.fields import read_of_message
 from malflow.callables import without_result
 from malflow.connectors.kafka.produce import Record
 from malflow.connectors.key_texts import PlainKeyEncoder
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.message import DataMessage, NoKey
+from malflow.words import short_repr
 
 __all__ = ["OfMessage", "RecordKeys", "milliseconds", "of_message", "own_headers", "own_milliseconds", "size_of"]
 

@@ -32,12 +32,13 @@ from malflow.connectors.options import require_delivery, require_flag, require_n
 from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, error_text, many, short_repr
+from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 from malflow.type_parameters import K, T, V
+from malflow.words import error_text, plural, short_repr
 
 __all__ = ["Handle", "KafkaSink"]
 
@@ -209,7 +210,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         self._raise_failures()
         if left:
             raise KafkaFailed(
-                f"no acknowledgement of {many(left, 'record')} for {self._target} by {self._settings.servers} within "
+                f"no acknowledgement of {plural(left, 'record')} for {self._target} by {self._settings.servers} within "
                 f"{self._seconds:g} s{self._failures.heard}"
             )
         self._unflushed = False

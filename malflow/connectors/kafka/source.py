@@ -22,8 +22,9 @@ from malflow.connectors.options import (
 )
 from malflow.connectors.rejecting import Handling, RejectingSource
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl
+from malflow.words import short_repr
 
 __all__ = ["KafkaSource", "Start"]
 

@@ -19,9 +19,10 @@ from malflow.connectors.parquet.rows import (
     UnreadableColumn,
     row_options,
 )
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.errors import GraphError, MalflowError
 from malflow.message import NoKey, NoKeyType
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.words import short_repr
 
 __all__ = ["ArrowPartition", "ArrowSource", "ArrowSourceError"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from malflow.connectors.parquet.fidelity import first_changed
-from malflow.errors import MalflowError, many, short_repr
+from malflow.errors import MalflowError
+from malflow.words import plural, short_repr
 
 __all__ = ["Columns", "UnfitRow", "stored_type"]
 
@@ -124,7 +125,7 @@ class Columns:
         for value in values:
             if not isinstance(value, tuple) or len(value) != len(names):
                 raise UnfitRow(
-                    self._target, None, value, f"the schema has {many(len(names), 'column')}: {_list(names)}"
+                    self._target, None, value, f"the schema has {plural(len(names), 'column')}: {_list(names)}"
                 )
         return zip(*values, strict=True)
 

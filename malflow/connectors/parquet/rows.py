@@ -13,8 +13,9 @@ import pyarrow as pa
 from malflow.callables import without_result
 from malflow.connectors.options import names_of, require_one_of
 from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
-from malflow.errors import GraphError, many, short_repr
+from malflow.errors import GraphError
 from malflow.records.rows import Rows
+from malflow.words import plural, short_repr
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
 
@@ -165,7 +166,7 @@ def _require_one(name: str, schema: pa.Schema) -> None:
     if count == 1:
         return
     if count:
-        raise UnreadableColumn(f"has {many(count, 'column')} named '{name}'; name others in columns=, or rename them")
+        raise UnreadableColumn(f"has {plural(count, 'column')} named '{name}'; name others in columns=, or rename them")
     near = get_close_matches(name, schema.names, 1)
     hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, schema.names[:20])) or 'none'}"
     raise UnreadableColumn(f"has no column '{name}'; {hint}")

@@ -19,12 +19,13 @@ from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.durations import Duration
-from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.errors import GraphError, MalflowError
 from malflow.sinks.distributed import Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.type_parameters import K, T, V
+from malflow.words import short_repr
 
 __all__ = ["ParquetSink"]
 

@@ -39,9 +39,10 @@ from malflow.connectors.parquet.rows import (
     row_options,
 )
 from malflow.durations import Duration, checked_duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import redacted, secrets_in, shown_path
+from malflow.words import short_repr
 
 __all__ = ["ParquetPartition", "ParquetPosition", "ParquetSource"]
 

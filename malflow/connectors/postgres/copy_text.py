@@ -15,7 +15,7 @@ from malflow.connectors.postgres.adapting import interval_text, text_of
 from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.value_limits import DATE, JSON, TIMES, check_of, in_utc, kept_types, plain_number
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["Column", "cells_of", "copy_text", "line_of"]
 

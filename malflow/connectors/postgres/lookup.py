@@ -18,8 +18,8 @@ from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.durations import Duration
-from malflow.errors import short_repr
 from malflow.lookups.contract import LookupTable
+from malflow.words import short_repr
 
 __all__ = ["PostgresLookup"]
 

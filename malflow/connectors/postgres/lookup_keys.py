@@ -17,7 +17,7 @@ from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.value_limits import FLOAT4, FLOATS, NUMERIC, check_of, in_utc, plain_number
 from malflow.connectors.single_precision import shortest_single
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["KeyText", "key_texts"]
 

@@ -21,8 +21,9 @@ from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
 from malflow.durations import Duration, checked_seconds
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.words import short_repr
 
 __all__ = ["PostgresSource"]
 

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.redis.errors import BadStreamEntry
 from malflow.connectors.rejecting import Handling, keeps_rejected
-from malflow.errors import many, short_repr
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected
+from malflow.words import plural, short_repr
 
 __all__ = ["Entry", "EntryDecoder", "OnError", "entries_of", "streams_of"]
 
@@ -49,7 +49,7 @@ class FieldsTwice(dict[bytes, bytes]):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             values = [value for name, value in self.pairs if name == twice]
-            raise ValueError(f"its field {twice!r} comes {many(len(values), 'time')}, with {short_repr(values)}")
+            raise ValueError(f"its field {twice!r} comes {plural(len(values), 'time')}, with {short_repr(values)}")
 
 
 def entries_of(reply: Any) -> list[Entry] | None:

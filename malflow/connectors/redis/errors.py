@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import MalflowError
+from malflow.words import short_repr
 
 __all__ = ["BadStreamEntry", "RedisDataLost", "RedisFailed", "UnwritableRow"]
 

@@ -15,8 +15,9 @@ from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import RedisFailed
 from malflow.durations import Duration
-from malflow.errors import GraphError, error_text, short_repr
+from malflow.errors import GraphError
 from malflow.lookups.contract import LookupTable
+from malflow.words import error_text, short_repr
 
 __all__ = ["RedisLookup"]
 

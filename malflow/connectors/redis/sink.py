@@ -24,12 +24,13 @@ from malflow.connectors.redis.table import RedisTable, TransactionRows
 from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
 from malflow.durations import Duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner
 from malflow.type_parameters import K, T, V
+from malflow.words import short_repr
 
 __all__ = ["RedisSink"]
 

@@ -14,8 +14,9 @@ from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
 from malflow.connectors.rejecting import Handling, RejectingSource
 from malflow.durations import Duration
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl
+from malflow.words import short_repr
 
 __all__ = ["RedisStreamSource"]
 

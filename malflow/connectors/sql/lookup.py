@@ -17,8 +17,8 @@ from malflow.connectors.sql.exact_cells import exact_cell, is_any_of
 from malflow.connectors.sql.lookup_keys import LookupKeys
 from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
 from malflow.durations import Duration
-from malflow.errors import many, short_repr
 from malflow.lookups.contract import LookupTable
+from malflow.words import plural, short_repr
 
 __all__ = ["SqlLookup"]
 
@@ -119,7 +119,7 @@ class SqlLookup(LookupTable[Any, Any]):
         if half:
             self._asked(keys[:half], table)
             self._asked(keys[half:], table)
-        shown = f"{many(len(keys), 'key')} together" if half else f"the key {short_repr(keys[0][0])}"
+        shown = f"{plural(len(keys), 'key')} together" if half else f"the key {short_repr(keys[0][0])}"
         said = self._database.without_secrets(self._database.reason(refusal)).removesuffix(".")
         raise SqlError(
             f"table {self._wanted.table} in {self._database!r}: {shown} can't be looked up: {said}; convert it to the "

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import mysql
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.plain import plain_value
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["LookupKeys"]
 

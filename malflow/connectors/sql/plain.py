@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.tables.transaction_rows import RowBatch
-from malflow.errors import short_repr
+from malflow.words import short_repr
 
 __all__ = ["plain_batch", "plain_value"]
 

@@ -27,9 +27,9 @@ from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.refused_rows import found_by_halves
 from malflow.connectors.tables.transaction_rows import Row, RowBatch, TransactionRows
 from malflow.durations import Duration
-from malflow.errors import short_repr
 from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery, Refused, SinkOwner
+from malflow.words import short_repr
 
 __all__ = ["SqlSink"]
 

@@ -18,7 +18,7 @@ from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.kept_values import Check, unkept
 from malflow.connectors.tables.transaction_rows import Row, RowBatch
-from malflow.errors import many, short_repr
+from malflow.words import plural, short_repr
 
 __all__ = ["ValueChecks"]
 
@@ -290,7 +290,7 @@ def _of_bytes(length: int) -> Check:
         if not isinstance(value, str | bytes | bytearray | memoryview):
             return None
         found = len(value.encode() if isinstance(value, str) else value)
-        return f"has {many(found, 'byte')}; the column takes {length}" if found > length else None
+        return f"has {plural(found, 'byte')}; the column takes {length}" if found > length else None
 
     return check
 

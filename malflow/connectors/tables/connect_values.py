@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from malflow.connectors.tables.change import UNCHANGED
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import MalflowError
+from malflow.words import short_repr
 
 __all__ = ["exact_number", "is_unavailable", "row_reader"]
 

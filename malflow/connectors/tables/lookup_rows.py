@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from malflow.connectors.options import names_of, require_function, require_name
-from malflow.errors import MalflowError, many, short_repr
+from malflow.errors import MalflowError
+from malflow.words import plural, short_repr
 
 __all__ = ["LookupRows", "Wanted"]
 
@@ -85,7 +86,7 @@ class LookupRows:
             if not isinstance(key, tuple) or len(key) != len(self.key):
                 raise self._error(
                     f"table {self._table} is looked up by {', '.join(self.key)}, so a key must be a tuple of "
-                    f"{many(len(self.key), 'value')}; got {short_repr(key)}"
+                    f"{plural(len(self.key), 'value')}; got {short_repr(key)}"
                 )
         return [list(column) for column in zip(*keys, strict=True)]
 

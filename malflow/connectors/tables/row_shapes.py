@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from malflow.errors import MalflowError, many, short_repr
+from malflow.errors import MalflowError
+from malflow.words import plural, short_repr
 
 __all__ = ["RowShape"]
 
@@ -52,7 +53,9 @@ class RowShape:
             return self._of_mapping(value._asdict())
         if isinstance(value, (tuple, list)):
             if len(value) != len(self.columns):
-                raise self._unfit(value, f"it has {many(len(value), 'value')} for {many(len(self.columns), 'column')}")
+                raise self._unfit(
+                    value, f"it has {plural(len(value), 'value')} for {plural(len(self.columns), 'column')}"
+                )
             return tuple(value)
         try:
             return tuple(getattr(value, name) for name in self.columns)
@@ -70,7 +73,7 @@ class RowShape:
         """Convert a record's key to the key of a row."""
         parts = tuple(key) if isinstance(key, (tuple, list)) else (key,)
         if len(parts) != len(self.key):
-            raise self._unfit(key, f"as key of a row to delete it has {many(len(parts), 'value')} for {self.key}")
+            raise self._unfit(key, f"as key of a row to delete it has {plural(len(parts), 'value')} for {self.key}")
         return parts
 
     def _of_mapping(self, value: Mapping[str, Any]) -> tuple[Any, ...]:

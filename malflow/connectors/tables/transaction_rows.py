@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.connectors.tables.change import UNCHANGED, Change
 from malflow.connectors.tables.row_shapes import RowShape
-from malflow.errors import MalflowError, short_repr
+from malflow.errors import MalflowError
+from malflow.words import short_repr
 
 __all__ = ["Operation", "Packed", "Row", "RowBatch", "TransactionRows"]
 

@@ -6,7 +6,8 @@ import re
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
+from malflow.words import short_repr
 
 __all__ = ["Place", "check_token", "is_ip", "is_loopback", "place_of"]
 

@@ -8,12 +8,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from malflow.diagnostics import operator_error, short_repr
-from malflow.errors import error_text
+from malflow.diagnostics import operator_error
 from malflow.message import MAX, MIN
 from malflow.operators.contract import OperatorContext
 from malflow.records.batch import Batch, concat
 from malflow.states.keyed import Delta, KeyedState
+from malflow.words import error_text, short_repr
 
 __all__ = ["INPUTS", "Frontiers"]
 

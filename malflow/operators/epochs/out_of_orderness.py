@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from malflow.durations import as_length
-from malflow.errors import GraphError, short_repr
+from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.operators.epochs.timestamp_checks import as_python
+from malflow.words import short_repr
 
 __all__ = ["LimitedOutOfOrderness", "limit_out_of_orderness"]
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from malflow.errors import short_repr
 from malflow.message import MAX, MIN
+from malflow.words import short_repr
 
 __all__ = ["Step", "Thinning", "calm_until", "can_skip", "rounded_down"]
 

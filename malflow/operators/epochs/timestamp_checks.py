@@ -9,11 +9,10 @@ from numbers import Number
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from malflow.diagnostics import short_repr
-from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 from malflow.records.batch import Batch
+from malflow.words import error_text, short_repr
 
 __all__ = ["as_python", "check_epoch", "check_timestamps", "is_fixed", "is_moment", "uncomparable"]
 

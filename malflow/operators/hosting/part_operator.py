@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.hosting.saved_positions import Positions
 from malflow.states.keyed import Delta, KeyedState
+from malflow.words import short_repr
 
 __all__ = ["PartOperator"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import operator_error
 from malflow.errors import GraphError, MissingDependency, OperatorError
 from malflow.operators.hosting.reader import PickledReader
 from malflow.partitioners import check_key
 from malflow.sources.contract import StatefulSource, StatelessSource
+from malflow.words import short_repr
 
 __all__ = ["gone_error", "list_parts", "refuse_gone"]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from malflow.errors import many, offers, refuse_deferred, require_methods
+from malflow.errors import offers, refuse_deferred, require_methods
 from malflow.event_time.tick import Tick
 from malflow.operators.hosting.reader_methods import offers_own
 from malflow.records.rows import Rows
 from malflow.sources.contract import Rejected, StatefulSourcePartition, poll_until
+from malflow.words import plural
 
 __all__ = ["PickledReader", "Reader"]
 
@@ -91,7 +92,7 @@ class Reader:
         )
         if len(values) != len(timestamps):
             raise ValueError(
-                f"poll_batch returned {many(len(values), 'value')} and {many(len(timestamps), 'timestamp')}"
+                f"poll_batch returned {plural(len(values), 'value')} and {plural(len(timestamps), 'timestamp')}"
             )
         return _counted(values), _counted(timestamps)
 

@@ -9,8 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Self
 
-from malflow.diagnostics import short_repr
-from malflow.errors import GraphError, class_name, error_text, qualified_name, release_all
+from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -21,6 +20,7 @@ from malflow.operators.hosting.reader_methods import Lags, Share, lag_of, share_
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
+from malflow.words import class_name, error_text, qualified_name, short_repr
 
 __all__ = ["Source"]
 

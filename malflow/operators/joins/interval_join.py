@@ -14,7 +14,6 @@ from datetime import date, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.event_time.panes import Panes, RegularPanes
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -25,6 +24,7 @@ from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import PanedState
+from malflow.words import short_repr
 
 __all__ = ["Interval", "IntervalJoin"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
@@ -14,6 +13,7 @@ from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.windows import Timing
+from malflow.words import short_repr
 
 __all__ = ["LEFT", "RIGHT", "EndPair", "JoinOperator", "migrated_values"]
 

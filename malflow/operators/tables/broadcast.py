@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.tables.unsent import Unsent
@@ -14,6 +13,7 @@ from malflow.partitioners import check_key
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState, copied
 from malflow.states.read_only import ReadOnlyDict, read_only
+from malflow.words import short_repr
 
 __all__ = ["BroadcastJoin", "Replicate"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
@@ -15,6 +14,7 @@ from malflow.operators.tables.unsent import Unsent
 from malflow.records.batch import Batch
 from malflow.records.changes import rows_after, with_changes
 from malflow.states.keyed import KeyedState
+from malflow.words import short_repr
 
 __all__ = ["ArrivalJoin", "JoinedRows", "TableJoin"]
 

@@ -7,7 +7,6 @@ from itertools import islice
 from operator import eq, not_
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError, failures
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
@@ -19,6 +18,7 @@ from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.records.changes import changes_of, make_change, with_changes
 from malflow.states.keyed import KeyedState, copied
+from malflow.words import short_repr
 
 __all__ = ["ToTable", "incomparable"]
 

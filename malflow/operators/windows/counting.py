@@ -8,7 +8,6 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
-from malflow.diagnostics import short_repr
 from malflow.errors import failures
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
@@ -20,6 +19,7 @@ from malflow.records.batch import Batch
 from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState
 from malflow.windows import CountWindows, Timing, WindowResult
+from malflow.words import short_repr
 
 __all__ = ["CountAggregate"]
 

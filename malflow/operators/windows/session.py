@@ -15,7 +15,6 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
-from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError, failures
 from malflow.event_time.panes import Panes, RegularPanes, instant_before
 from malflow.event_time.timers import Timers
@@ -28,6 +27,7 @@ from malflow.operators.windows.window_operator import WindowOperator
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
 from malflow.windows import SessionWindows, Timing, WindowResult
+from malflow.words import short_repr
 
 __all__ = ["SessionAggregate"]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
-from malflow.diagnostics import short_repr
 from malflow.errors import failures
 from malflow.event_time.panes import Panes, shown_in_zone
 from malflow.message import MAX
@@ -21,6 +20,7 @@ from malflow.operators.windows.kept_windows import KeptWindows
 from malflow.operators.windows.paned_operator import PanedOperator
 from malflow.records.batch import Batch
 from malflow.windows import TimeWindows, Timing, WindowResult
+from malflow.words import short_repr
 
 __all__ = ["WindowAggregate"]
 

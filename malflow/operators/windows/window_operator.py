@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.event_time.panes import Panes, fitted
 from malflow.message import MAX
@@ -13,6 +12,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.result_columns import Results
 from malflow.records.batch import Batch
+from malflow.words import short_repr
 
 __all__ = ["WindowOperator"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO, assert_never
 
-from malflow.errors import short_repr
 from malflow.runtime.processes.messages import Logged, Printed, Setup, Warned
 from malflow.sinks.stdout import discard_output
+from malflow.words import short_repr
 
 __all__ = [
     "deliver_side",

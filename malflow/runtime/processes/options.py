@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions
 from malflow.runtime.processes.cores import usable_cores
@@ -15,6 +14,7 @@ from malflow.runtime.processes.spawning import spawn
 from malflow.runtime.processes.starting import Launch
 from malflow.runtime.restarts import RestartPolicy
 from malflow.snapshot.backend import FsspecBackend
+from malflow.words import short_repr
 
 __all__ = ["ProcessOptions"]
 

@@ -7,9 +7,10 @@ from contextlib import suppress
 from traceback import StackSummary, TracebackException
 from typing import Any
 
-from malflow.diagnostics import is_of_malflow, short_repr
-from malflow.errors import MalflowError, OperatorError, RunFailed, error_text
+from malflow.diagnostics import is_of_malflow
+from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.words import error_text, short_repr
 
 __all__ = ["TracebackElsewhere", "dumps_error", "loaded_error"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from malflow.errors import MalflowError, RunFailed, error_text
+from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.transport.pickling import NotPicklable, dumps, load_states, starved
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
+from malflow.words import error_text
 
 __all__ = ["dumps_state", "loaded_state", "not_picklable"]
 

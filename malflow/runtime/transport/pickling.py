@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from malflow.diagnostics import short_repr
-from malflow.errors import OperatorError, error_text
+from malflow.errors import OperatorError
 from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.words import error_text, short_repr
 
 __all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module", "starved"]
 

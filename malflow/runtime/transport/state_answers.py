@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from malflow.engine.plan import Program
 from malflow.engine.questions import Found, Outcome, Question, find
 from malflow.engine.worker import Worker
-from malflow.errors import MalflowError, QueryError, class_name, error_text
+from malflow.errors import MalflowError, QueryError
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickling import dumps, missing_module
+from malflow.words import class_name, error_text
 
 __all__ = ["MOST_BYTES", "PackedQuestion", "answered", "outcome", "packed_or_error"]
 

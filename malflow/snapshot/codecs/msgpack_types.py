@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from malflow.errors import GraphError, many
+from malflow.errors import GraphError
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.old_records import OldRecord, OldTuple, old_class
 from malflow.snapshot.codecs.shapes import ENUM, NAMED_TUPLE, Shape, described, form_of, same_form
+from malflow.words import plural
 
 __all__ = ["FORMS", "RECORD", "Form", "Misfit", "change_of_record", "members", "old_record", "record_form"]
 
@@ -72,7 +73,8 @@ def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
     """Check the number of facts, and that all are of one type; nothing is parsed."""
     if len(facts) != count or any(type(fact) is not kind for fact in facts):
         raise ValueError(
-            f"expected {many(count, 'value')} of type {kind.__name__}; got {many(len(facts), 'value')}, or another type"
+            f"expected {plural(count, 'value')} of type {kind.__name__}; got {plural(len(facts), 'value')}, or "
+            "another type"
         )
     return facts
 

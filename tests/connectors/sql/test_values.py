@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from malflow.connectors.sql import SqlSink
-from malflow.diagnostics import short_repr
 from malflow.testing import SinkValues, python_values, same_value
+from malflow.words import short_repr
 from tests.connectors.sql.kit import Database
 
 pytestmark = pytest.mark.slow
