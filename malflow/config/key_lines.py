@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 
-from malflow.config.entries import Path
+from malflow.config.entries import Path as Key
 
 __all__ = ["KeyLines"]
 
@@ -30,8 +30,8 @@ class KeyLines:
     """
 
     def __init__(self, text: str) -> None:
-        self._lines: dict[Path, int] = {}
-        table: Path = ()
+        self._lines: dict[Key, int] = {}
+        table: Key = ()
         for line, key in _statements(text.replace("\r\n", "\n")):
             if key.startswith("["):
                 table = _path(f"[{key.strip('[]')}]")
@@ -41,7 +41,7 @@ class KeyLines:
             for length in range(1, len(path) + 1):
                 self._lines.setdefault(path[:length], line)
 
-    def __getitem__(self, path: Path) -> int | None:
+    def __getitem__(self, path: Key) -> int | None:
         """Return the line of a key, or of the table around it; None if neither is written."""
         while path and path not in self._lines:
             path = path[:-1]
@@ -72,7 +72,7 @@ def _statements(text: str) -> list[tuple[int, str]]:
     return found
 
 
-def _path(statement: str) -> Path:
+def _path(statement: str) -> Key:
     """Return the names in a key or header, with quotes and spaces resolved by the parser itself."""
     try:
         value: object = tomllib.loads(statement)

@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, paced, repeated, timed
-from malflow.operators.call_options import COUNTS, CallOptions
+from malflow.operators.call_options import CALL_COUNTS, CallOptions
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_loop import run_on_loop
 from malflow.operators.guarding import UNASKED, is_fatal
@@ -47,7 +47,7 @@ class MapAsync(Operator):
         self._how = how
         self._outside: Outside | None = None
         self._batch = how.options.batch
-        self._counts = dict.fromkeys(COUNTS.counters, 0)
+        self._counts = dict.fromkeys(CALL_COUNTS.counters, 0)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Call the function for all batches together, so that the calls of one need not wait for those of another."""

@@ -13,9 +13,9 @@ from malflow.limits import Breaker, Rate
 from malflow.operators.contract import Counts
 from malflow.records.batch import BATCH_SIZE
 
-__all__ = ["COUNTS", "CallOptions"]
+__all__ = ["CALL_COUNTS", "CallOptions"]
 
-COUNTS = Counts(counters=("calls", "retried", "timed_out", "opened"))
+CALL_COUNTS = Counts(counters=("calls", "retried", "timed_out", "opened"))
 """The calls, the attempts after the first, those that took too long, and how often the breaker opened."""
 
 _WAVES = 4

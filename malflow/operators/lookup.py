@@ -14,9 +14,9 @@ from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.words import class_name, error_text, short_repr
 
-__all__ = ["COUNTS", "Lookup", "require_cache"]
+__all__ = ["LOOKUP_COUNTS", "Lookup", "require_cache"]
 
-COUNTS = Counts(counters=("asked", "absent", "cached"))
+LOOKUP_COUNTS = Counts(counters=("asked", "absent", "cached"))
 """The keys for which the table was asked, those of them without a row, and those that the cache had, batch by batch."""
 
 _ABSENT_SHARE = 10
@@ -53,7 +53,7 @@ class Lookup(Operator):
         self._by, self._table, self._inner = by, table, inner
         self._now = Tick().now
         self._cache = None if cache is None else _new_cache(cache, most, lambda: self._now)
-        self._counts = dict.fromkeys(COUNTS.counters, 0)
+        self._counts = dict.fromkeys(LOOKUP_COUNTS.counters, 0)
 
     def begin_tick(self, tick: Tick) -> None:
         """Take the time, by which rows in the cache expire."""

@@ -14,7 +14,7 @@ from malflow.failures import ErrorPolicy, OnError, Retry
 from malflow.graph import check_name
 from malflow.limits import Breaker, Rate
 from malflow.nodes import StatelessNode
-from malflow.operators.call_options import COUNTS, CallOptions
+from malflow.operators.call_options import CALL_COUNTS, CallOptions
 from malflow.operators.calling_out import CallingOut
 from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
@@ -162,7 +162,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         node = StatelessNode(
             name,
             CallingOut(options),
-            counts=COUNTS,
+            counts=CALL_COUNTS,
             on_error=policy,
             placed_by=self._placed_by(),
             least_batch=options.least_batch,

@@ -10,7 +10,7 @@ from malflow.connectors.by_name import Connection
 from malflow.durations import Duration, checked_duration
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
-from malflow.operators.lookup import COUNTS, Lookup, require_cache
+from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, require_cache
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
@@ -139,4 +139,4 @@ class LookupOperators(StreamHandle[K, V_co, T]):
             cache=cache,
             most=most,
         )
-        return self._at(self._append(StatelessNode(name, logic, counts=COUNTS)))
+        return self._at(self._append(StatelessNode(name, logic, counts=LOOKUP_COUNTS)))
