@@ -8,23 +8,34 @@ export HYPOTHESIS_PROFILE
 unexport PYTHONDONTWRITEBYTECODE
 # How many processes share the tests, a file each at a time: two for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
+# Which tests of the night run beside the others: none by default, all, or a tenth by a number in hex, such as the hash of a commit.
+SLICE ?=
 # How many of the slowest tests to list at the end; none by default.
 DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	$(if $(DURATIONS),--durations=$(DURATIONS))
+	$(if $(SLICE),--slice $(SLICE)) $(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark crashes servers archive bytecode check format reference vendor docs clean
+.PHONY: run quick quick-0 quick-1 test nightly spark crashes servers archive bytecode check format reference vendor docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
 	$(BIN)/python examples/flight_delays_crash.py
 
-# What to run while working: the checks, and the tests that are neither on Spark nor slow.
-quick: check
-	$(PYTEST) -m "not spark and not slow"
+# What to run while working: the checks, and the tests that are neither on Spark nor slow. Two processes have half of the
+# files each: those of pytest-xdist would collect all of them twice.
+quick: $(VENV)/.dev
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j3 check quick-0 quick-1
 
+quick-0 quick-1: quick-%: $(VENV)/.dev
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -q -m "not spark and not slow" --share $*/2
+
+# What must pass before work lands: all but the tests of the night, which SLICE adds.
 test: check servers archive bytecode
 	$(PYTEST)
+
+# Everything, the tests of the night too; HYPOTHESIS_PROFILE=nightly tries more examples and larger sizes, for hours.
+nightly: SLICE = all
+nightly: test
 
 # The tests on Spark only; they need Java 17, and are skipped where there is none.
 spark: $(VENV)/.dev archive bytecode

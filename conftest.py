@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from malflow import DataMessage, SingleThreadRuntime, Stream, agg, limit_out_of_orderness
@@ -18,7 +20,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.windows import tumbling
 
-pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session", "tests.servers.plugin"]
+pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.nights", "tests.kit.spark_session", "tests.servers.plugin"]
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)
@@ -35,6 +37,13 @@ def pytest_collection_finish() -> None:
     """Leave the tests and all imported modules out of later collections of garbage."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect the examples in docstrings, of modules that have some: ``--doctest-modules`` imports all to find them."""
+    if file_path.suffix == ".py" and ">>> " in file_path.read_text(encoding="utf-8"):
+        return DoctestModule.from_parent(parent, path=file_path)
+    return None
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from functools import cache
 
 from tests.planted.bugs import BUGS
 from tests.planted.hunt import ROOT, Bug
 
-each_bug = pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+
+def test_the_code_of_each_bug_occurs_once() -> None:
+    faults = [f"{bug.name} [{bug.file}]: {fault}" for bug in BUGS for fault in faults_of_code(bug)]
+    assert not faults, "\n".join(["The code has changed: plant these bugs anew.", *faults])
 
 
-@each_bug
-def test_the_code_of_a_bug_occurs_once(bug: Bug) -> None:
-    source = (ROOT / "malflow" / bug.file).read_text()
-    assert source.count(bug.old) == 1, "the code has changed: plant the bug anew"
+def faults_of_code(bug: Bug) -> Iterator[str]:
+    """Yield why a bug can't be planted."""
+    source = text_of(f"malflow/{bug.file}")
+    if source.count(bug.old) != 1:
+        yield f"its code occurs {source.count(bug.old)} times, not once"
+    if bug.new == bug.old:
+        yield "it changes nothing"
     if bug.file.endswith(".py"):
-        compile(source.replace(bug.old, bug.new), bug.file, "exec")
-    assert bug.new != bug.old
+        try:
+            compile(source.replace(bug.old, bug.new), bug.file, "exec")
+        except SyntaxError as error:
+            yield f"the package can't be compiled with it: {error}"
 
 
-@each_bug
-def test_the_tests_of_a_bug_exist(bug: Bug) -> None:
-    for test in bug.tests:
-        path, _, name = test.partition("::")
-        text = (ROOT / path).read_text()
-        assert not name or f"def {name}(" in text
+def test_the_tests_of_each_bug_exist() -> None:
+    faults = [f"{bug.name}: {test}" for bug in BUGS for test in bug.tests if not exists(test)]
+    assert not faults, "\n".join(["There are no such tests:", *faults])
+
+
+def exists(test: str) -> bool:
+    """Whether a file of tests exists, and has the test that is named."""
+    path, _, name = test.partition("::")
+    return (ROOT / path).is_file() and (not name or f"def {name}(" in text_of(path))
+
+
+@cache
+def text_of(path: str) -> str:
+    """Return the text of a file; many bugs are in the same."""
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_bugs_have_different_names() -> None:

@@ -91,9 +91,7 @@ def test_a_file_renamed_before_it_is_opened_is_read_once(
     assert read(make(tmp_path / "*.in*"), backend) == []
 
 
-def test_a_file_of_lines_that_is_deleted_before_it_is_opened_counts_as_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_deleted_file_of_lines_counts_as_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     backend, log = in_memory(), tmp_path / "a.log"
     write_lines(log, 1, 2)
     source = TextFileSource(f"{tmp_path}/", discover_every=SOON)
