@@ -1,4 +1,4 @@
-"""Patterns agree with Flink or Siddhi, apart from the differences listed in the docs."""
+"""Patterns agree with Flink or Siddhi, apart from the listed differences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patterns.specs import built
 
 FOLDER = Path(__file__).parent
 CASES = {case["name"]: case for case in map(json.loads, (FOLDER / "patterns.jsonl").read_text().splitlines())}
-PAGE = (FOLDER.parents[1] / "docs" / "other_engines.md").read_text()
+PAGE = (FOLDER / "DIFFERENCES.md").read_text()
 END_OF_TIME = 2**63 - 1
 REFUSED = "refused"
 
@@ -128,12 +128,12 @@ def differs(case: dict[str, Any]) -> bool:
     return outputs_of(case) not in theirs(case).values()
 
 
-def test_the_docs_list_the_differences_and_nothing_else() -> None:
+def test_the_page_lists_the_differences_and_nothing_else() -> None:
     assert sorted(table()) == sorted(name for name, case in CASES.items() if differs(case))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_those_of_another_engine_or_of_the_docs(name: str) -> None:
+def test_results_are_those_of_another_engine_or_of_the_page(name: str) -> None:
     case, row = CASES[name], table().get(name)
     ours = outputs_of(case)
     if row is None:
