@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/page.md in a real browser: ``python -m docs.pictures.page``; needs Chromium."""
+"""Makes the pictures of docs/operating.md in a real browser: ``python -m docs.pictures.page``; needs Chromium."""
 
 from __future__ import annotations
 
