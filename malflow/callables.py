@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from malflow.returns import returns_nothing
+from malflow.words import did_you_mean, resembling
 
 __all__ = ["advice", "deferred", "misspelt", "takes", "without_result"]
 
@@ -151,8 +151,7 @@ def advice(method: str, methods: Collection[str]) -> str:
         return f"; call .{_ELSEWHERE[name]}()"
     if name in _IN_WORDS:
         return f"; {_IN_WORDS[name]}"
-    near = get_close_matches(name, methods, 1)
-    return f"; did you mean .{near[0]}()?" if near else ""
+    return did_you_mean(name, methods, else_="", write=lambda it: f".{it}()")
 
 
 def misspelt(logic: object, hooks: Collection[str]) -> tuple[str, str | None] | None:
@@ -168,7 +167,7 @@ def misspelt(logic: object, hooks: Collection[str]) -> tuple[str, str | None] | 
     for name in dir(type(logic)):
         if name in hooks or not name.lower().startswith("on") or not callable(getattr(type(logic), name, None)):
             continue
-        near = get_close_matches(name.lower().replace("_", ""), plain, 1, _ALIKE)
+        near = resembling(name.lower().replace("_", ""), plain, alike=_ALIKE)
         if near or name in _OTHER_HOOKS:
             return name, plain[near[0]] if near else None
     return None

@@ -6,7 +6,6 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from inspect import currentframe
 from itertools import chain
 from pathlib import Path
@@ -14,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from malflow.errors import OperatorError
-from malflow.words import class_name, error_text, qualified_name, short_repr
+from malflow.words import class_name, error_text, qualified_name, resembling, short_repr
 
 __all__ = [
     "describe",
@@ -76,7 +75,7 @@ def missing_field(field: str, value: object) -> str | None:
         return None
     else:
         kind, names = "attribute", _attributes(value)
-    near = get_close_matches(field, [name for name in names if isinstance(name, str)])
+    near = resembling(field, names, 3)
     names = [*near, *(name for name in names if name not in near)]
     return f"the value has no {kind} {field!r}" + (f"; it has {short_repr(names)}" if names else "")
 

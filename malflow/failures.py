@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
 from malflow.durations import Duration, checked_duration, checked_seconds
 from malflow.errors import GraphError
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = [
     "FAIL",
@@ -289,7 +288,8 @@ class OnError:
             raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
         if isinstance(self.fate, str):
             if self.fate not in FATES:
-                raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}{_near(self.fate)}")
+                hint = did_you_mean(self.fate, FATES, else_="")
+                raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}{hint}")
             return
         if not callable(self.fate):
             raise GraphError(f"on_error= takes {_WORDS}; got {short_repr(self.fate)}")
@@ -329,11 +329,6 @@ def policy_of(on_error: ErrorPolicy) -> OnError:
         GraphError: if it denotes none.
     """
     return on_error if isinstance(on_error, OnError) else OnError(on_error)
-
-
-def _near(word: str) -> str:
-    near = get_close_matches(word, FATES, 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 _WORDS = f"{', '.join(repr(word) for word in FATES)} or a function of the failure that returns one of these words"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from malflow.cli.default_state import without_needless_default
-from malflow.cli.exits import CommandError, Exit, nearest
+from malflow.cli.exits import CommandError, Exit
 from malflow.config import Settings
 from malflow.events import Listener
 from malflow.nodes import Node
@@ -17,7 +17,7 @@ from malflow.runtime.face import Runtime
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = ["Wanted", "adapted", "folder_of", "listened"]
 
@@ -92,7 +92,7 @@ def _named_check(build: Build, wanted: Sequence[Wanted], note: Callable[[Excepti
             names = [*dict.fromkeys(vertex.node.name for vertex in vertices if it.fits(vertex.node))]
             if it.name not in names:
                 error = CommandError(
-                    f"{it.option}: the flow has no {it.kind} '{it.name}'{nearest(it.name, names)}", Exit.USAGE
+                    f"{it.option}: the flow has no {it.kind} '{it.name}'{did_you_mean(it.name, names)}", Exit.USAGE
                 )
                 note(error)
                 raise error

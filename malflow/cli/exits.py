@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 
 from malflow.errors import (
@@ -18,7 +17,7 @@ from malflow.errors import (
     UnsupportedOperator,
 )
 
-__all__ = ["CommandError", "Exit", "Leave", "exit_code", "nearest"]
+__all__ = ["CommandError", "Exit", "Leave", "exit_code"]
 
 
 class Exit(IntEnum):
@@ -115,16 +114,3 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, CommandError | Leave):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.UNFORESEEN)
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Return a hint for an unknown name: the one that resembles it, or all of them.
-
-    >>> nearest("cuont", ["count", "out"]), nearest("x", ["count", "out"])
-    ("; did you mean 'count'?", "; there are 'count', 'out'")
-    """
-    near = get_close_matches(name, names, 1)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    shown = ", ".join(f"'{it}'" for it in sorted(names)[:20])
-    return f"; there {'is' if len(names) == 1 else 'are'} {shown}" if shown else ""

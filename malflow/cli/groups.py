@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from malflow.cli.exits import CommandError, Exit, nearest
+from malflow.cli.exits import CommandError, Exit
+from malflow.words import did_you_mean
 
 __all__ = ["GROUP", "LazyGroup", "OrderedGroup"]
 
@@ -63,7 +64,7 @@ class LazyGroup(click.Group):
         """Find the command that is named; an unknown one is an error with the nearest name."""
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx):
-            raise click.UsageError(f"there is no command '{name}'{nearest(name, self.list_commands(ctx))}", ctx)
+            raise click.UsageError(f"there is no command '{name}'{did_you_mean(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

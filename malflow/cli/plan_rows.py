@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from malflow.diagnostics import describe
@@ -15,7 +14,7 @@ from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.manifest import StateEntry
 from malflow.snapshot.review import ReviewedState
 from malflow.states.kinds import StateKind, StateSpec
-from malflow.words import plural, short_repr
+from malflow.words import plural, resembling, short_repr
 
 __all__ = ["Row", "as_json", "rows_of"]
 
@@ -250,7 +249,7 @@ def _heirs(states: Sequence[ReviewedState]) -> dict[str, str]:
             heirs[it.name] = f"{heirs[owner]}/{role}"
         elif it.spec is None and it.entry is not None:
             same = [name for name, word in new.items() if word == it.entry.kind and name not in heirs.values()]
-            near = get_close_matches(it.name, same, 1) or same
+            near = resembling(it.name, same) or same
             heirs |= {it.name: near[0]} if near else {}
     return heirs
 

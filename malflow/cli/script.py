@@ -21,13 +21,14 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from malflow.cli.exits import CommandError, Exit, Leave, nearest
+from malflow.cli.exits import CommandError, Exit, Leave
 from malflow.cli.target import Target, near_script
 from malflow.runtime.descendants import ChildCall, Descendants
 from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call, Hook, hooked
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.streams.stream import StreamProvider
+from malflow.words import did_you_mean
 
 __all__ = ["Calls", "run_flow", "several_calls"]
 
@@ -181,7 +182,7 @@ def _named(target: Target, arguments: Sequence[str], calls: Calls) -> Runtime:
     for step in path:
         if not hasattr(thing, step):
             names = [name for name in vars(thing) if not name.startswith("_")] if hasattr(thing, "__dict__") else []
-            raise CommandError(f"'{target.title}' has no '{step}'{nearest(step, names)}")
+            raise CommandError(f"'{target.title}' has no '{step}'{did_you_mean(step, names)}")
         thing = getattr(thing, step)
     return _runtime_of(thing, target.text)
 

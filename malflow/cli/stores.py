@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-from malflow.cli.exits import CommandError, Exit, nearest
+from malflow.cli.exits import CommandError, Exit
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.layout import JOB
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import wanted_manifest
+from malflow.words import did_you_mean
 
 __all__ = ["backend_at", "reading_backend", "store_options"]
 
@@ -84,7 +85,7 @@ def _local(folder: Path, job: str | None) -> tuple[str, str | None]:
         return str(folder.resolve().parent), folder.resolve().name
     names = sorted(it.parent.name for it in folder.glob(f"*/{JOB}"))
     if job is not None and job not in names:
-        raise CommandError(f"'{folder}' has no job '{job}'{nearest(job, names)}", Exit.SNAPSHOT)
+        raise CommandError(f"'{folder}' has no job '{job}'{did_you_mean(job, names)}", Exit.SNAPSHOT)
     if job is None and len(names) > 1 and "default" not in names:
         raise CommandError(f"'{folder}' has several jobs; write --job with one of {', '.join(names)}", Exit.USAGE)
     return str(folder), job or (names[0] if len(names) == 1 else None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from malflow.cli.exits import CommandError
 from malflow.disk_names import LONGEST_JOB
+from malflow.words import did_you_mean
 
 __all__ = ["Target", "exists", "near_script", "parsed"]
 
@@ -95,5 +95,4 @@ def near_script(path: Path) -> str:
         names = [it.name for it in path.parent.iterdir() if it.suffix == ".py"]
     except OSError:
         return f", and no folder '{path.parent}'"
-    near = get_close_matches(path.name, names, 1)
-    return f"; did you mean '{path.parent / near[0]}'?" if near else ""
+    return did_you_mean(path.name, names, else_="", write=lambda it: f"'{path.parent / it}'")

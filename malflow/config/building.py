@@ -6,7 +6,6 @@ import builtins
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,7 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.configured import ConfiguredBuild
 from malflow.streams.stream import StreamProvider
+from malflow.words import did_you_mean
 
 if TYPE_CHECKING:
     from malflow.config.settings import Settings
@@ -267,9 +267,8 @@ def _operator_faults(stacks: Stacks, names: Collection[str], connected: Collecti
     for path, entries in _below(stacks, ("operators",)):
         name, origin = path[1], entries[-1].origin
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            instead = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names)}"
-            faults.add(path, origin, f"{dotted(path)}: the program has no operator '{name}'; {instead}")
+            hint = did_you_mean(name, names)
+            faults.add(path, origin, f"{dotted(path)}: the program has no operator '{name}'{hint}")
         elif path[2] in ("url", "options") and name not in connected:
             faults.add(path, origin, f"{dotted(path)}: operator '{name}' is neither a source nor a sink")
     return faults.found

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from malflow.config.checks import check_values
@@ -17,6 +16,7 @@ from malflow.config.secrets import expanded, is_written_secret, read_secret, ref
 from malflow.config.settings import Settings, settings_of
 from malflow.config.shapes import WHOLE
 from malflow.errors import ConfigFault
+from malflow.words import did_you_mean, listed
 
 __all__ = ["check", "load"]
 
@@ -90,10 +90,8 @@ def _check_profile(chosen: str | None, origin: str, file: ConfigFile | None, fau
     if chosen is None or (file is not None and chosen in file.profiles) or (file is None and faults.found):
         return
     known = [] if file is None else list(file.profiles)
-    near = get_close_matches(chosen, known, 1)
-    where = "there is no file with profiles" if file is None else f"{file.label} has {', '.join(known) or 'none'}"
-    hint = f"did you mean '{near[0]}'?" if near else where
-    faults.add(("profile", chosen), origin, f"there is no profile '{chosen}'; {hint}")
+    where = "there is no file with profiles" if file is None else f"{file.label} has {listed(known)}"
+    faults.add(("profile", chosen), origin, f"there is no profile '{chosen}'{did_you_mean(chosen, known, else_=where)}")
 
 
 def _of_file(file: ConfigFile, chosen: str | None, env: Mapping[str, str], faults: Faults) -> dict[LayerName, Layer]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from malflow.config.entries import Entry, Faults, Layer, Origin, Path, dotted
@@ -14,6 +13,7 @@ from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape, every
 from malflow.config.values import expected, value_of
 from malflow.connectors.option_texts import UNREADABLE
 from malflow.snapshot.signing import KEY_VARIABLE
+from malflow.words import did_you_mean
 
 __all__ = ["PREFIX", "PROFILE", "LayerReader", "Override", "of_environment", "of_overrides"]
 
@@ -91,8 +91,8 @@ class LayerReader:
         elif name in around.members:
             self.item(value, around.members[name], (*path, name))
         else:
-            instead = _instead(name, path, around.members)
-            self._fault((*path, name), f"{dotted((*path, name))} is not a setting; {instead}")
+            hint = _hint(name, path, around.members)
+            self._fault((*path, name), f"{dotted((*path, name))} is not a setting{hint}")
 
     def _leaf(self, raw: Any, leaf: Leaf, path: Path) -> None:
         if leaf.hint is str and isinstance(raw, int | float):
@@ -112,16 +112,12 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _instead(name: str, path: Path, members: Mapping[str, Shape]) -> str:
+def _hint(name: str, path: Path, members: Mapping[str, Shape]) -> str:
     """Return a hint for an unknown setting: a near name here, or the same name elsewhere."""
-    near = get_close_matches(name, members, 1)
-    if near:
-        return f"did you mean '{near[0]}'?"
     elsewhere = [dotted(leaf) for leaf, _ in every_leaf(WHOLE) if leaf[-1] == name]
-    if elsewhere:
-        return f"did you mean {elsewhere[0]}?"
     where = dotted(path) if path else "the file"
-    return f"{where} has {', '.join(members)}"
+    instead = f"did you mean {elsewhere[0]}?" if elsewhere else f"{where} has {', '.join(members)}"
+    return did_you_mean(name, members, else_=instead)
 
 
 def of_environment(env: Mapping[str, str], faults: Faults, referred: Collection[str] = ()) -> Layer:
@@ -142,8 +138,8 @@ def of_environment(env: Mapping[str, str], faults: Faults, referred: Collection[
             layer |= _of_text(steps, env[name], Origin("environment", name), faults)
         elif name not in _NO_SETTINGS and name not in referred:
             known = [*sorted(_NO_SETTINGS), *_variables()]
-            near = get_close_matches(name.removeprefix(PREFIX), [it.removeprefix(PREFIX) for it in known], 1)
-            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+            short = name.removeprefix(PREFIX), [it.removeprefix(PREFIX) for it in known]
+            hint = did_you_mean(*short, else_="", write=lambda it: f"{PREFIX}{it}")
             faults.warn(name, f"is not a variable of malflow{hint}")
     return layer
 

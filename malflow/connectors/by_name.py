@@ -6,13 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from malflow.connectors.address import Address
 from malflow.connectors.option_texts import options_for
 from malflow.errors import GraphError, MissingDependency
+from malflow.words import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -209,10 +209,9 @@ class Connection:
             known = [it for it in known if not it.startswith(OF_FILES)]
         if name in _EXTRAS:
             return GraphError(f"{self!r}: no connector for {kind}; pip install 'malflow[{_EXTRAS[name]}]'")
-        near = get_close_matches(name.removeprefix(OF_FILES), known, 1)
-        instead = f"did you mean '{near[0]}'?" if near else f"{named} may be one of {', '.join(known)}"
+        hint = did_you_mean(name.removeprefix(OF_FILES), known, else_=f"{named} may be one of {', '.join(known)}")
         return GraphError(
-            f"{self!r}: no connector for {kind}; {instead}; other packages add theirs as entry points of '{SOURCES}', "
+            f"{self!r}: no connector for {kind}{hint}; other packages add theirs as entry points of '{SOURCES}', "
             f"'{SINKS}' and '{LOOKUPS}'"
         )
 

@@ -7,12 +7,12 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from malflow.durations import EXAMPLES, read_duration
 from malflow.errors import GraphError
 from malflow.store.redaction import is_secret_name
+from malflow.words import did_you_mean
 
 __all__ = ["UNREADABLE", "ByteCount", "forms_of", "kinds_of", "options_for", "read_text"]
 
@@ -67,12 +67,10 @@ def options_for(
 
 
 def _check_known(name: str, parameters: Iterable[str], where: str) -> None:
-    known = list(parameters)
-    if name in known:
-        return
-    near = get_close_matches(name, known, 1)
-    instead = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(known)) or 'none'}"
-    raise GraphError(f"{where} has no option '{name}'; {instead}")
+    known = sorted(parameters)
+    if name not in known:
+        hint = did_you_mean(name, known, else_=f"it has {', '.join(known) or 'none'}")
+        raise GraphError(f"{where} has no option '{name}'{hint}")
 
 
 def _entry(text: str, hint: Any, name: str, where: str) -> str:

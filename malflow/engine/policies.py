@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from malflow.engine.letter_checks import calls_out, letter_readers, letters_of_letters, letters_taken, no_parking
@@ -13,6 +12,7 @@ from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
 from malflow.nodes import SinkNode, SourceNode, StatelessNode, Vertex
 from malflow.operators.calling_out import CallingOut
+from malflow.words import did_you_mean
 
 __all__ = ["with_policies"]
 
@@ -125,6 +125,5 @@ def _refusal(name: str, names: set[str], *, is_retry: bool) -> str:
             f"operator '{name}' can't have {what}: it has no function of the user's that is called record by record; "
             f"put a .map() with {instead} before it, which fails at the records that it can't take"
         )
-    near = get_close_matches(name, names, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    return f"there is no operator '{name}' for this {'retry' if is_retry else 'on_error='}{hint}"
+    what = "retry" if is_retry else "on_error="
+    return f"there is no operator '{name}' for this {what}{did_you_mean(name, names, else_='')}"

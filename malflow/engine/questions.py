@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from malflow.states.keyed import copied
 from malflow.states.kinds import Movement, StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
-from malflow.words import class_name, error_text, short_repr
+from malflow.words import class_name, did_you_mean, error_text, listed, short_repr
 
 __all__ = [
     "MOST_KEYS",
@@ -114,9 +113,8 @@ def kept_letters(program: Program, operator: str) -> KeptState:
     }
     if operator in kept:
         return kept[operator]
-    near = get_close_matches(str(operator), kept, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"the operators that can: {', '.join(map(repr, kept)) or 'none'}"
-    raise GraphError(f"no operator {operator!r} can have dead letters; {hint}", operator=f"{operator}")
+    hint = did_you_mean(operator, kept, else_=f"the operators that can: {listed(kept)}")
+    raise GraphError(f"no operator {operator!r} can have dead letters{hint}", operator=f"{operator}")
 
 
 def kept_state(program: Program, name: str) -> KeptState:
@@ -145,12 +143,10 @@ def kept_state(program: Program, name: str) -> KeptState:
             "from a snapshot",
             operator=name,
         )
-    names = ", ".join(map(repr, kept)) or "none"
     if name in nodes:
-        raise GraphError(f"operator '{name}' keeps no state; those that do are {names}", operator=name)
-    near = get_close_matches(str(name), kept, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"those with state are {names}"
-    raise GraphError(f"the dataflow has no operator {name!r}; {hint}")
+        raise GraphError(f"operator '{name}' keeps no state; those that do are {listed(kept)}", operator=name)
+    hint = did_you_mean(name, kept, else_=f"those with state are {listed(kept)}")
+    raise GraphError(f"the dataflow has no operator {name!r}{hint}")
 
 
 def _contents(kind: StateKind) -> str:

@@ -9,19 +9,15 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError
 from malflow.nodes import Port, SinkNode
 from malflow.records.batch import Batch
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = ["Tap", "Tapping", "Taps", "tapped_ports"]
-
-_LONGEST_NAME = 100
-"""The longest text to compare with names, since comparing takes time."""
 
 
 class Tap(ABC):
@@ -77,9 +73,7 @@ def tapped_ports(program: Program, operator: str) -> list[Port]:
     found = [(at, it) for at, it in nodes if it.node.name == operator]
     if not found:
         names = [it.node.name for _, it in nodes]
-        near = get_close_matches(operator[:_LONGEST_NAME], names, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(map(repr, names))}"
-        raise GraphError(f"there is no operator {short_repr(operator)}; {hint}")
+        raise GraphError(f"there is no operator {short_repr(operator)}{did_you_mean(operator, names)}")
     at, vertex = found[-1]  # the steps of an operator have its name, and the last one gives its results
     if isinstance(vertex.node, SinkNode):
         return [*vertex.inputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from malflow.engine.plan import Program
@@ -16,7 +15,7 @@ from malflow.states.entry_keys import WINDOWS
 from malflow.states.keyed import Delta
 from malflow.states.kinds import StateKind
 from malflow.windows import WindowResult
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = ["check_unit", "window_results", "windows_node"]
 
@@ -41,9 +40,7 @@ def windows_node(program: Program, operator: str, instead: str) -> StatefulNode:
         raise GraphError(
             f"operator '{operator}' is a {node.kind.word}, which has no windows; use {instead}", operator=operator
         )
-    near = get_close_matches(str(operator), windows, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"those with windows are {', '.join(map(repr, windows)) or 'none'}"
-    raise GraphError(f"the program has no operator {operator!r} with windows; {hint}")
+    raise GraphError(f"the program has no operator {operator!r} with windows{did_you_mean(operator, windows)}")
 
 
 def check_unit(node: StatefulNode, unit: str | None) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, get_args
 
 from malflow.drawing import Format
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = [
     "ACTS",
@@ -33,8 +32,6 @@ ACTS: Final = frozenset({"snapshot", "rescale", "stop", "replay", "discard"})
 WAITING: Final = frozenset({"why", "time", "letters", "state", "snapshot", "rescale", "replay", "discard"})
 """The requests that the run answers after its tick."""
 
-_LONGEST_NAME = 100
-"""The longest text that is compared with the known ones, as that takes time."""
 
 MOST_LISTED = 1000
 """The most letters or keys in an answer."""
@@ -172,7 +169,7 @@ def parsed(line: bytes) -> Ask:
     if version != 1 or type(version) is not int:
         raise BadRequest(f'the request has "malflow": {short_repr(version)}; this run understands 1')
     if not isinstance(do, str) or do not in _WORDS:
-        raise BadRequest(f'the request has "do": {short_repr(do)}{_near(do, [*_WORDS])}')
+        raise BadRequest(f'the request has "do": {short_repr(do)}{did_you_mean(do, _WORDS)}')
     return asked(do, content)
 
 
@@ -211,12 +208,5 @@ def asked_in_texts(do: str, given: Mapping[str, str]) -> Ask:
 def _form(do: str, name: str) -> _Form:
     known = _WORDS[do]
     if name not in known:
-        raise BadRequest(f"{do} has no argument {short_repr(name)}{_near(name, [*known])}")
+        raise BadRequest(f"{do} has no argument {short_repr(name)}{did_you_mean(name, known)}")
     return known[name]
-
-
-def _near(name: object, names: list[str]) -> str:
-    near = get_close_matches(name, names, 1) if isinstance(name, str) and len(name) < _LONGEST_NAME else []
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else ""

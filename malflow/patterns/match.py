@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from malflow.windows import Timing
+from malflow.words import did_you_mean
 
 __all__ = ["BEFORE", "ORDINAL", "STEP", "TIME", "VALUE", "EndMatch", "Event", "Match", "Node", "SoFar"]
 
@@ -156,6 +156,4 @@ class SoFar(Generic[V_co]):
 
 
 def _unknown(step: object, steps: Collection[str]) -> KeyError:
-    near = get_close_matches(str(step), steps, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return KeyError(f"the pattern has no step {step!r}; its steps are {', '.join(map(repr, steps))}{hint}")
+    return KeyError(f"the pattern has no step {step!r}{did_you_mean(step, steps)}")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import Literal
 
 from malflow.callables import deferred
@@ -17,7 +16,7 @@ from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import SLOTS
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, check_wish, job_of
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism", "check_positive"]
 
@@ -176,9 +175,8 @@ def _check_pinned(pinned: object, known: Sequence[str]) -> None:
         raise GraphError(f"pinned needs a list of options; got {short_repr(pinned)}; write ['parallelism']")
     for name in pinned:
         if name not in known:
-            near = get_close_matches(str(name), known, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it may be one of {', '.join(known)}"
-            raise GraphError(f"pinned has {short_repr(name)}, which is not an option of this runtime; {hint}")
+            hint = did_you_mean(name, known)
+            raise GraphError(f"pinned has {short_repr(name)}, which is not an option of this runtime{hint}")
 
 
 def _check_listeners(listeners: object) -> None:

@@ -8,7 +8,6 @@ search continues at its inputs, up to the operator where records stop, or the so
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from malflow.runtime.why_sources import silent_source
 from malflow.runtime.why_speed import backlog, long_tick
 from malflow.runtime.why_time import heeding, one_input, waiting
 from malflow.states.kinds import StateKind
-from malflow.words import plural, short_repr
+from malflow.words import did_you_mean, plural, short_repr
 
 __all__ = ["Reading", "check_operator", "flows", "why"]
 
@@ -46,9 +45,8 @@ def check_operator(program: Program, operator: str | None) -> None:
     names = [vertex.node.name for vertex in program.vertices]
     if operator is None or operator in names:
         return
-    near = get_close_matches(operator, names, n=3) if isinstance(operator, str) else []
-    hint = f"did you mean {' or '.join(map(quoted, near))}?" if near else f"it has {', '.join(map(quoted, names[:20]))}"
-    raise GraphError(f"the dataflow has no operator {short_repr(operator)}; {hint}", location=location())
+    hint = did_you_mean(operator, names)
+    raise GraphError(f"the dataflow has no operator {short_repr(operator)}{hint}", location=location())
 
 
 def flows(program: Program, before: Reading, after: Reading, operator: str | None) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Literal
 
 from malflow.errors import SnapshotError
@@ -20,7 +19,7 @@ from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.states.kinds import StateKind, StateSpec
-from malflow.words import plural
+from malflow.words import did_you_mean, plural, resembling
 
 __all__ = [
     "Fault",
@@ -250,9 +249,7 @@ def _fault_of_name(
     old: str, new: str, there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions
 ) -> str | None:
     if new not in here and not any(name.startswith(f"{new}/") for name in here):
-        near = get_close_matches(new, here, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        return f"the program has no state of that name{hint}"
+        return f"the program has no state of that name{did_you_mean(new, here, else_='')}"
     if old in here and old != new:
         return f"the program still has '{old}'"
     if new in _replaced(there, start) and new not in start.allow_dropped_state:
@@ -310,7 +307,7 @@ def _rename(entry: StateEntry, specs: Sequence[StateSpec], here: Collection[str]
     if not role or operator in here:
         return entry.name, next(iter(new), None)
     if role.endswith(LETTERS):
-        near = get_close_matches(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")], 1)
+        near = resembling(operator, [it.removesuffix(f"/{role}") for it in here if it.endswith(f"/{role}")])
         return operator, next(iter(near), None)
     heirs = [it.removesuffix(f"/{role}") for it in new if it.endswith(f"/{role}")]
     return operator, next(iter(heirs or new), None)

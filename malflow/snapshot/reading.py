@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError
@@ -16,7 +15,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish, check_wish
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_entry_key
-from malflow.words import short_repr
+from malflow.words import did_you_mean, listed, short_repr
 
 __all__ = ["opened", "read_state", "wanted_manifest"]
 
@@ -140,11 +139,10 @@ def _entry(manifest: Manifest, operator: str) -> StateEntry:
     entries |= {entry.name: entry for entry in manifest.operators}
     if operator in entries:
         return entries[operator]
-    near = get_close_matches(str(operator), entries, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"it has those of {', '.join(map(repr, entries)) or 'none'}."
+    hint = did_you_mean(operator, entries, else_=f"it has states of {listed(entries)}")
     raise SnapshotError(
-        f"snapshot {manifest.snapshot} of job '{manifest.name}' has no state of an operator {operator!r}; {hint} "
-        "Operators that keep nothing, such as map and filter, are in no snapshot"
+        f"snapshot {manifest.snapshot} of job '{manifest.name}' has no state of an operator {operator!r}{hint}; "
+        "operators that keep nothing, such as map and filter, are in no snapshot"
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from malflow.errors import GraphError
 from malflow.graph import Graph
 from malflow.nodes import LETTERS_OUTPUT, Port, SinkNode, UnionNode
+from malflow.words import did_you_mean
 
 __all__ = ["add_letters"]
 
@@ -47,13 +47,13 @@ def _named(graph: Graph, operators: Sequence[str], location: str | None) -> Iter
     guarded = {node.name: at for at, node in nodes if node.on_error is not None}
     for name in operators:
         if name not in guarded:
-            near = get_close_matches(str(name), guarded, 1)
             known = any(vertex.node.name == name for vertex in graph.vertices)
-            hint = f"did you mean '{near[0]}'?" if near else "name operators with a function of the record"
+            hint = did_you_mean(name, guarded, else_="name operators with a function of the record")
             is_sink = any(it.node.name == name and isinstance(it.node, SinkNode) for it in graph.vertices)
             reason = "makes no dead letters" if known else "is not in the dataflow"
             if is_sink:
-                reason, hint = "is a sink, whose dead letters stay in snapshots", "list and replay them: malflow errors"
-            message = f"on_dead_letters() names operator {name!r}, which {reason}; {hint}"
+                reason = "is a sink, whose dead letters stay in snapshots"
+                hint = "; list and replay them: malflow errors"
+            message = f"on_dead_letters() names operator {name!r}, which {reason}{hint}"
             raise GraphError(message, operator=f"{name}", location=location)
         yield Port(guarded[name], LETTERS_OUTPUT)

@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from malflow.errors import GraphError
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.testing.likeness import likeness
-from malflow.words import error_text, short_repr
+from malflow.words import did_you_mean, error_text, short_repr
 
 __all__ = ["Laws", "in_a_thread"]
 
@@ -37,9 +36,7 @@ class Laws:
         self._secrets = secrets
         for law in without:
             if law not in known:
-                near = get_close_matches(law, known, 1)
-                instead = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known))}"
-                raise GraphError(f"{suite} has no law {law!r}; {instead}")
+                raise GraphError(f"{suite} has no law {law!r}{did_you_mean(law, known)}")
 
     def has(self, law: str) -> bool:
         """Whether to check a law."""

@@ -147,7 +147,7 @@ def test_a_missing_file_and_one_that_is_no_file(tmp_path: Path) -> None:
     ("env", "overrides", "fault"),
     [
         ({"MALFLOW_PROFILE": "prdo"}, {}, "MALFLOW_PROFILE: there is no profile 'prdo'; did you mean 'prod'?"),
-        ({"MALFLOW_PROFILE": "x"}, {}, "MALFLOW_PROFILE: there is no profile 'x'; malflow.toml has prod"),
+        ({"MALFLOW_PROFILE": "x"}, {}, "MALFLOW_PROFILE: there is no profile 'x'; malflow.toml has 'prod'"),
         ({"MALFLOW_RUN__JOBS": "x"}, {}, "MALFLOW_RUN__JOBS: run.jobs is not a setting; did you mean 'job'?"),
         ({"MALFLOW_RUN__RENAMED__A": "b"}, {}, "MALFLOW_RUN__RENAMED__A: run.renamed is for one start"),
         ({"MALFLOW_RUN__SNAPSHOTS": "soon"}, {}, "MALFLOW_RUN__SNAPSHOTS: run.snapshots needs a time such as"),

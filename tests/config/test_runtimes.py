@@ -316,7 +316,7 @@ def test_the_outer_configuration_of_a_build_function_wins(towns: Path) -> None:
     ("settings", "words"),
     [
         ({"ordres.url": "a.csv"}, "the program has no operator 'ordres'; did you mean 'orders'?"),
-        ({"x.on_error": "skip"}, "the program has no operator 'x'; it has orders, parse, found"),
+        ({"x.on_error": "skip"}, "the program has no operator 'x'; there are 'orders', 'parse', 'found'"),
         ({"parse.url": "a.csv"}, "operator 'parse' is neither a source nor a sink"),
         ({"found.url": "a.json"}, r"--set operators.found.url: .*py:\d+ does not make 'found' by connect\(\)"),
         ({"orders.options.delimitr": "x"}, "--set .* has no option 'delimitr'; did you mean 'delimiter'"),

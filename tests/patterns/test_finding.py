@@ -93,7 +93,7 @@ def test_a_match_has_its_events_by_step() -> None:
     (match,) = f.times(2).then(s).find(events("f@3 x f f s"))
     assert (match.key, match.start, match.end) == ("key", 3, 7)
     assert (match["f"], match.first("f"), match.last("s")) == (["f", "f"], "f", "s")
-    with pytest.raises(KeyError, match="the pattern has no step 'x'; its steps are 'f', 's'"):
+    with pytest.raises(KeyError, match="the pattern has no step 'x'; there are 'f', 's'"):
         match["x"]
 
 
@@ -148,7 +148,7 @@ def test_the_condition_on_the_match_so_far_sees_this_match_only() -> None:
 
 def test_a_condition_on_an_unknown_step_names_those_there_are() -> None:
     pattern = a.then(step("more", given=lambda value, so_far: value > so_far.last("A")))
-    with pytest.raises(KeyError, match="the pattern has no step 'A'; its steps are 'a', 'more'"):
+    with pytest.raises(KeyError, match="the pattern has no step 'A'; there are 'a', 'more'"):
         pattern.find(events("a a"))
 
 

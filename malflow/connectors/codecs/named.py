@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from malflow.callables import without_result
@@ -17,7 +16,7 @@ from malflow.connectors.codecs.plain import (
     TextEncoder,
 )
 from malflow.errors import GraphError
-from malflow.words import short_repr
+from malflow.words import did_you_mean, short_repr
 
 __all__ = ["Decode", "Encode", "decoder_of", "encoder_of"]
 
@@ -89,9 +88,7 @@ def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encode
 def _named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, option: str) -> C:
     if name in codecs:
         return codecs[name]()
-    near = get_close_matches(name, codecs, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"names are {', '.join(map(repr, codecs))}"
-    raise GraphError(f"{wanted_by} has no codec {option}={name!r}; {hint}")
+    raise GraphError(f"{wanted_by} has no codec {option}={name!r}{did_you_mean(name, codecs)}")
 
 
 def _require_function(function: object, wanted_by: str, option: str, kind: type) -> None:

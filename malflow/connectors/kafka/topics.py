@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.words import did_you_mean
 
 __all__ = ["MISSING", "PASSING", "REQUEST_SECONDS", "Topic", "TopicWatch", "describe", "describe_known"]
 
@@ -115,8 +115,7 @@ def _near(settings: ClientSettings, topic: str) -> str:
         names = [it for it in settings.admin().list_topics(timeout=REQUEST_SECONDS).topics if not it.startswith("__")]
     except KafkaException:
         return ""
-    near = get_close_matches(topic, names, 1)
-    return f"; did you mean '{near[0]}'?" if near else "; create it first"
+    return did_you_mean(topic, names, else_="create it first")
 
 
 class TopicWatch:

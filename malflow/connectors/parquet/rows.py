@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +14,7 @@ from malflow.connectors.options import names_of, require_one_of
 from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
-from malflow.words import plural, short_repr
+from malflow.words import did_you_mean, plural, short_repr
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
 
@@ -167,9 +166,7 @@ def _require_one(name: str, schema: pa.Schema) -> None:
         return
     if count:
         raise UnreadableColumn(f"has {plural(count, 'column')} named '{name}'; name others in columns=, or rename them")
-    near = get_close_matches(name, schema.names, 1)
-    hint = f"did you mean '{near[0]}'" if near else f"it has {', '.join(map(repr, schema.names[:20])) or 'none'}"
-    raise UnreadableColumn(f"has no column '{name}'; {hint}")
+    raise UnreadableColumn(f"has no column '{name}'{did_you_mean(name, schema.names)}")
 
 
 def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Sequence[Any]]:

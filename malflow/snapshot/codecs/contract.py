@@ -5,13 +5,13 @@ from __future__ import annotations
 import copyreg
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from operator import methodcaller
 from typing import Any, Protocol, runtime_checkable
 
 from malflow.errors import GraphError, require_methods
 from malflow.snapshot.codecs import pickled_shapes
 from malflow.snapshot.codecs.shapes import Shape
+from malflow.words import did_you_mean
 
 __all__ = ["Codec", "PickleCodec", "ShapedCodec", "codec_of", "dumps_dict"]
 
@@ -143,8 +143,7 @@ def codec_of(codec: str | Codec) -> Codec:
 
         return MsgpackCodec()
     if isinstance(codec, str):
-        near = get_close_matches(codec, _NAMES, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = did_you_mean(codec, _NAMES, else_="")
         raise GraphError(f"codec must be 'pickle', 'msgpack' or an object with dumps and loads; got {codec!r}{hint}")
     require_methods(codec, "codec", ("dumps", "loads"))
     facts = getattr(codec, "name", None), getattr(codec, "executes", None)

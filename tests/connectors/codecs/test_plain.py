@@ -68,7 +68,7 @@ def test_a_function_as_codec() -> None:
     ("decode", "message"),
     [
         ("jsn", "did you mean 'json'?"),
-        ("protobuf-like", "names are 'bytes', 'json', 'text'"),
+        ("protobuf-like", "there are 'bytes', 'json', 'text'"),
         (JsonDecoder, r"write JsonDecoder\(...\)"),
         (5, "must be a name, a codec or a plain function; got 5"),
     ],
