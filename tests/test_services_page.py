@@ -85,7 +85,7 @@ def test_unit_is_well_formed(folder: Path) -> None:
 def test_line_of_the_crontab_runs_again_and_again(folder: Path) -> None:
     (folder / "flow.py").write_text(FLOW.replace("{source}", 'TextFileSource("words.txt")'))
     (folder / "words.txt").write_text("to\n")
-    minute, hour, day, month, weekday, command = BLOCKS["crontab"].strip().split(maxsplit=5)
+    minute, hour, day, month, weekday, command = BLOCKS["text"].strip().split(maxsplit=5)
     assert CronSource(f"{minute} {hour} {day} {month} {weekday}")
     python = f"{shlex.quote(sys.executable)} -m malflow"
     command = command.replace("/srv/orders", ".").replace(".venv/bin/malflow", python)
