@@ -78,9 +78,9 @@ DOCUMENTS = """
 
 With `--json` a command writes documents, one on a line: results on standard output, and events of a run, its
 log and errors on standard error. Each has `malflow` (the version of the documents, 1) and `kind`. Within a
-major version, keys are added but never renamed. Times are ISO 8601 in UTC, sizes bytes, durations seconds. Keys
-and values of your records are texts, as `repr` writes them, shortened. An `error` has `kind`, `message`,
-`operator`, `key` and `location`.
+major version, keys are added but never renamed. Times are ISO 8601 in UTC with microseconds
+(`2026-03-28T12:00:00.005000Z`), sizes bytes, durations seconds. Keys and values of your records are texts, as
+`repr` writes them, shortened. An `error` has `kind`, `message`, `operator`, `key` and `location`.
 
 | kind | keys |
 |---|---|

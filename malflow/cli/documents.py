@@ -1,16 +1,16 @@
 """The JSON documents of the commands; keys are never renamed within a major version.
 
-Times are ISO 8601 in UTC, sizes bytes, durations seconds; values of users are texts.
+Times are in UTC, as `iso` writes them, sizes bytes, durations seconds; values of users are texts.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from malflow.snapshot.evolution import may_be_lost
+from malflow.words import iso
 
 if TYPE_CHECKING:
     from malflow.cli.findings import Finding
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.history import FsckReport, Snapshot
     from malflow.snapshot.manifest import Manifest
 
-__all__ = ["KEYS", "check_document", "document", "moment", "plugin_document", "snapshot_document", "verify_document"]
+__all__ = ["KEYS", "check_document", "document", "plugin_document", "snapshot_document", "verify_document"]
 
 
 _LETTER: Final = (
@@ -162,11 +162,6 @@ def document(kind: str, **content: Any) -> str:
     return json.dumps({"malflow": 1, "kind": kind, **content})
 
 
-def moment(time: datetime | None) -> str | None:
-    """Return a time in UTC; None if it is unknown."""
-    return None if time is None else time.astimezone(UTC).isoformat(timespec="milliseconds")
-
-
 def check_document(flow: str, runtime: str, program: Program, found: Sequence[Finding]) -> str:
     """Return the document of a check."""
     findings = [
@@ -207,7 +202,7 @@ def snapshot_document(manifest: Manifest, found: Snapshot, *, is_latest: bool, d
         job=manifest.name,
         id=found.id,
         latest=is_latest,
-        at=moment(found.time),
+        at=iso(found.time),
         tick=found.tick,
         increment=found.kind == "increment",
         keys=sum(found.operators.values()),

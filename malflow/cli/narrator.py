@@ -22,7 +22,7 @@ from malflow.events import (
     SnapshotCommitted,
     TickFinished,
 )
-from malflow.words import plural
+from malflow.words import iso, plural
 
 __all__ = ["Limits", "LiveRuns", "Narrator"]
 
@@ -203,7 +203,7 @@ class Narrator:
         return f", or --set operators.{error.operator}.on_error=dead_letter"
 
     def _as_document(self, event: Event) -> None:
-        base = {"flow": self._title, "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        base = {"flow": self._title, "at": iso(datetime.now(UTC))}
         match event:
             case RunStarted():
                 facts: dict[str, Any] = {

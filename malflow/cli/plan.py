@@ -9,7 +9,7 @@ import click
 
 from malflow.cli.adapt import folder_of
 from malflow.cli.configuration import Configuration, config_options
-from malflow.cli.documents import document, moment
+from malflow.cli.documents import document
 from malflow.cli.error_report import error_document
 from malflow.cli.exits import Exit
 from malflow.cli.findings import refusal_elsewhere
@@ -30,7 +30,7 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import StartPlan, planned
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.history import snapshot_of
-from malflow.words import plural
+from malflow.words import iso, plural
 
 __all__ = ["plan"]
 
@@ -154,7 +154,7 @@ def _document(found: StartPlan, rows: Sequence[Row], options: RunOptions, target
         persistence=folder_of(options.persistence),
         snapshot=None if facts is None else facts.id,
         latest=found.latest,
-        at=None if manifest is None else moment(time_of(manifest)),
+        at=None if manifest is None else iso(time_of(manifest)),
         tick=None if facts is None else facts.tick,
         keys=None if facts is None else sum(facts.operators.values()),
         bytes=None if facts is None else facts.bytes,

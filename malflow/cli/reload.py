@@ -34,6 +34,7 @@ from malflow.cli.reloaded import SNAPSHOT_SECONDS
 from malflow.cli.serving import CONFIGURED, token_pipe
 from malflow.cli.target import Target
 from malflow.runtime.processes.spawning import flags_of_interpreter
+from malflow.words import iso
 
 __all__ = ["REHEARSAL", "Given", "Reloader", "given_to"]
 
@@ -320,7 +321,7 @@ class Reloader:
 
     def _tell(self, event: str, text: str, names: Sequence[str]) -> None:
         if self._output.json:
-            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            at = iso(datetime.now(UTC))
             facts = {"flow": self._target.title, "at": at, "event": event, "changed": [*names], "message": text}
             self._output.document("reload", facts, err=True)
         elif event != "changed" or not self._output.quiet:

@@ -26,7 +26,7 @@ from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import read_state, wanted_manifest
-from malflow.words import short_repr
+from malflow.words import iso, short_repr
 
 __all__ = ["state"]
 
@@ -219,7 +219,7 @@ def _write_live(run: FoundRun, answer: Mapping[str, Any], operator: str, output:
 
 
 def _origin(manifest: Manifest) -> dict[str, Any]:
-    return {"snapshot": manifest.snapshot, "at": documents.moment(time_of(manifest))}
+    return {"snapshot": manifest.snapshot, "at": iso(time_of(manifest))}
 
 
 def _say_origin(manifest: Manifest, output: Output) -> None:

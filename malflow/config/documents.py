@@ -15,6 +15,7 @@ from malflow.config.shapes import WHOLE, every_leaf
 from malflow.config.values import NONE
 from malflow.errors import ConfigFault
 from malflow.store.redaction import redacted, secrets_in
+from malflow.words import iso
 
 __all__ = ["ShownSetting", "faults_document", "settings_document", "settings_text", "shown_settings", "toml_text"]
 
@@ -146,7 +147,7 @@ def _json(path: Path, value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
-        return value.isoformat()
+        return iso(value)
     return _text(value) if isinstance(value, str) else shown(path, value)
 
 

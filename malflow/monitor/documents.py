@@ -22,7 +22,7 @@ from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted
-from malflow.words import error_text, short_repr
+from malflow.words import error_text, iso, short_repr
 
 __all__ = [
     "LONGEST_ANSWER",
@@ -34,7 +34,6 @@ __all__ = [
     "error_document",
     "event_document",
     "history_document",
-    "iso",
     "letter_facts",
     "meant_keys",
     "progress_document",
@@ -92,17 +91,6 @@ def as_answer(content: Document) -> tuple[Document, bytes]:
         content = refusal("TooLarge", f"the answer has more than {LONGEST_ANSWER:,} bytes")
         data = as_json(content)
     return content, data
-
-
-def iso(moment: datetime | None) -> str | None:
-    """Return a time as text in UTC; None for none.
-
-    >>> iso(datetime(2026, 3, 28, 12, 0, 0, 5000, tzinfo=UTC))
-    '2026-03-28T12:00:00.005000Z'
-    """
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def shown(value: object) -> str:

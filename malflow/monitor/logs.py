@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from malflow.monitor.documents import iso
 from malflow.store.redaction import redacted
+from malflow.words import iso
 
 __all__ = ["JsonFormatter", "RepeatFilter", "TextFormatter"]
 

@@ -25,8 +25,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from malflow.monitor.documents import as_json, document, iso
+from malflow.monitor.documents import as_json, document
 from malflow.runtime.owners import OWNER, Owner
+from malflow.words import iso
 
 __all__ = [
     "NoPlace",

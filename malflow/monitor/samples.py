@@ -17,8 +17,9 @@ from malflow.engine.taps import Tap
 from malflow.errors import GraphError
 from malflow.events import Run
 from malflow.message import DataMessage
-from malflow.monitor.documents import iso, shown
+from malflow.monitor.documents import shown
 from malflow.records.batch import Batch
+from malflow.words import iso
 
 __all__ = ["NOT_SHOWN", "Redact", "SampleSettings", "Samples", "TooManySamples", "record_texts"]
 

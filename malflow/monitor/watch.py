@@ -17,7 +17,7 @@ from malflow.errors import MalflowError
 from malflow.events import Event, Run, TickFinished
 from malflow.monitor.answers import Answers, Events, read_progress
 from malflow.monitor.control_socket import ControlSocket
-from malflow.monitor.documents import RunFacts, iso
+from malflow.monitor.documents import RunFacts
 from malflow.monitor.history import History
 from malflow.monitor.meters import Meters, Times
 from malflow.monitor.metrics import Reading
@@ -25,6 +25,7 @@ from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, plac
 from malflow.monitor.samples import Samples, SampleSettings
 from malflow.runtime.owners import Owner
 from malflow.runtime.progress import Progress
+from malflow.words import iso
 
 __all__ = ["Export", "Exports", "Front", "Watch"]
 
@@ -111,7 +112,7 @@ class Watch:
         self._export = self._sent_by(telemetry)
         self._ended = threading.Event()
         self._closing = threading.Lock()
-        started = iso(datetime.now(UTC)) or ""
+        started = iso(datetime.now(UTC))
         address = None if page is None else self._shown_by(page)
         state = getattr(run, "state_place", None)
         self._file = RunFile(self.id, run.job, run.runtime, str(Owner.here()), started, _script(), address, state)

@@ -77,7 +77,7 @@ def test_list(place: list[str], malflow: Malflow) -> None:
         (8, True, 5),
     ]
     assert all(it.keys() == SNAPSHOT for it in found)
-    assert found[0]["at"].endswith("+00:00")
+    assert found[0]["at"].endswith("Z")
 
 
 def test_table_without_a_terminal_needs_no_rich() -> None:

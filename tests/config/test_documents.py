@@ -56,7 +56,7 @@ def test_a_document_has_every_setting_as_json() -> None:
     found = {it["key"]: it for it in document["settings"]}
     assert (document["malflow"], document["kind"], document["file"]) == (1, "config", None)
     assert found["run.snapshots"]["value"] == 90
-    assert found["run.restore"]["value"] == "2026-05-01T00:00:00+00:00"
+    assert found["run.restore"]["value"] == "2026-05-01T00:00:00.000000Z"
     assert found["serve.token"]["value"] == "***"
     assert found["errors.keep_bytes"] == {"key": "errors.keep_bytes", "value": 2**26, "origin": "default", "hides": []}
     assert found["run.persistence"]["value"] is None

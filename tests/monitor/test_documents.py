@@ -18,7 +18,6 @@ from malflow.monitor.documents import (
     error_document,
     event_document,
     history_document,
-    iso,
     progress_document,
     shown,
     time_document,
@@ -32,6 +31,7 @@ from malflow.runtime.why_answer import Why
 from malflow.sinks import VecSink
 from malflow.testing import ScriptedSource, Timed
 from malflow.windows import tumbling
+from malflow.words import iso
 
 FACTS = RunFacts("0123abcd", "orders", "single", 17)
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)

@@ -19,17 +19,17 @@ import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.monitor import Monitor, client, run_files
-from malflow.monitor.documents import iso
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, found_runs, socket_of, write
 from malflow.runtime.owners import Owner
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
+from malflow.words import iso
 from tests.kit.disks import small_disk
 
 
 def a_file(run: str = "0123abcd", **changes: str | None) -> RunFile:
     """Return the content of the file of a run of this process."""
-    plain = RunFile(run, "orders", "single", str(Owner.here()), iso(datetime.now(UTC)) or "")
+    plain = RunFile(run, "orders", "single", str(Owner.here()), iso(datetime.now(UTC)))
     return replace(plain, **changes)  # type: ignore[arg-type] # texts
 
 
