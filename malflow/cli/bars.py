@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from malflow.cli.glyphs import bar
-from malflow.cli.terminal import one_line
 from malflow.cli.texts import duration
+from malflow.store.redaction import safe_line
 
 __all__ = ["Bars"]
 
@@ -40,7 +40,7 @@ class Bars:
     def text(self, progress: Mapping[str, Any], seconds: float) -> str:
         """Return the shares in one line, without bars."""
         return "   ".join(
-            one_line(f"{name} {share:.0%}{self._left(name, share, seconds)}") for name, share in self._shares(progress)
+            safe_line(f"{name} {share:.0%}{self._left(name, share, seconds)}") for name, share in self._shares(progress)
         )
 
     @staticmethod
@@ -52,7 +52,7 @@ class Bars:
 
     def _line(self, name: str, share: float, seconds: float, width: int) -> str:
         rest = f" {share:>4.0%}{self._left(name, share, seconds)}"
-        label = one_line(name)
+        label = safe_line(name)
         label = label if len(label) <= _NAME else f"{label[: _NAME - 1]}…"
         room = min(_WIDTH, width - len(label) - len(rest) - 1)
         return f"{label} {bar(share, room)}{rest}" if room >= _LEAST else f"{label}{rest}"

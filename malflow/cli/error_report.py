@@ -16,11 +16,12 @@ from typing import Any
 import click
 
 from malflow.cli.exits import CommandError, Exit
-from malflow.cli.output import Output, as_text
+from malflow.cli.output import Output
 from malflow.cli.texts import as_options
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
+from malflow.store.redaction import safe_lines
 from malflow.words import error_text, short_repr
 
 __all__ = ["code_of_exit", "end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
@@ -68,7 +69,7 @@ def error_document(error: BaseException) -> dict[str, Any]:
         key, location = error.key, error.origin
     return {
         "kind": type(error).__name__,
-        "message": as_text(_message(error)),
+        "message": safe_lines(_message(error)),
         "operator": getattr(error, "operator", None),
         "key": key,
         "location": location,

@@ -13,7 +13,7 @@ from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
 from malflow.cli.options import NUMBER, SNAPSHOT, SPAN, output_options
-from malflow.cli.output import Output, as_text
+from malflow.cli.output import Output
 from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
 from malflow.cli.target import exists
@@ -27,6 +27,7 @@ from malflow.operators.letters import age_of
 from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.releasing import PendingTransaction, drop, pending_transactions, release
+from malflow.store.redaction import safe_lines
 from malflow.words import short_repr
 
 __all__ = ["errors"]
@@ -111,11 +112,11 @@ def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: 
     if output.json:
         click.echo(documents.document("letter_details", **found, trace=trace))
         return
-    output.write(as_text(f"letter {found['id']} of operator '{found['operator']}', attempt {found['attempts']}"))
-    output.write(as_text(f"key {found['key']}, value {found['value']}, timestamp {found['timestamp']}"))
-    output.write(as_text(f"tick {found['tick']}, {datetime.fromisoformat(found['at']):%Y-%m-%d %H:%M:%S} UTC"))
+    output.write(safe_lines(f"letter {found['id']} of operator '{found['operator']}', attempt {found['attempts']}"))
+    output.write(safe_lines(f"key {found['key']}, value {found['value']}, timestamp {found['timestamp']}"))
+    output.write(safe_lines(f"tick {found['tick']}, {datetime.fromisoformat(found['at']):%Y-%m-%d %H:%M:%S} UTC"))
     for line in (trace or f"{found['error']}: {found['message']}").splitlines():
-        output.write(as_text(line))
+        output.write(safe_lines(line))
 
 
 @errors.command("replay", short_help="Process dead letters again, in a run.")
@@ -161,7 +162,7 @@ def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None
                 )
             )
     elif found:
-        rows = [[as_text(it.sink), str(it.number), _fate_of(it), as_text(short_repr(it.handle))] for it in found]
+        rows = [[safe_lines(it.sink), str(it.number), _fate_of(it), safe_lines(short_repr(it.handle))] for it in found]
         write_table(["sink", ">transaction", "released", "content"], rows, output)
     else:
         output.say("no pending transactions")
@@ -194,12 +195,12 @@ def release_pending(url: str, job: str | None, sink: str, number: int | None, tr
     shown = ", ".join(map(str, numbers))
     if number is not None:
         output.write(
-            f"sink '{as_text(sink)}': transaction {shown} dropped; the next start keeps each as one dead letter, and "
-            "continues without it"
+            f"sink '{safe_lines(sink)}': transaction {shown} dropped; the next start keeps each as one dead letter, "
+            "and continues without it"
         )
         return
     output.write(
-        f"sink '{as_text(sink)}': transaction {shown} released; the next start writes what its target accepts, and "
+        f"sink '{safe_lines(sink)}': transaction {shown} released; the next start writes what its target accepts, and "
         "keeps the rest as dead letters"
     )
 
@@ -279,4 +280,4 @@ def _row(letter: Mapping[str, Any]) -> list[str]:
     if letter["is_parked"] and letter["attempts"]:
         error = f"parks its key; {error}"
     texts = letter["operator"], letter["id"], letter["key"], letter["value"], error, str(letter["attempts"])
-    return [*map(as_text, texts)]
+    return [*map(safe_lines, texts)]

@@ -11,13 +11,11 @@ from typing import Any, Literal, TextIO
 
 import click
 
-from malflow.store.redaction import redacted
+from malflow.store.redaction import safe_lines
 
-__all__ = ["Color", "Output", "as_text", "is_colored"]
+__all__ = ["Color", "Output", "is_colored"]
 
 Color = Literal["auto", "always", "never"]
-_LONGEST = 4000
-"""The longest text of an error, in characters; user code may raise a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Output:
     def warn(self, text: str, style: str | None = None) -> None:
         """Write lines on standard error."""
         is_colored_here = is_colored(sys.stderr, self.color)
-        safe = as_text(text)
+        safe = safe_lines(text)
         click.echo(click.style(safe, fg=style) if style else safe, err=True, color=is_colored_here)
 
     def write(self, text: str) -> None:
@@ -75,14 +73,3 @@ def is_colored(stream: TextIO | None, wish: Color = "auto") -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def as_text(text: str) -> str:
-    r"""Return a text in which control characters and secrets can't be seen, shortened if it is very long.
-
-    >>> as_text("a\x1b[31mb\nc")
-    'a\\x1b[31mb\nc'
-    """
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}... ({len(text):,} characters)"
-    return "\n".join(redacted(line) for line in text.split("\n"))

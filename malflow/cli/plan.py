@@ -19,7 +19,6 @@ from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, FlowCommand, outp
 from malflow.cli.output import Output
 from malflow.cli.plan_rows import Row, as_json, rows_of
 from malflow.cli.target import Target, parsed
-from malflow.cli.terminal import one_line
 from malflow.cli.texts import age, as_options, bytes_text
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
@@ -30,6 +29,7 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import StartPlan, planned
 from malflow.snapshot.candidates import time_of
 from malflow.snapshot.history import snapshot_of
+from malflow.store.redaction import safe_line
 from malflow.words import iso, plural
 
 __all__ = ["plan"]
@@ -119,7 +119,7 @@ def _heading(found: StartPlan, options: RunOptions, target: Target) -> str:
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield aligned lines, refused ones in red; each begins with the mark and the word of its change."""
-    cells = [(f"{it.mark} {it.change}", one_line(it.shown_name), one_line(it.type), it.shown_keys) for it in rows]
+    cells = [(f"{it.mark} {it.change}", safe_line(it.shown_name), safe_line(it.type), it.shown_keys) for it in rows]
     widths = [max((len(row[at]) for row in cells), default=0) for at in range(4)]
     for it, (change, name, kind, keys) in zip(rows, cells, strict=True):
         refused = ""
@@ -127,7 +127,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
             numbers = ", ".join(map(str, it.refusals))
             cures = f": {', or '.join(it.cures)}" if it.cures else ""
             refused = f"REFUSED ({numbers}){cures}"
-        end = "  ".join(one_line(text) for text in (it.note, refused) if text)
+        end = "  ".join(safe_line(text) for text in (it.note, refused) if text)
         middle = f"  {kind:{widths[2]}}  {keys:>{widths[3]}}" if kind or keys else ""
         line = f"  {change:{widths[0]}}  {name:{widths[1]}}{middle}  {end}".rstrip()
         yield click.style(line, fg="red") if it.refusals else line

@@ -9,9 +9,10 @@ from textwrap import wrap
 from typing import Any, Final
 
 from malflow.cli.glyphs import bar, sparkline
-from malflow.cli.terminal import aligned, one_line
+from malflow.cli.terminal import aligned
 from malflow.cli.texts import age, bytes_text, duration
 from malflow.drawing.text import plain
+from malflow.store.redaction import safe_line
 
 __all__ = ["About", "line_of", "screen_of"]
 
@@ -61,7 +62,7 @@ def line_of(progress: Mapping[str, Any]) -> str:
         _snapshot(progress["snapshot"]),
         f"{progress['restarts']} restarts" if progress["restarts"] else "",
     ]
-    return one_line("   ".join(part for part in parts if part))
+    return safe_line("   ".join(part for part in parts if part))
 
 
 def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]:
@@ -76,7 +77,7 @@ def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]
         head.append(sparkline(about.rates[-about.width :]))
     below = [*_waiting(progress), *_cause(about)]
     if about.note:
-        below.append(one_line(about.note))
+        below.append(safe_line(about.note))
     if about.keys:
         below.append(about.keys)
     table = _table(progress, about)
@@ -114,7 +115,7 @@ def _table(progress: Mapping[str, Any], about: About) -> list[str]:
 
 
 def _lines(columns: Sequence[int], rows: Sequence[Sequence[str]]) -> list[str]:
-    return aligned([_COLUMNS[at] for at in columns], [[one_line(row[at]) for at in columns] for row in rows])
+    return aligned([_COLUMNS[at] for at in columns], [[safe_line(row[at]) for at in columns] for row in rows])
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
@@ -149,7 +150,7 @@ def _behind(epoch: str, behind: float | None) -> str:
 def _cause(about: About) -> list[str]:
     if about.why is None or not (about.is_open or about.why["is_fault"]):
         return []
-    text = one_line(about.why["text"])
+    text = safe_line(about.why["text"])
     mark = "! " if about.why["is_fault"] else ""
     if about.is_open:
         return wrap(f"{mark}{text}", max(20, about.width))
@@ -159,7 +160,7 @@ def _cause(about: About) -> list[str]:
 
 def _waiting(progress: Mapping[str, Any]) -> list[str]:
     waits = ", ".join(progress["unfinished"])
-    return [one_line(f"waits for {waits}")] if progress["status"] == "resting" and waits else []
+    return [safe_line(f"waits for {waits}")] if progress["status"] == "resting" and waits else []
 
 
 def _lasting(progress: Mapping[str, Any]) -> str:

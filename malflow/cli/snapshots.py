@@ -11,7 +11,7 @@ from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit, Leave
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.options import NUMBER, SNAPSHOT, output_options
-from malflow.cli.output import Output, as_text
+from malflow.cli.output import Output
 from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
@@ -27,6 +27,7 @@ from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
 from malflow.states.kinds import StateKind
+from malflow.store.redaction import safe_lines
 from malflow.words import plural, short_repr
 
 __all__ = ["snapshots"]
@@ -125,9 +126,9 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
         click.echo(documents.verify_document(report))
     else:
         for problem in report.problems:
-            output.write(f"damaged: {as_text(problem)}")
+            output.write(f"damaged: {safe_lines(problem)}")
         for note in report.notes:
-            output.write(f"note: {as_text(note)}")
+            output.write(f"note: {safe_lines(note)}")
         unused = f", {plural(len(report.unused), 'unused file')}" if report.unused else ""
         result = plural(len(report.problems), "problem") if report.problems else "no problem"
         output.write(f"{plural(report.snapshots, 'snapshot')}, {result}{unused}")
@@ -182,7 +183,7 @@ def _write_counts(name: str, counts: dict[str, int], output: Output) -> None:
     if output.json:
         click.echo(documents.document("difference", operator=name, **counts))
     elif any(counts.values()) or not output.quiet:
-        output.write(as_text(f"{name}: +{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,} keys"))
+        output.write(safe_lines(f"{name}: +{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,} keys"))
 
 
 def _write_change(name: str, change: StateChange, output: Output) -> None:
@@ -193,7 +194,7 @@ def _write_change(name: str, change: StateChange, output: Output) -> None:
         return
     mark = {"added": "+", "removed": "-", "changed": "~"}[_kind(change)]
     states = " -> ".join(it for it in (before, after) if it is not None)
-    output.write(as_text(f"  {mark} {short_repr(change.key)}  {states}"))
+    output.write(safe_lines(f"  {mark} {short_repr(change.key)}  {states}"))
 
 
 @snapshots.command("restore", short_help="Make an earlier snapshot the latest one.")

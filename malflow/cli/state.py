@@ -13,7 +13,7 @@ from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, run_named
 from malflow.cli.options import NUMBER, SNAPSHOT, output_options
-from malflow.cli.output import Output, as_text
+from malflow.cli.output import Output
 from malflow.cli.stores import backend_at, reading_backend
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age
@@ -26,6 +26,7 @@ from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import read_state, wanted_manifest
+from malflow.store.redaction import safe_lines
 from malflow.words import iso, short_repr
 
 __all__ = ["state"]
@@ -133,7 +134,7 @@ def get(operator: str, key: str, output: Output, **options: Any) -> None:
         click.echo(documents.document("value", **facts, **_origin(manifest)))
         return
     _say_origin(manifest, output)
-    output.write(as_text(_shown(found)))
+    output.write(safe_lines(_shown(found)))
 
 
 def _shown(value: Any) -> str:
@@ -167,7 +168,7 @@ def keys(operator: str, output: Output, **options: Any) -> None:
             click.echo(documents.document("value", **facts, **_origin(manifest)))
         else:
             text = f"{short_repr(key)}  {short_repr(value)}" if options["values"] else short_repr(key)
-            output.write(as_text(text))
+            output.write(safe_lines(text))
     if next(found, None) is not None:
         output.say(f"there are more than {limit:,}; --limit shows them")
 
@@ -215,7 +216,7 @@ def _write_live(run: FoundRun, answer: Mapping[str, Any], operator: str, output:
         if output.json:
             click.echo(documents.document("value", operator=operator, **it, **_NO_SNAPSHOT))
         else:
-            output.write(as_text(form.format(**it)))
+            output.write(safe_lines(form.format(**it)))
 
 
 def _origin(manifest: Manifest) -> dict[str, Any]:

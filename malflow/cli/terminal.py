@@ -5,18 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from malflow.cli.output import Output, as_text, is_colored
+from malflow.cli.output import Output, is_colored
+from malflow.store.redaction import safe_line
 
-__all__ = ["aligned", "columns_of", "fitting", "one_line", "redrawn", "write_table"]
-
-
-def one_line(text: str) -> str:
-    r"""Return a text without control characters and secrets, in one line.
-
-    >>> one_line("a\nb")
-    'a\\nb'
-    """
-    return as_text(text).replace("\n", "\\n")
+__all__ = ["aligned", "columns_of", "fitting", "redrawn", "write_table"]
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: Output) -> None:
@@ -27,7 +19,7 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: O
         rows: the texts.
         output: how to write.
     """
-    safe = [[one_line(cell) for cell in row] for row in rows]
+    safe = [[safe_line(cell) for cell in row] for row in rows]
     if not is_colored(sys.stdout, output.color):
         for line in aligned(columns, safe):
             output.write(line)

@@ -9,7 +9,8 @@ import click
 
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
 from malflow.cli.options import SPAN, output_options
-from malflow.cli.output import Output, as_text
+from malflow.cli.output import Output
+from malflow.store.redaction import safe_lines
 
 __all__ = ["why"]
 
@@ -34,7 +35,7 @@ def why(job: str, operator: str | None, watch: bool, timeout: timedelta, output:
         if output.json:
             write_document(answer)
         else:
-            output.write(as_text(answer["text"]))
+            output.write(safe_lines(answer["text"]))
         if not watch:
             return
         time.sleep(_WATCHED)

@@ -26,7 +26,6 @@ from malflow.monitor.documents import (
     meant_keys,
     progress_document,
     refusal,
-    shown,
     time_document,
     why_document,
 )
@@ -34,6 +33,7 @@ from malflow.monitor.history import History
 from malflow.monitor.samples import NOT_SHOWN, Samples, TooManySamples
 from malflow.operators.guarding import KEPT
 from malflow.runtime.progress import Progress
+from malflow.store.redaction import safe_repr
 
 __all__ = ["Answers", "Events", "read_progress"]
 
@@ -206,7 +206,7 @@ class Answers:
                 found = [*answer.result(ask.timeout).items()]
         except GraphError as error:
             return refusal("UnknownOperator", str(error))
-        rows = [{"key": shown(key), "value": shown(value)} for key, value in found]
+        rows = [{"key": safe_repr(key), "value": safe_repr(value)} for key, value in found]
         return self._document("states", {"operator": operator, "tick": answer.tick, "states": rows})
 
     def _snapshot(self, ask: Ask) -> Document:

@@ -21,8 +21,8 @@ from malflow.operators.waiting import Running
 from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
-from malflow.store.redaction import redacted
-from malflow.words import error_text, iso, short_repr
+from malflow.store.redaction import redacted, safe_line, safe_lines, safe_repr
+from malflow.words import error_text, iso
 
 __all__ = [
     "LONGEST_ANSWER",
@@ -38,7 +38,6 @@ __all__ = [
     "meant_keys",
     "progress_document",
     "refusal",
-    "shown",
     "time_document",
     "why_document",
 ]
@@ -50,7 +49,6 @@ LONGEST_ANSWER: Final = 8 * 1024 * 1024
 """The longest answer of a run, in bytes."""
 
 _VERSION: Final = 1
-_LONGEST_TEXT = 4000
 _MOST_PARTS = 256
 _LONGEST_KEY = 1000
 _OF_USERS = frozenset({"parts", "lateness"})
@@ -93,15 +91,6 @@ def as_answer(content: Document) -> tuple[Document, bytes]:
     return content, data
 
 
-def shown(value: object) -> str:
-    """Return a value of a user as a text, shortened, without secrets and control characters.
-
-    >>> shown({"a": 1}), shown("postgres://me:hush@host")
-    ("{'a': 1}", "'postgres://***@host'")
-    """
-    return redacted(short_repr(value))
-
-
 def error_document(error: BaseException) -> Document:
     """Return the facts about an error: its kind, message, operator, key and location."""
     text = error_text(error)
@@ -110,16 +99,16 @@ def error_document(error: BaseException) -> Document:
     location = getattr(error, "callback", None) or getattr(error, "location", None)
     return {
         "kind": type(error).__name__,
-        "message": _cut(text),
+        "message": safe_line(text),
         "operator": getattr(error, "operator", None),
-        "key": shown(error.key) if isinstance(error, OperatorError) and error.has_record else None,
+        "key": safe_repr(error.key) if isinstance(error, OperatorError) and error.has_record else None,
         "location": None if location is None else str(location),
     }
 
 
 def refusal(kind: str, message: str) -> Document:
     """Return the document of a request that was not served."""
-    facts = {"kind": kind, "message": _cut(message), "operator": None, "key": None, "location": None}
+    facts = {"kind": kind, "message": safe_line(message), "operator": None, "key": None, "location": None}
     return document("error", {"error": facts})
 
 
@@ -219,7 +208,7 @@ def why_document(facts: RunFacts, why: Why) -> Document:
         "job": facts.job,
         "operator": why.operator,
         "cause": why.cause,
-        "text": _lines(why.text),
+        "text": safe_lines(why.text),
         "stops_at": why.stops_at,
         "is_fault": why.is_fault,
         "facts": {name: _plain(fact) for name, fact in why.facts.items()},
@@ -233,17 +222,17 @@ def time_document(facts: RunFacts, table: TimeTable) -> Document:
         "run": facts.run,
         "job": facts.job,
         "at": iso(table.now),
-        "text": _lines(str(table)),
+        "text": "\n".join(map(safe_line, str(table).split("\n"))),
         "rows": [_time_row(row, table.now) for row in table.rows],
         "epochs": [
-            {"operator": name, "epoch": shown(epoch), "behind": _behind(epoch, table.now)}
+            {"operator": name, "epoch": safe_repr(epoch), "behind": _behind(epoch, table.now)}
             for name, epoch in table.epochs.items()
         ],
         "late": [
             {
                 "operator": name,
                 "late": late,
-                "lateness": shown(table.lateness[name]) if name in table.lateness else None,
+                "lateness": safe_repr(table.lateness[name]) if name in table.lateness else None,
             }
             for name, late in table.late.items()
         ],
@@ -256,11 +245,11 @@ def letter_facts(letter: DeadLetter) -> Document:
     return {
         "operator": letter.operator,
         "id": letter.id,
-        "key": shown(letter.key),
-        "value": shown(letter.value),
-        "timestamp": shown(letter.timestamp),
+        "key": safe_repr(letter.key),
+        "value": safe_repr(letter.value),
+        "timestamp": safe_repr(letter.timestamp),
         "error": letter.error,
-        "message": _cut(letter.message),
+        "message": safe_line(letter.message),
         "place": letter.place,
         "attempts": letter.attempts,
         "is_parked": letter.is_parked,
@@ -328,14 +317,14 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
         "keys": it.keys,
         "largest_state": None if size is None else size.largest_bytes,
         "late": progress.late.get(name),
-        "lateness": shown(progress.lateness[name]) if name in progress.lateness else None,
+        "lateness": safe_repr(progress.lateness[name]) if name in progress.lateness else None,
         "counts": dict(progress.counts.get(name, {})),
         "failed": it.failed,
         "skipped": it.skipped,
         "letters": it.letters,
         "retries": it.retries,
         "errors": dict(it.errors),
-        "example": None if it.example is None else _cut(it.example),
+        "example": None if it.example is None else safe_line(it.example),
         "busy": it.busy,
         "busy_share": None if busy is None else min(1.0, busy / at_once),
         "batches": it.batches,
@@ -348,7 +337,7 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
 
 
 def _running(it: Running) -> Document:
-    return {"operator": it.operator, "waits": None if it.waits is None else _cut(it.waits)}
+    return {"operator": it.operator, "waits": None if it.waits is None else safe_line(it.waits)}
 
 
 def _spread(spread: Spread) -> Document:
@@ -365,14 +354,14 @@ def _snapshot(info: SnapshotInfo | None) -> Document | None:
 def _failure(failure: SnapshotFailure | None) -> Document | None:
     if failure is None:
         return None
-    return {"tick": failure.tick, "error": _cut(failure.error), "at": iso(failure.at)}
+    return {"tick": failure.tick, "error": safe_line(failure.error), "at": iso(failure.at)}
 
 
 def _parts(progress: Progress) -> list[Document]:
     """Return the lag of the unfinished parts, the greatest first; unknown ones last."""
     rows = [(name, part, lag) for name, parts in progress.lag_by_part.items() for part, lag in parts.items()]
     rows.sort(key=lambda row: -1 if row[2] is None else row[2], reverse=True)
-    return [{"source": name, "part": shown(part), "lag": lag} for name, part, lag in rows[:_MOST_PARTS]]
+    return [{"source": name, "part": safe_repr(part), "lag": lag} for name, part, lag in rows[:_MOST_PARTS]]
 
 
 def _plain(value: Any, *, of_user: bool = False) -> Any:
@@ -384,14 +373,14 @@ def _plain(value: Any, *, of_user: bool = False) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(it, of_user=of_user) for it in _first(value)]
     if of_user:
-        return shown(value)
+        return safe_repr(value)
     if isinstance(value, str):
-        return _cut(value)
+        return safe_line(value)
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, datetime):
         return iso(value)
-    return value.total_seconds() if isinstance(value, timedelta) else shown(value)
+    return value.total_seconds() if isinstance(value, timedelta) else safe_repr(value)
 
 
 def _first(values: Sequence[Any]) -> Iterable[Any]:
@@ -399,21 +388,11 @@ def _first(values: Sequence[Any]) -> Iterable[Any]:
 
 
 def _name(key: object) -> str:
-    return key if isinstance(key, str) else shown(key)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(_cut, text.split("\n")))
+    return key if isinstance(key, str) else safe_repr(key)
 
 
 def _optional(value: object) -> str | None:
-    return None if value is None else shown(value)
-
-
-def _cut(text: str) -> str:
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[:_LONGEST_TEXT]}... ({len(text):,} characters)"
-    return redacted(text)
+    return None if value is None else safe_repr(value)
 
 
 def _snake(name: str) -> str:

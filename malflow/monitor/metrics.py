@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from malflow.monitor.documents import RunFacts, shown
+from malflow.monitor.documents import RunFacts
 from malflow.monitor.meters import Buckets, Meters
 from malflow.runtime.progress import OperatorProgress, Progress
 from malflow.runtime.time_table import TimeTable
+from malflow.store.redaction import safe_repr
 from malflow.version import __version__
 
 __all__ = ["COMMON", "METRICS", "Metric", "Reading", "Series"]
@@ -124,7 +125,7 @@ def _given(it: Reading) -> Iterator[Series]:
 
 def _lags(it: Reading) -> Iterator[Series]:
     for source, parts in it.progress.lag_by_part.items():
-        known = [(lag, shown(part)) for part, lag in parts.items() if lag is not None]
+        known = [(lag, safe_repr(part)) for part, lag in parts.items() if lag is not None]
         for lag, part in sorted(known, reverse=True)[:_MOST_PARTS]:
             yield (source, part), lag
 
@@ -136,7 +137,9 @@ def _silence(it: Reading) -> Iterator[Series]:
 
 def _part_silence(it: Reading) -> Iterator[Series]:
     for source, parts in {} if it.times is None else it.times.heard.items():
-        known = [((it.progress.at - at).total_seconds(), shown(part)) for part, at in parts.items() if at is not None]
+        known = [
+            ((it.progress.at - at).total_seconds(), safe_repr(part)) for part, at in parts.items() if at is not None
+        ]
         for silence, part in sorted(known, reverse=True)[:_MOST_PARTS]:
             yield (source, part), max(0.0, silence)
 

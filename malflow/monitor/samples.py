@@ -17,8 +17,8 @@ from malflow.engine.taps import Tap
 from malflow.errors import GraphError
 from malflow.events import Run
 from malflow.message import DataMessage
-from malflow.monitor.documents import shown
 from malflow.records.batch import Batch
+from malflow.store.redaction import safe_repr
 from malflow.words import iso
 
 __all__ = ["NOT_SHOWN", "Redact", "SampleSettings", "Samples", "TooManySamples", "record_texts"]
@@ -71,7 +71,7 @@ def record_texts(message: DataMessage[Any, Any, Any], redact: Redact | None) -> 
         if not isinstance(found, DataMessage):
             return _hidden(f"<hidden: redact returned {type(found).__name__}, not a DataMessage>")
         message = found
-    return {"key": shown(message.key), "value": shown(message.value), "timestamp": shown(message.timestamp)}
+    return {"key": safe_repr(message.key), "value": safe_repr(message.value), "timestamp": safe_repr(message.timestamp)}
 
 
 def _hidden(reason: str) -> dict[str, str]:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = ["is_secret_name", "redacted", "secrets_in", "shown_path"]
+from malflow.words import short_repr
+
+__all__ = ["is_secret_name", "redacted", "safe_line", "safe_lines", "safe_repr", "secrets_in", "shown_path"]
 
 _SECRET_NAME = re.compile(
     r"key|secret|token|passw|passphrase|pwd|credential|signature|auth|cookie|connection_?str|(?<![a-z])sas(?![a-z])",
@@ -16,6 +18,8 @@ _SECRET_NAME = re.compile(
 _HIDDEN = "***"
 _WHOLE_WORD = 4
 _KEY_ID_LENGTH = 16
+_LONGEST = 4000
+"""The longest text that people are shown, in characters; user code may raise a megabyte."""
 
 _PARAMETER = r"(?P<name>(?:sig|[\w.-]{0,64}(?:key|secret|token|passw|pwd|credential|signature|auth)[\w.-]{0,64})=)"
 _FIELD = r"[\w.-]{0,64}(?:secret|token|passw|pwd|credential|signature|(?:access|account|private)[_-]?key)[\w.-]{0,64}"
@@ -69,6 +73,37 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def safe_line(text: str) -> str:
+    r"""Return a text for people in one line, without secrets and control characters, shortened if it is very long.
+
+    >>> safe_line("a\x1b[31mb\nc")
+    'a\\x1b[31mb\\nc'
+    """
+    return redacted(_shortened(text))
+
+
+def safe_lines(text: str) -> str:
+    r"""Return a text as `safe_line` does, but with its line breaks.
+
+    >>> safe_lines("a\x1b[31mb\nc")
+    'a\\x1b[31mb\nc'
+    """
+    return "\n".join(map(redacted, _shortened(text).split("\n")))
+
+
+def safe_repr(value: object) -> str:
+    """Return a value of a user as a short text without secrets and control characters; never raises.
+
+    >>> safe_repr({"a": 1}), safe_repr("postgres://me:hush@host")
+    ("{'a': 1}", "'postgres://***@host'")
+    """
+    return redacted(short_repr(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
 
 
 def shown_path(path: str) -> str:

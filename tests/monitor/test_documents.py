@@ -19,7 +19,6 @@ from malflow.monitor.documents import (
     event_document,
     history_document,
     progress_document,
-    shown,
     time_document,
     why_document,
 )
@@ -29,6 +28,7 @@ from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, S
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.sinks import VecSink
+from malflow.store.redaction import safe_repr
 from malflow.testing import ScriptedSource, Timed
 from malflow.windows import tumbling
 from malflow.words import iso
@@ -323,7 +323,7 @@ def test_names_and_values_are_text_on_one_line(name: str, value: Any) -> None:
     assert line.isascii()
     found = json.loads(line)
     assert [it["name"] for it in found["operators"]] == [name]
-    assert found["parts"][0]["part"] == shown(value)
+    assert found["parts"][0]["part"] == safe_repr(value)
     assert len(line) < 30_000 + 12 * 4 * len(name)
 
 

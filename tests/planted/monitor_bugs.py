@@ -142,8 +142,8 @@ MONITOR_BUGS = [
         "errors show secrets",
         "anybody who asks is the user",
         _DOCUMENTS,
-        "    return redacted(text)\n\n\ndef _snake",
-        "    return text\n\n\ndef _snake",
+        '"message": safe_line(text),',
+        '"message": text,',
         (f"{_OF_DOCUMENTS}::test_errors_are_short_and_without_secrets",),
     ),
     Bug(
@@ -190,8 +190,8 @@ MONITOR_BUGS = [
         "a name breaks the table of runs",
         "a cell is a line",
         "cli/terminal.py",
-        'return as_text(text).replace("\\n", "\\\\n")',
-        "return as_text(text)",
+        "[safe_line(cell) for cell in row]",
+        "[*row]",
         ("tests/monitor/test_commands.py::test_hostile_texts_in_files_are_text_on_the_terminal",),
     ),
     Bug(
