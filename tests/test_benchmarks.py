@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.spark_session import QUICK_JAVA
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[1]
 

@@ -111,6 +111,7 @@ WITHOUT_SERVERS = [name for name in OF_EXTRAS if len(command_of(name)) == 1 and 
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.nightly
 def test_each_block_of_the_readme_runs_alone(number: int, fresh: Path, tmp_path: Path) -> None:
     block = BLOCKS[number]
     (tmp_path / "program.py").write_text(block.text, encoding="utf-8")
@@ -123,6 +124,7 @@ def test_each_block_of_the_readme_runs_alone(number: int, fresh: Path, tmp_path:
     assert block.prints in (None, done.stdout)
 
 
+@pytest.mark.nightly
 def test_the_command_is_installed_and_small(fresh: Path, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(BLOCKS[0].text, encoding="utf-8")
     done = ran([str(fresh.parent / "malflow"), "run", "flow.py"], tmp_path)
@@ -135,6 +137,7 @@ def test_the_command_is_installed_and_small(fresh: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", OF_CORE)
+@pytest.mark.nightly
 def test_each_example_runs_by_its_command(name: str, fresh: Path, clone: Path) -> None:
     done = ran([str(fresh), *command_of(name)], clone)
     assert (done.returncode, done.stderr) == (0, "")
@@ -142,11 +145,13 @@ def test_each_example_runs_by_its_command(name: str, fresh: Path, clone: Path) -
 
 
 @pytest.mark.parametrize("name", OF_EXTRAS)
+@pytest.mark.nightly
 def test_an_example_without_its_extra_says_how_to_install_it(name: str, fresh: Path, clone: Path) -> None:
     check_missing(ran([str(fresh), *command_of(name)], clone), extras_named(docstring(name)))
 
 
 @pytest.mark.parametrize("name", WITHOUT_SERVERS)
+@pytest.mark.nightly
 def test_an_example_with_its_extra_runs_by_its_command(name: str, clone: Path) -> None:
     done = ran([sys.executable, *command_of(name)], clone)
     assert (done.returncode, done.stderr) == (0, "")
@@ -154,6 +159,7 @@ def test_an_example_with_its_extra_runs_by_its_command(name: str, clone: Path) -
 
 
 @pytest.mark.parametrize("extra", ["processes", "testing"])
+@pytest.mark.nightly
 def test_a_block_with_its_extra_runs_alone(extra: str, tmp_path: Path) -> None:
     blocks = [it for it in BLOCKS if extras_of_block(it) == {extra}]
     assert len(blocks) == 1
@@ -170,6 +176,7 @@ def with_cron(fresh: Path) -> Iterator[Path]:
     ran([str(fresh), "-m", "pip", "uninstall", "--quiet", "--yes", "cronsim"], fresh.parent).check_returncode()
 
 
+@pytest.mark.nightly
 def test_an_extra_is_added_to_what_is_installed_from_any_folder(with_cron: Path, clone: Path) -> None:
     done = ran([str(with_cron), "examples/scheduled_reports.py"], clone)
     assert (done.returncode, done.stderr) == (0, "")
@@ -196,6 +203,7 @@ def with_printed(fresh: Path) -> Iterator[Path]:
     ran([str(fresh), "-m", "pip", "uninstall", "--quiet", "--yes", *extra], fresh.parent).check_returncode()
 
 
+@pytest.mark.nightly
 def test_the_first_minutes_run_as_printed(with_printed: Path, tmp_path: Path) -> None:
     [made] = [it for it in COMMANDS if it.startswith("malflow new ")]
     [mended] = [it for it in COMMANDS if it.endswith("&& pytest")]

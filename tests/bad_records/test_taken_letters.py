@@ -45,6 +45,7 @@ def check(folder: Path, arguments: list[str], point: str, read: Callable[[], lis
 
 @pytest.mark.fault("N7", "A7")
 @pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-manifest"])  # outside, in no snapshot
+@pytest.mark.nightly
 def test_letters_in_a_topic_are_exact_through_kills(tmp_path: Path, kafka_servers: str, point: str) -> None:
     broker = Broker(kafka_servers)
     topic = broker.topic(2)

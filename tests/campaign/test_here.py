@@ -12,7 +12,7 @@ from tests.campaign.comparing import Job
 from tests.campaign.differential import here
 from tests.campaign.flows import flows, resting
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def test_cases_pass_on_one_thread(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from tests.campaign.scripts import Logs, scripts
 from tests.kit.nights import only_nightly
 from tests.properties.specs import Part, Step
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.fault("A7", "N18")

@@ -3,6 +3,8 @@
 A case that asks for `runtime` runs on one worker; one that asks for `any_parallelism` runs on several as well, and
 therefore says nothing about the order over keys. What user code is to tell a case it writes to a `Log`, since it may
 run in another process.
+
+On Spark and on threads, a landing runs the cases of what has a path of its own there, and a quarter of the others.
 """
 
 from __future__ import annotations
@@ -19,9 +21,35 @@ from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.snapshot import FsspecBackend
 from tests.kit.log import Log
 from tests.kit.threads_host import ThreadsRuntime
+from tests.planted.bugs import BUGS
 
 SPARK = pytest.mark.spark
 PROCESSES = pytest.mark.slow
+
+OWN_PATHS = {
+    *("bad_records", "confirmations", "discovery", "file_sinks", "own_persistence", "queries", "replays", "requests"),
+    *("rescale", "resume", "sinks", "snapshots", "sources", "transactions", "watched_files"),
+}
+"""The files whose subject runtimes have ways of their own for: reading, writing, snapshots, dead letters, requests."""
+FINDERS = {test for bug in BUGS for test in bug.tests}
+"""The tests that must find planted bugs, on one thread, on threads or in processes: Spark is left out of the hunt."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave cases on Spark and on threads to the night where all runtimes do the same."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and _is_done_alike(item):
+            item.add_marker(pytest.mark.nightly(parts=4))
+
+
+def _is_done_alike(item: pytest.Item) -> bool:
+    """Whether a case is on Spark or on threads, has no path of its own there, and finds no planted bug."""
+    if item.path.stem.removeprefix("test_") in OWN_PATHS:
+        return False
+    params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    hosts = [it[0] if isinstance(it, tuple) else it for it in params]
+    test, _, _ = item.nodeid.partition("[")
+    return "spark" in hosts or ("threads" in hosts and FINDERS.isdisjoint({test, test.partition("::")[0]}))
 
 
 @pytest.fixture(

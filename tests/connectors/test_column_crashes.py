@@ -12,7 +12,7 @@ import pytest
 
 from tests.connectors import columns_program as program
 from tests.kit.killing import POINTS, kill_child, parked, run_child, wake
-from tests.kit.nights import NIGHTLY, only_nightly
+from tests.kit.nights import NIGHTLY, at_night, only_nightly
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,7 @@ KILLS = [
     for kind, points in OWN.items()
     for point in [*(POINTS if NIGHTLY else ["prepared", "manifest-written", "committed"]), *points]
 ]
+BY_DAY = [("parquet", "manifest-written"), ("delta", "after-append")]
 
 
 def transactions(folder: Path, kind: str) -> list[list[int]]:
@@ -53,7 +54,7 @@ def assert_whole(found: list[list[int]], seen: list[list[int]]) -> None:
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize(("kind", "point"), KILLS)
+@pytest.mark.parametrize(("kind", "point"), at_night(KILLS, but=BY_DAY))
 def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: str, point: str) -> None:
     kill_child(PROGRAM, tmp_path, kind, point=f"{point}:3")
     seen = transactions(tmp_path, kind)
@@ -70,6 +71,7 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: st
     ("kind", "point"),
     [(kind, point) for kind, own in OWN.items() for point in ([*POINTS, *own] if NIGHTLY else ["before-commit"])],
 )
+@pytest.mark.nightly
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind: str, point: str) -> None:
     with parked(PROGRAM, tmp_path, kind, point=point) as zombie:
         program.run(tmp_path, kind)

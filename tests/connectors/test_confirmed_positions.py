@@ -21,7 +21,7 @@ from tests.connectors.confirming_program import backend
 from tests.connectors.kafka.kit import Broker
 from tests.kit.backends import kept_states
 from tests.kit.killing import kill_child, parked, run_child, wake
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]  # pytest does not see which server a test asks for
@@ -124,7 +124,7 @@ class Table(Source):
         return self._connection.execute(query.encode(), arguments or None)
 
 
-@pytest.fixture(params=["kafka", "changes"])
+@pytest.fixture(params=at_night(["kafka", "changes"], but=["changes"]))
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     makers: dict[str, Callable[[], Source]] = {
         "kafka": lambda: Topic(request.getfixturevalue("kafka_servers")),

@@ -27,6 +27,7 @@ from malflow.testing.sink_laws import SINK_LAWS
 from malflow.testing.source_laws import SOURCE_LAWS
 from tests.connectors.postgres.kit import poll_until
 from tests.kit.freezing import frozen
+from tests.kit.nights import at_night
 from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisServer
@@ -55,7 +56,7 @@ def mariadb(start: Callable[[], MariaDB]) -> tuple[MariaDB, str]:
     return server, f"{server.address}/d"
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=at_night(["postgres", "mariadb"], but=["postgres"]))
 def written(request: pytest.FixtureRequest) -> tuple[Server, Any, type[Exception]]:
     """Return a server, a sink to it, and the class of its errors."""
     if request.param == "postgres":
@@ -70,6 +71,7 @@ def write(sink: Any, number: int) -> None:
     sink.flush()
 
 
+@pytest.mark.nightly
 def test_sink_whose_server_is_frozen(written: Any) -> None:
     server, sink, error = written
     with closing(sink):
@@ -96,6 +98,7 @@ def test_sink_whose_server_thaws_in_time(written: Any) -> None:
         write(sink, 3)
 
 
+@pytest.mark.nightly
 def test_statement_that_takes_longer_than_a_lost_connection_is_tried_again(own_postgres: Any) -> None:
     _, address = postgres(own_postgres)
     with psycopg.connect(address) as other:
@@ -113,6 +116,7 @@ def test_statement_that_takes_longer_than_a_lost_connection_is_tried_again(own_p
 
 
 @pytest.mark.parametrize("kind", ["changes", "source"])
+@pytest.mark.nightly
 def test_source_whose_server_is_frozen(kind: str, own_postgres: Any) -> None:
     server, address = postgres(own_postgres)
     source: Any = (
@@ -162,6 +166,7 @@ def program(kind: str, address: str, folder: Path) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.parametrize("kind", ["postgres sink", "postgres changes", "mariadb sink"])
+@pytest.mark.nightly
 def test_signal_while_the_server_is_frozen(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server: Server
     if kind == "mariadb sink":
@@ -184,6 +189,7 @@ def only(law: str, laws: Sequence[str]) -> list[str]:
     return [it for it in laws if it not in (law, "parts", "records")]
 
 
+@pytest.mark.nightly
 def test_law_of_a_table_of_postgres_as_a_source(own_postgres: Any) -> None:
     server, address = postgres(own_postgres)
     numbers = count(51)
@@ -203,6 +209,7 @@ def test_law_of_a_table_of_postgres_as_a_source(own_postgres: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_law_of_a_stream_of_redis_as_a_source(own_redis: Any) -> None:
     server: RedisServer = own_redis()
 
@@ -222,6 +229,7 @@ def test_law_of_a_stream_of_redis_as_a_source(own_redis: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_law_of_a_table_of_postgres_as_a_sink(own_postgres: Any) -> None:
     server, address = postgres(own_postgres)
 
@@ -238,6 +246,7 @@ def test_law_of_a_table_of_postgres_as_a_sink(own_postgres: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_law_of_a_table_of_mariadb_as_a_sink(own_mariadb: Any) -> None:
     server, url = mariadb(own_mariadb)
 
@@ -254,6 +263,7 @@ def test_law_of_a_table_of_mariadb_as_a_sink(own_mariadb: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_law_of_a_table_of_redis_as_a_sink(own_redis: Any) -> None:
     server: RedisServer = own_redis()
 

@@ -10,7 +10,10 @@ from tests.kit.nights import NIGHTLY, only_nightly
 
 pytestmark = pytest.mark.slow
 
-PAIRS = [("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")]
+PAIRS = [
+    ("kafka", "postgres"),
+    *(pytest.param(it, marks=pytest.mark.nightly) for it in (("changes", "parquet"), ("changes", "delta"))),
+]
 ON_SPARK = [("kafka", "postgres")]
 MORE_ON_SPARK = [("changes", "delta"), ("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]
 
@@ -29,6 +32,7 @@ def test_kills_between_two_systems_lose_and_double_nothing(pair: Pair) -> None:
 @pytest.mark.spark
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("pair", [*ON_SPARK, *(MORE_ON_SPARK if NIGHTLY else [])], ids="_to_".join, indirect=True)
+@pytest.mark.nightly
 def test_kills_of_the_driver_between_two_systems(pair: Pair) -> None:
     for point in DRIVER_POINTS if NIGHTLY else ["before-commit"]:
         pair.add()

@@ -24,7 +24,7 @@ import s3fs
 
 from tests.connectors.s3_program import SIZE, delta_options
 from tests.kit.killing import parked, run_child, start_child, wake
-from tests.kit.nights import NIGHTLY, only_nightly
+from tests.kit.nights import NIGHTLY, at_night, only_nightly
 from tests.kit.waiting import wait_until
 from tests.servers.versitygw import Versitygw
 
@@ -150,7 +150,7 @@ def survive(server: Versitygw, output: Output, point: str, seconds: float) -> No
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize(("kind", "point", "state"), ALL if NIGHTLY else SHORT)
+@pytest.mark.parametrize(("kind", "point", "state"), at_night(ALL if NIGHTLY else SHORT, but=SHORT[:1]))
 def test_kill_of_the_server_and_then_of_both(
     own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, point: str, state: str
 ) -> None:

@@ -188,6 +188,7 @@ def test_job_by_tls_and_password(system: System, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["password", "authority"])
+@pytest.mark.nightly
 def test_login_that_fails(system: System, tmp_path: Path, wrong: str) -> None:
     ends = system.ends(WRONG, system.folder / AUTHORITY) if wrong == "password" else system.ends(PASSWORD, None)
     with pytest.raises(MalflowError) as caught:

@@ -19,7 +19,7 @@ from tests.connectors import going_back_program
 from tests.connectors.going_back_program import NAME
 from tests.kit.going_back import copied, copied_folder, keep_copy, promote_copy
 from tests.kit.killing import POINTS, parked, run_child, start_child, wake
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.servers.server import Server
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,7 @@ class ParquetFiles(Files):
         pq.write_table(pa.table({"n": numbers}), self.path("parquet"))
 
 
-@pytest.fixture(params=["kafka", "changes", "redis", "lines", "parquet"])
+@pytest.fixture(params=at_night(["kafka", "changes", "redis", "lines", "parquet"], but=["changes", "lines"]))
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Input]:
     """Return a kind of source, and its input."""
     kind: str = request.param

@@ -144,6 +144,7 @@ def counted(words: list[str], so_far: Counter[str]) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("scratch", ["folder", pytest.param("s3", marks=[*SERVER, only_nightly])])
+@pytest.mark.nightly
 def test_a_cluster_counts_words_and_goes_on_when_there_are_more(
     scratch: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from examples import file_sink_stateful, file_source_stateful, scheduled_reports
 from malflow import MAX, DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from tests.kit.driving import compiled
+from tests.kit.nights import at_night
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.py"))}
@@ -62,7 +63,10 @@ def test_every_example_stands_in_the_readme_with_a_docstring_and_a_main() -> Non
         assert name == "first" or "def main(" in source
 
 
-@pytest.mark.parametrize("name", ["first", "look_ma_im_streaming", "file_source_stateful", "flight_delays"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", at_night(["first", "look_ma_im_streaming", "file_source_stateful", "flight_delays"], but=["first"])
+)
 def test_an_example_runs_as_a_script_without_a_warning(name: str, tmp_path: Path) -> None:
     script = [sys.executable, "-W", "error", "-X", "dev", EXAMPLES / f"{name}.py"]
 
@@ -384,6 +388,7 @@ def test_keyed_streams(run: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_multithreading(run: Run) -> None:
     lines = run("multithreading")
     middle = lines.index("in four processes, whose lines begin with their worker:")

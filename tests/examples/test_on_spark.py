@@ -47,6 +47,7 @@ session.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_the_flights_come_to_the_same_on_spark(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     on_spark.main()
     assert capsys.readouterr().out == (
@@ -64,6 +65,7 @@ def counted(lines: Iterable[str]) -> Counter[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_examples_say_on_spark_what_they_say_on_one_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Compare the standard output, where sinks print; user functions print to the standard error of other processes."""
     need_spark()

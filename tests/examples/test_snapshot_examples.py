@@ -53,6 +53,7 @@ def test_snapshots_example_uses_the_temporary_folder_by_default(
     assert lines[4] == "{ key: 'once', value: 4, timestamp: 4 }"
 
 
+@pytest.mark.nightly
 def test_snapshots_failing(run: Run) -> None:
     lines = run("snapshots_failing", 2)
     crashes = [int(match[1]) for line in lines if (match := re.fullmatch(r"crash \d, after snapshot (\d+)", line))]
@@ -95,6 +96,7 @@ def test_flight_delays_crash(run: Run) -> None:
     assert lines[-1] == "the totals are equal"
 
 
+@pytest.mark.nightly
 def test_flight_delays_crash_fails_where_the_totals_differ(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_delays_crash, "stream", lambda folder: 0)
 

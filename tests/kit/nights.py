@@ -33,7 +33,7 @@ _MARKED = re.compile(r"^pytestmark = .*\bpytest\.mark\.(nightly|slow)\b", re.MUL
 
 
 def at_night(cases: Iterable[Any], *, but: Iterable[Any] = ()) -> list[Any]:
-    """Return the cases of a parametrized test, all but some marked `nightly`."""
+    """Return the cases of a parametrized test, all but some marked `nightly`; a tuple has a value for each argument."""
     by_day = list(but)
     return [case if case in by_day else _marked(case) for case in cases]
 
@@ -85,6 +85,7 @@ def _is_left_out(path: Path, config: pytest.Config) -> bool:
     return ("nightly" in marks and config.getoption("slice") == "none") or ("slow" in marks and without_slow)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of the night that are not in the slice."""
     wanted, named = config.getoption("slice"), tuple(_named(config))

@@ -14,15 +14,15 @@ from malflow.events import Event
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 
 __all__ = ["A_METHOD", "BOTH", "METHODS", "Heard", "add", "is_first", "processes", "run_map", "scripted", "summed"]
 
 E = TypeVar("E")
 
 BOTH = ["forkserver", "spawn"]
-METHODS = pytest.mark.parametrize("method", BOTH)
-"""Marks tests that run with both start methods."""
+METHODS = pytest.mark.parametrize("method", at_night(BOTH, but=BOTH[:1]))
+"""Marks tests that run with both start methods, with the second at night."""
 
 A_METHOD = pytest.mark.parametrize("method", BOTH if NIGHTLY else BOTH[:1])
 """Marks tests that run with one start method, and with both at night."""

@@ -18,7 +18,7 @@ from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once, kept_states
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE
 from tests.multiprocess.runs import BOTH, Heard, add, is_first, processes, scripted, summed
@@ -30,7 +30,7 @@ TICK = timedelta(microseconds=1)
 SOON = timedelta(milliseconds=10)
 TOTALS = {key: sum(range(key, SIZE, 3)) for key in range(3)}
 DEATHS = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "exit": "has exited with code 3"}
-CASES = [*product(DEATHS, BOTH)] if NIGHTLY else [*product(DEATHS, BOTH[:1]), ("SIGSEGV", "spawn")]
+CASES = at_night(product(DEATHS, BOTH), but=[("SIGKILL", BOTH[0])])
 
 
 class Dies:

@@ -14,7 +14,7 @@ from tests.kit.killing import POINTS
 from tests.kit.nights import NIGHTLY
 from tests.multiprocess.groups import started
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 SIZE = 40
 

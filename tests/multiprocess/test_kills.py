@@ -14,7 +14,7 @@ import pytest
 
 from malflow.snapshot import fsck
 from tests.kit.killing import POINTS
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, assert_totals, finish, group, run
 from tests.multiprocess.programs.totals import Options
@@ -43,9 +43,7 @@ def wait_for_snapshot(folder: Path, before: int) -> None:
 
 @pytest.mark.fault("A3", "A5", "A7")
 @A_METHOD
-@pytest.mark.parametrize(
-    ("point", "victim"), list(product(EACH, [0, 1])) if NIGHTLY else list(zip(SHORT, [0, 1, 0], strict=True))
-)
+@pytest.mark.parametrize(("point", "victim"), at_night(product(EACH, [0, 1]), but=[("before-manifest", 1)]))
 def test_a_worker_killed_at_each_point_restarts_the_run(tmp_path: Path, point: str, victim: int, method: str) -> None:
     with group(tmp_path, Options(start_method=method), point=f"{point}:3:stop") as program:
         program.wait_for_stop()
@@ -58,7 +56,7 @@ def test_a_worker_killed_at_each_point_restarts_the_run(tmp_path: Path, point: s
 
 @pytest.mark.fault("A3", "A5", "A7")
 @A_METHOD
-@pytest.mark.parametrize("point", [*ONCE, *EACH] if NIGHTLY else ["claimed", *SHORT[1:]])
+@pytest.mark.parametrize("point", at_night([*ONCE, *EACH], but=["before-commit"]))
 def test_a_coordinator_killed_at_each_point_loses_nothing(tmp_path: Path, point: str, method: str) -> None:
     nth = 1 if point in ONCE else 3
     with group(tmp_path, Options(start_method=method), point=f"{point}:{nth}") as program:
@@ -94,6 +92,7 @@ def test_a_death_while_it_writes_is_noticed_although_a_child_lives(tmp_path: Pat
 
 
 @pytest.mark.fault("A10")
+@pytest.mark.nightly
 def test_a_coordinator_killed_at_each_start_loses_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         with group(tmp_path, Options(), point="before-commit:2") as program:
@@ -104,6 +103,7 @@ def test_a_coordinator_killed_at_each_start_loses_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.fault("A6")
 @pytest.mark.parametrize("seed", range(8 if NIGHTLY else 1))
+@pytest.mark.nightly
 def test_processes_killed_at_random_moments_count_exactly(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
     size = 5_000 if NIGHTLY else 1_000
@@ -132,6 +132,7 @@ def test_processes_killed_at_random_moments_count_exactly(tmp_path: Path, seed: 
 
 
 @pytest.mark.fault("A6")
+@pytest.mark.nightly
 def test_a_worker_killed_again_and_again_ends_with_exact_totals(tmp_path: Path) -> None:
     with group(tmp_path, Options(**SLOW)) as program:
         for _ in range(3):
@@ -145,6 +146,7 @@ def test_a_worker_killed_again_and_again_ends_with_exact_totals(tmp_path: Path) 
 
 
 @pytest.mark.fault("A6")
+@pytest.mark.nightly
 def test_a_killed_group_of_processes_is_continued_exactly(tmp_path: Path) -> None:
     for _ in range(2):
         before = newest(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from tests.kit.nights import NIGHTLY
 from tests.multiprocess.groups import started
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(("method", "runs"), [("forkserver", 100), ("spawn", 100 if NIGHTLY else 6)])

@@ -20,7 +20,7 @@ from tests.multiprocess.groups import DEADLINE, assert_totals, group
 from tests.multiprocess.programs.totals import Options, leak
 from tests.multiprocess.runs import A_METHOD, Heard, processes, scripted, summed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 LIMIT = 1 << 30
 ROOT = Path("/sys/fs/cgroup")

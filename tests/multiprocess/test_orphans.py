@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, ROOT, assert_totals, finish, group, started
 from tests.multiprocess.programs.totals import Options
@@ -39,9 +39,7 @@ print("ends", flush=True)
 @pytest.mark.fault("J2")
 @pytest.mark.parametrize(
     ("busy", "method"),
-    list(product(["loop", "sleep", "compute"], BOTH))
-    if NIGHTLY
-    else [("loop", "spawn"), ("sleep", "forkserver"), ("compute", "spawn"), ("loop", "forkserver")],
+    at_night(product(["loop", "sleep", "compute"], BOTH), but=[("loop", BOTH[0])]),
 )
 def test_worker_processes_end_with_their_coordinator(tmp_path: Path, busy: str, method: str) -> None:
     with group(tmp_path, Options(at=35, do=busy, start_method=method)) as program:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE, Group, assert_totals, finish, group
 from tests.multiprocess.programs.totals import Options
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 SIZE = 300
 SLOW: dict[str, Any] = {"size": SIZE, "every": 0.02, "sleep": 0.002}
 NUMBERS = [signal.SIGTERM, signal.SIGINT]
-CASES = list(product(BOTH, NUMBERS)) if NIGHTLY else list(zip(BOTH, NUMBERS, strict=True))
+CASES = at_night(product(BOTH, NUMBERS), but=[(BOTH[0], signal.SIGTERM)])
 STOPS = pytest.mark.parametrize(("method", "number"), CASES)
 """Marks tests of signals that stop a run; at night, all of them with both start methods."""
 

@@ -16,7 +16,7 @@ from tests.multiprocess.programs.totals import Options
 from tests.multiprocess.runs import A_METHOD
 from tests.processes.children import newest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 SIZE = 300
 SECONDS = 60.0 if NIGHTLY else 2.0

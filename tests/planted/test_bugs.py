@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
+from tests.kit.nights import marks_of_file
 from tests.planted.bugs import BUGS
 from tests.planted.hunt import ROOT, Bug
 
@@ -37,6 +39,18 @@ def exists(test: str) -> bool:
     """Whether a file of tests exists, and has the test that is named."""
     path, _, name = test.partition("::")
     return (ROOT / path).is_file() and (not name or f"def {name}(" in text_of(path))
+
+
+def test_the_tests_of_each_bug_run_by_day() -> None:
+    faults = [f"{bug.name}: {test}" for bug in BUGS for test in bug.tests if is_of_the_night(test)]
+    assert not faults, "\n".join(["These tests find bugs, and are marked nightly:", *faults])
+
+
+def is_of_the_night(test: str) -> bool:
+    """Whether a file of tests, or the test that is named in it, is marked nightly as a whole."""
+    path, _, name = test.partition("::")
+    marked = rf"^@pytest\.mark\.nightly\n(?:[@ )].*\n)*def {name}\("
+    return "nightly" in marks_of_file(text_of(path)) or bool(name and re.search(marked, text_of(path), re.MULTILINE))
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 
 from malflow.snapshot import fsck
 from malflow.snapshot.layout import sequence_of_target
+from tests.kit.nights import at_night
 from tests.processes.children import (
     assert_exact,
     assert_plausible,
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 ONCE_A_RUN = ("job-written", "claimed")
 EACH_SNAPSHOT = ("data-written", "before-manifest", "manifest-written", "boundary-raised", "collected")
 TIMES = [1, 2, 3]
+CASES = [("claimed", 1), *((name, nth) for name in EACH_SNAPSHOT for nth in TIMES)]
 
 
 def history(folder: Path, size: int = 100) -> int:
@@ -44,7 +46,12 @@ def uncommitted(folder: Path) -> list[str]:
 
 @pytest.mark.fault("A3", "A5", "A8", "A9")
 @pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
-@pytest.mark.parametrize(("name", "nth"), [("claimed", 1), *((name, nth) for name in EACH_SNAPSHOT for nth in TIMES)])
+@pytest.mark.parametrize(
+    ("name", "nth"),
+    at_night(
+        [("claimed", 1), *((name, nth) for name in EACH_SNAPSHOT for nth in TIMES)], but=[("manifest-written", 2)]
+    ),
+)
 def test_a_process_killed_in_its_commit_is_continued_exactly(
     tmp_path: Path, name: str, nth: int, with_history: bool
 ) -> None:
@@ -69,6 +76,7 @@ def test_process_killed_after_creating_the_job_leaves_it_usable(tmp_path: Path) 
 
 
 @pytest.mark.fault("A9", "A10", "H9")
+@pytest.mark.nightly
 def test_a_process_killed_at_each_of_its_starts_never_loses_what_was_kept(tmp_path: Path) -> None:
     before = history(tmp_path)
     for _ in range(4):

@@ -61,6 +61,7 @@ def test_a_process_killed_before_its_first_snapshot_begins_anew(tmp_path: Path) 
     assert_exact(tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_snapshot_list_can_be_read_while_a_run_deletes_old_ones(tmp_path: Path) -> None:
     with child(tmp_path, Options(size=10 * SIZE, every=0.001, sleep=0.0001, writes=False)) as process:
         process.wait_for("started")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck, snapshots
+from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 from tests.processes.children import (
     Child,
@@ -45,7 +46,9 @@ def is_stopped(pid: int) -> bool:
 
 
 @pytest.mark.fault("D3")
-@pytest.mark.parametrize("collected", [False, True], ids=["its_number_is_taken", "its_number_was_deleted"])
+@pytest.mark.parametrize(
+    "collected", at_night([False, True], but=[False]), ids=["its_number_is_taken", "its_number_was_deleted"]
+)
 def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path, collected: bool) -> None:
     with child(tmp_path, SLOW) as process:
         wait_until(lambda: newest(tmp_path))
@@ -74,6 +77,7 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
 
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
+@pytest.mark.nightly
 def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: Path, with_history: bool) -> None:
     if with_history:
         run(tmp_path, Options(size=SIZE, at=SIZE // 3, do="stop", every=0.1, writes=False))
@@ -99,6 +103,7 @@ def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: 
 
 
 @pytest.mark.fault("H7")
+@pytest.mark.nightly
 def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
     with child(tmp_path, Options(at=35, do="fork")) as process:
         code, errors = process.end()

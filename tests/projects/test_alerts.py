@@ -155,6 +155,7 @@ def promtool(*arguments: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.fault("R6")
+@pytest.mark.nightly
 def test_alerts_and_charts_of_real_runs(tmp_path: Path, own_prometheus: Callable[[], Prometheus]) -> None:
     server, runs = own_prometheus(), FaultyRuns(tmp_path)
     jobs = ("healthy", *sorted({job for job, _ in FAULTS}))

@@ -17,7 +17,7 @@ from tests.kit.nights import NIGHTLY
 from tests.test_fresh_install import install, ran, users_environment
 from tests.test_readme import README
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 300

@@ -24,7 +24,7 @@ from tests.projects.image import can_isolate, instructions, isolated
 from tests.servers.server import free_ports
 from tests.test_fresh_install import install, ran
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 KEY = "0123456789abcdef" * 4

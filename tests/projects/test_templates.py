@@ -49,6 +49,7 @@ def test_minimal_project_runs_and_resumes(project: Make) -> None:
     check_own_test()
 
 
+@pytest.mark.nightly
 def test_own_test_finds_a_count_that_is_lost(project: Make) -> None:
     flow = project() / "flow.py"
     broken = (
@@ -67,6 +68,7 @@ def test_own_test_finds_a_count_that_is_lost(project: Make) -> None:
     assert "1 failed" in done.stdout
 
 
+@pytest.mark.nightly
 def test_files_project_runs_and_resumes(project: Make) -> None:
     folder = project("files")
     assert process("run", "flow.py").code == 0
@@ -91,6 +93,7 @@ def written(folder: Path) -> list[Any]:
     return [json.loads(it) for it in lines]
 
 
+@pytest.mark.nightly
 def test_kafka_project_runs_and_resumes(project: Make, kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project("kafka")
     orders, totals = (f"{name}-{uuid4().hex}" for name in ("orders", "totals"))
@@ -141,6 +144,7 @@ def test_spark_project_runs_and_resumes_without_java(project: Make, malflow: Mal
 
 
 @pytest.mark.fault("R2")
+@pytest.mark.nightly
 def test_second_process_of_a_job_takes_it_over(project: Make) -> None:
     project()
     command = (sys.executable, "-m", "malflow", "run", "flow.py", "--snapshots", "200ms")

@@ -23,6 +23,7 @@ from malflow.store.local import LocalStore
 from tests.kit.faults import ALWAYS, Fault
 from tests.kit.faulty_store import KINDS, Call, Faults, can_tell
 from tests.kit.memory_store import MemoryStore
+from tests.kit.nights import at_night
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
 pytestmark = pytest.mark.slow
@@ -318,14 +319,14 @@ FAULTS = {setting: tuple(faults_in(calls(setting, Toy))) for setting in SETTINGS
 
 
 @pytest.mark.fault("A1", "A2", "A3", "A4", "A5", "A8", "A9", "A11", "C9", "C10", "C17", "D6")
-@pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+@pytest.mark.parametrize("setting", at_night(SETTINGS, but=SETTINGS[1:2]), ids=repr)
 def test_no_fault_at_any_call_of_the_store_does_harm(setting: Setting) -> None:
     known: set[int] = set()
     for fault in FAULTS[setting]:
         survive(setting, Toy, fault, known=known)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=repr)
+@pytest.mark.parametrize("setting", at_night(SETTINGS, but=SETTINGS[1:2]), ids=repr)
 def test_no_fault_does_harm_on_a_local_disk(setting: Setting, disk: Path) -> None:
     known: set[int] = set()
     for number, fault in enumerate((*FAULTS[setting][::LOCAL_STRIDE], *torn_in(calls(setting, Toy)))):
@@ -340,6 +341,7 @@ def test_no_fault_does_harm_to_the_engine(setting: Setting) -> None:
         survive(setting, Real, fault, known=known)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", SETTINGS[:2], ids=repr)
 def test_no_doubt_does_harm_that_is_followed_by_a_refusal(setting: Setting) -> None:
     known: set[int] = set()
@@ -348,6 +350,7 @@ def test_no_doubt_does_harm_that_is_followed_by_a_refusal(setting: Setting) -> N
 
 
 @pytest.mark.fault("A10")
+@pytest.mark.nightly
 def test_no_two_faults_do_harm() -> None:
     chance = random.Random(3)  # noqa: S311 - it keeps no secret
     fired = 0

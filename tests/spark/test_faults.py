@@ -100,6 +100,7 @@ def killed(folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.fault("I3")
+@pytest.mark.nightly
 def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: Driver, tmp_path: Path) -> None:
     deeds = [
         ("check", 10, "die_once"),
@@ -131,6 +132,7 @@ def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Dr
 
 
 @pytest.mark.fault("I2")
+@pytest.mark.nightly
 def test_lost_shuffle_data_is_sent_again(cluster: Driver, tmp_path: Path) -> None:
     """Whether a task still had to read what was lost is up to the machine: it has three tries."""
     deeds = [("sum", number, "lose_shuffle") for number in BEFORE_THE_LAST_TASK]
@@ -148,6 +150,7 @@ def test_lost_shuffle_data_is_sent_again(cluster: Driver, tmp_path: Path) -> Non
 
 
 @pytest.mark.fault("I2")
+@pytest.mark.nightly
 def test_a_process_that_dies_after_its_changes_are_written(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "lose_shuffle_and_die") for number in BEFORE_THE_LAST_TASK]
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
@@ -159,6 +162,7 @@ def test_a_process_that_dies_after_its_changes_are_written(cluster: Driver, tmp_
 
 
 @pytest.mark.fault("I3")
+@pytest.mark.nightly
 def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Driver, tmp_path: Path) -> None:
     end = cluster.run(folder=str(tmp_path), breaks_at=60)
     assert (end["error"], end["restarts"]) == (None, 0)
@@ -172,6 +176,7 @@ def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Dri
 
 
 @pytest.mark.fault("I30")
+@pytest.mark.nightly
 def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: Driver, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
         end = cluster.run(folder=str(tmp_path), scratch=str(disk), attempts=1, every=0)
@@ -201,6 +206,7 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
 
 @only_nightly
 @pytest.mark.fault("I3")
+@pytest.mark.nightly
 def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Driver, tmp_path: Path) -> None:
     places = [
         ("check", 10, "worker torn"),
@@ -215,6 +221,7 @@ def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Dr
 
 
 @pytest.mark.fault("I3")
+@pytest.mark.nightly
 def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster: Driver, tmp_path: Path) -> None:
     kills = ["worker torn", "worker written", "worker linked"]
     end = cluster.run(folder=str(tmp_path), kills=kills, every=0.01)
@@ -224,6 +231,7 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
 
 
 @pytest.mark.fault("I2", "K11")
+@pytest.mark.nightly
 def test_killed_executor_costs_neither_records_nor_answers(cluster: Driver, tmp_path: Path) -> None:
     """It is killed in a write of the changes of a tick, which a question that waits is part of."""
     before = cluster.executors()
@@ -240,6 +248,7 @@ def test_killed_executor_costs_neither_records_nor_answers(cluster: Driver, tmp_
 
 
 @pytest.mark.fault("I2", "I5")
+@pytest.mark.nightly
 def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
     end = cluster.run(folder=str(tmp_path), kills=["only-executor torn"], every=0.01)
@@ -256,6 +265,7 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
 
 
 @pytest.mark.fault("I2", "O5", "N7", "N8")
+@pytest.mark.nightly
 def test_killed_executors_cost_no_letter_replay_or_count(cluster: Driver, tmp_path: Path) -> None:
     """Kill one executor while calls are under way, and one at a random moment in each round of replays."""
     size = 600 if NIGHTLY else 60
@@ -297,6 +307,7 @@ def replayed_amid_a_kill(cluster: Driver, operator: str) -> int:
 
 
 @pytest.mark.fault("I2")
+@pytest.mark.nightly
 def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(staying: Driver, tmp_path: Path) -> None:
     end = staying.run(folder=str(tmp_path))
     assert (end["error"], end["restarts"], end["moves"], end["copies"]) == (None, 0, 0, 1.0)
@@ -316,6 +327,7 @@ def test_tasks_stay_with_their_state_and_move_with_a_lost_executor(staying: Driv
 
 
 @pytest.mark.fault("I31")
+@pytest.mark.nightly
 def test_workers_leave_a_decommissioned_executor(staying: Driver, tmp_path: Path) -> None:
     """It gets no more tasks, but for those that Spark would wait for it, eight seconds in each stage of a tick."""
     staying.ask("start", folder=str(tmp_path), size=LONG, most=30)
@@ -331,6 +343,7 @@ def test_workers_leave_a_decommissioned_executor(staying: Driver, tmp_path: Path
 
 
 @pytest.mark.fault("I2")
+@pytest.mark.nightly
 def test_without_what_anchors_need_the_run_says_so_once(staying: Driver, tmp_path: Path) -> None:
     end = staying.run(folder=str(tmp_path), anchorless=True)
     assert (end["error"], end["restarts"]) == (None, 0)
@@ -341,6 +354,7 @@ def test_without_what_anchors_need_the_run_says_so_once(staying: Driver, tmp_pat
     assert_exact(tmp_path)
 
 
+@pytest.mark.nightly
 def test_changes_that_are_lost_or_damaged_start_the_run_again(staying: Driver, tmp_path: Path) -> None:
     """No other process has the state: the tasks of a worker stay on an executor of one core."""
     end = staying.run(folder=str(tmp_path), deeds=[("sum", 50, "lose_scratch"), ("sum", 100, "flip_scratch")])
@@ -353,6 +367,7 @@ def test_changes_that_are_lost_or_damaged_start_the_run_again(staying: Driver, t
 @only_nightly
 @pytest.mark.fault("I1")
 @pytest.mark.parametrize("point", ["before-manifest:3", "manifest-written:3"])
+@pytest.mark.nightly
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()
     with Driver(tmp_path / "driver", "local[2]", MALFLOW_FAILPOINT=point) as driver:
@@ -366,6 +381,7 @@ def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path
 
 
 @pytest.mark.fault("I1", "I6", "I13")
+@pytest.mark.nightly
 def test_a_driver_that_is_killed_anywhere_is_continued_exactly(spark: Any, tmp_path: Path) -> None:
     with Driver(tmp_path / "driver", "local[2]") as driver:
         driver.ask("start", folder=str(tmp_path), every=0.01)

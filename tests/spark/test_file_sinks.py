@@ -63,6 +63,7 @@ def flip(backend: FsspecBackend, folder: Path) -> None:
 
 @pytest.mark.fault("F7")
 @pytest.mark.damages_snapshots("its newest one")
+@pytest.mark.nightly
 def test_each_line_is_written_once(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     handle = runtime(spark, backend, tmp_path).start()

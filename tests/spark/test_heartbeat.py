@@ -63,6 +63,7 @@ def test_executors_have_a_task_now_and_then_while_ticks_rest(
 
 
 @pytest.mark.fault("I23")
+@pytest.mark.nightly
 def test_a_run_whose_idle_processes_end_goes_on_with_its_state(spark: Any, tmp_path: Path) -> None:
     out = VecSink[Any, Any, Any]()
     runtime = SparkRuntime(

@@ -77,6 +77,7 @@ def assert_told(end: dict[str, Any], whose: str) -> None:
         pytest.param("users", end_group, id="group", marks=only_nightly),
     ],
 )
+@pytest.mark.nightly
 def test_a_run_whose_java_dies(tmp_path: Path, whose: str, end: Callable[[int, int], None]) -> None:
     with started(tmp_path, whose, "goes on") as process:
         assert process.stdout is not None
@@ -120,6 +121,7 @@ SparkRuntime(sums(4_000), backend, timedelta(seconds=0.2), 2, max_records_per_ti
 
 
 @pytest.mark.fault("I19")
+@pytest.mark.nightly
 def test_the_error_of_a_run_whose_java_dies_is_all_that_is_written(tmp_path: Path) -> None:
     need_spark()
     run = subprocess.run(
@@ -139,6 +141,7 @@ def test_the_error_of_a_run_whose_java_dies_is_all_that_is_written(tmp_path: Pat
 
 
 @pytest.mark.fault("I19")
+@pytest.mark.nightly
 def test_a_session_whose_java_ends_at_once(tmp_path: Path) -> None:
     need_spark()
     program = tmp_path / "java"

@@ -315,6 +315,7 @@ def running(spark: Any, state: Path, job: str, scratch: Path) -> Iterator[None]:
 
 @pytest.mark.fault("I21")
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_the_next_run_sweeps_what_a_killed_driver_left(
     spark: Any, tmp_path: Path, place: ScratchFolder, temporary: Path
 ) -> None:

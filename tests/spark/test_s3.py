@@ -25,6 +25,7 @@ def server() -> Iterator[FaultyS3]:
         yield started
 
 
+@pytest.mark.nightly
 def test_job_on_s3_resumes_with_other_numbers_of_workers(
     spark: Any, server: FaultyS3, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -136,21 +136,25 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_two_runs_share_the_session_that_malflow_made(told: dict[str, Any]) -> None:
     assert (told["alive"], told["results"]) == (3, [3, True])
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_the_last_run_stops_the_session_that_malflow_made(told: dict[str, Any]) -> None:
     assert told["after"]
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_other_settings_than_those_of_the_shared_session_are_refused(told: dict[str, Any]) -> None:
     assert told["refused"].startswith("conf has spark.flow.setting, but a session exists already")
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_session_has_short_sockets_where_javas_folder_is_long(told: dict[str, Any]) -> None:
     assert 0 < len(told["sockets"]) < 64
 

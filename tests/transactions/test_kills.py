@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
 from tests.kit.ledger import rows_of, transactions_of
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.transactions.program import OUTSIDE, SIZE, SIZE_ON_SPARK
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def assert_whole_transactions(folder: Path, seen: dict[int, list[int]]) -> dict[
 
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("staged", [False, True], ids=["rows_in_handle", "rows_staged"])
-@pytest.mark.parametrize("point", [*POINTS, *OWN])
+@pytest.mark.parametrize("point", at_night([*POINTS, *OWN], but=["before-commit", "sink-commit-one"]))
 def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: str, staged: bool) -> None:
     options = ("staged",) if staged else ()
     seen: dict[int, list[int]] = {}
@@ -47,7 +47,7 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: s
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit", "committed"])
+@pytest.mark.parametrize("point", at_night([*POINTS, *OWN], but=["before-commit"]))
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point: str) -> None:
     with parked(PROGRAM, tmp_path, "staged", point=point) as zombie:
         run_child(PROGRAM, tmp_path, "staged")
@@ -61,6 +61,7 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point
 @pytest.mark.spark
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("point", DRIVER_POINTS if NIGHTLY else ["before-commit"])
+@pytest.mark.nightly
 def test_a_driver_killed_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     kill_child(PROGRAM, tmp_path, "staged", "spark", point=f"{point}:2")
     seen = assert_whole_transactions(tmp_path, {})

@@ -45,6 +45,7 @@ def kafka(own_kafka: Callable[[], Kafka]) -> Kafka:
 
 
 @pytest.mark.parametrize("loss", [cut, restore])
+@pytest.mark.nightly
 def test_log_that_grew_past_the_position_between_two_runs(loss: Any, kafka: Kafka) -> None:
     broker = Broker(kafka.address)
     topic = broker.topic()
@@ -84,6 +85,7 @@ def read_to_end(broker: Broker, topic: str, position: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("loss", [cut, restore])
+@pytest.mark.nightly
 def test_log_that_grew_past_the_position_while_it_was_read(loss: Any, kafka: Kafka) -> None:
     broker = Broker(kafka.address)
     topic, other = broker.topic(), broker.topic()
@@ -105,6 +107,7 @@ def test_log_that_grew_past_the_position_while_it_was_read(loss: Any, kafka: Kaf
         it.suspend()
 
 
+@pytest.mark.nightly
 def test_crash_of_a_broker_that_loses_nothing(kafka: Kafka) -> None:
     broker = Broker(kafka.address)
     topic = broker.topic()

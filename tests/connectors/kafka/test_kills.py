@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 
 from tests.connectors.kafka.kit import Broker
 from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
-from tests.kit.nights import NIGHTLY, only_nightly
+from tests.kit.nights import NIGHTLY, at_night, only_nightly
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def asleep(
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else SHORT)
+@pytest.mark.parametrize("point", at_night([*POINTS, *OWN] if NIGHTLY else SHORT, but=["before-commit"]))
 def test_kill_at_each_point(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics:
         kill_child(PROGRAM, tmp_path, broker.servers, *topics, point=f"{point}:3")
@@ -97,6 +97,7 @@ def test_kill_at_each_point(point: str, tmp_path: Path, broker: Broker) -> None:
 
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
+@pytest.mark.nightly
 def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics, asleep(tmp_path, broker, topics, point) as zombie:
         run_child(PROGRAM, tmp_path, broker.servers, *topics)
@@ -106,6 +107,7 @@ def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker:
 
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
+@pytest.mark.nightly
 def test_kill_of_the_broker_and_then_of_both(point: str, tmp_path: Path, own_kafka: Callable[[], Kafka]) -> None:
     server = own_kafka()
     broker = Broker(server.address)

@@ -31,6 +31,7 @@ from tests.servers.kafka import Kafka
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_laws_of_a_topic_as_a_source(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.write(topic, [b"%d" % number for number in range(12)])
@@ -58,6 +59,7 @@ def accept(broker: Broker, topic: str) -> None:
 
 
 @only_nightly  # takes two minutes; the next test has one refused record
+@pytest.mark.nightly
 def test_laws_of_records_that_a_broker_refuses(broker: Broker) -> None:
     topic = broker.topic(max_message_bytes="3000")
     assert_sink(
@@ -89,6 +91,7 @@ def test_a_record_that_a_broker_refuses_is_replayed(broker: Broker, tmp_path: Pa
 
 
 @only_nightly  # a broker starts a dozen times; test_going_back has a selection
+@pytest.mark.nightly
 def test_laws_of_a_server_that_goes_back(own_kafka: Callable[[], Kafka]) -> None:
     server = own_kafka()
     broker = Broker(server.address)
@@ -102,6 +105,7 @@ def test_laws_of_a_server_that_goes_back(own_kafka: Callable[[], Kafka]) -> None
 
 
 @only_nightly  # a broker starts half a dozen times; test_going_back has a selection
+@pytest.mark.nightly
 def test_laws_of_a_topic_whose_broker_goes_back(own_kafka: Callable[[], Kafka]) -> None:
     server, numbers = own_kafka(), count()
     broker = Broker(server.address)

@@ -98,6 +98,7 @@ def test_program_killed_at_each_point(database: Database, tmp_path: Path) -> Non
     job.check()
 
 
+@pytest.mark.nightly
 def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_path: Path) -> None:
     server = own_postgres()
     with psycopg.connect(server.address, autocommit=True) as connection:
@@ -160,6 +161,7 @@ def move_some(dsn: str, stop: threading.Event, seed: int) -> None:
         move_amounts(dsn, stop, seed)
 
 
+@pytest.mark.nightly
 def test_zombie_that_wakes_up(database: Database, tmp_path: Path) -> None:
     job = Job(database, tmp_path)
     job.finish()

@@ -68,6 +68,7 @@ def test_server_that_was_restored_between_two_runs(server: Postgres) -> None:
         read_to_now(server, position)
 
 
+@pytest.mark.nightly
 def test_server_that_was_restored_while_it_is_read(server: Postgres) -> None:
     keep_copy(server)
     reader = source(server, copy=False).build_part("s", None)
@@ -86,6 +87,7 @@ def test_server_that_was_restored_while_it_is_read(server: Postgres) -> None:
     reader.suspend()
 
 
+@pytest.mark.nightly
 def test_copy_that_is_promoted_with_all_that_was_read(server: Postgres) -> None:
     ids, position = read_to_now(server, None)
     execute(server, "insert into t select generate_series(2, 60)")

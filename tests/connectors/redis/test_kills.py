@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, start_child, wake
-from tests.kit.nights import NIGHTLY, only_nightly
+from tests.kit.nights import NIGHTLY, at_night, only_nightly
 from tests.kit.waiting import wait_until
 from tests.servers.redis_server import RedisServer
 
@@ -64,7 +64,7 @@ def watched(client: Any, name: str) -> Iterator[list[int]]:
     assert not wrong
 
 
-@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else SHORT)
+@pytest.mark.parametrize("point", at_night([*POINTS, *OWN] if NIGHTLY else SHORT, but=["before-commit"]))
 def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name) as seen:
@@ -76,6 +76,7 @@ def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tm
     assert len(seen) > 3, "totals appeared one after the other"
 
 
+@pytest.mark.nightly
 def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer], name: str, tmp_path: Path) -> None:
     server = own_redis()
     with redis.Redis.from_url(server.address) as client:
@@ -124,6 +125,7 @@ def test_server_killed_at_each_point_and_then_both(
 
 
 @pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
+@pytest.mark.nightly
 def test_program_that_wakes_up_after_another(
     redis_url: str, client: Any, name: str, tmp_path: Path, point: str
 ) -> None:

@@ -58,6 +58,7 @@ def test_program_killed_at_each_point(database: Database, tmp_path: Path, point:
 
 
 @pytest.mark.parametrize("point", POINTS if NIGHTLY else ["before-commit"])
+@pytest.mark.nightly
 def test_program_that_wakes_up_after_another(database: Database, tmp_path: Path, point: str) -> None:
     with watched(database) as url, parked(PROGRAM, tmp_path / "state", url, point=f"{point}:2") as zombie:
         run_child(PROGRAM, tmp_path / "state", url)
