@@ -54,6 +54,12 @@ PHRASES = {
 ANY_PHRASE = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES))
 """All of them as one expression: most texts have none, and are searched once."""
 
+CLOSED_AND_OPENED = re.compile(r"""["']\s*f?["']""")
+"""The joint of a text that stands in several pieces."""
+
+MAY_BE_IN = re.compile(ANY_PHRASE.pattern.replace("^", ""))
+"""The phrases anywhere in a module: most have none, and need no parsing."""
+
 OF_EPOCHS = re.compile(r"\bepochs?\b|\bwatermarks?\b|\bregistry\b|\bothers\b")
 """Sentences in which records, or an epoch, may be behind another epoch, and a registry behind a proxy."""
 
@@ -78,6 +84,8 @@ def offences(source: str) -> Iterator[tuple[int, str]]:
 
 def phrases(source: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, text and remedy of each docstring and message that has one of the phrases."""
+    if not MAY_BE_IN.search(" ".join(CLOSED_AND_OPENED.sub("", source).split())):
+        return
     tree = ast.parse(source)
     documentation = {id(it.value) for it in ast.walk(tree) if isinstance(it, ast.Expr)}
     for node in ast.walk(tree):

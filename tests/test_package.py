@@ -48,6 +48,7 @@ def test_all_is_sorted_and_complete(module: object) -> None:
 @pytest.mark.parametrize(
     "name", ["pyspark", "s3fs", "boto3", "pandas", "numpy", "cloudpickle", "asyncio", "malflow.monitor"]
 )
+@pytest.mark.slow
 def test_importing_malflow_brings_nothing_heavy(name: str) -> None:
     program = f"import sys, malflow, malflow.sources, malflow.sinks; sys.exit({name!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", program], check=False).returncode == 0
@@ -117,6 +118,7 @@ for room in ("delta", "http", "kafka", "parquet", "postgres", "redis", "sql"):
         ("ImportError('libc++.so: cannot open it')", ", which can't be imported: libc++.so: cannot open it"),
     ],
 )
+@pytest.mark.slow
 def test_missing_or_broken_library_is_told_with_the_reason(error: str, reason: str) -> None:
     """A library may be there and not loadable, such as psycopg without libpq, or any of them in too little memory."""
     done = subprocess.run(

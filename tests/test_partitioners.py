@@ -60,6 +60,7 @@ def test_equal_keys_have_one_hash(some: list[Any]) -> None:
 @pytest.mark.fault("E10")
 @pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds")
 @given(nested())
+@pytest.mark.slow
 def test_keys_that_find_each_other_in_a_dict_have_one_hash(values: list[Any]) -> None:
     for one, other in equals(values):
         assert stable_hash(one) == stable_hash(other), (one, other)
@@ -321,6 +322,7 @@ def test_there_are_no_more_workers_than_slots() -> None:
 
 @pytest.mark.fault("E8")
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
+@pytest.mark.slow
 def test_the_hash_is_the_same_in_every_process(seed: str) -> None:
     program = (
         "from malflow.partitioners import stable_hash\n"

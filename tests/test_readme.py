@@ -152,6 +152,7 @@ def texts() -> Iterator[tuple[Path, str]]:
             yield path, path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_commands_that_install_name_an_extra_and_stand_in_quotes() -> None:
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     for path, text in texts():

@@ -9,6 +9,7 @@ import malflow.sources
 LIST_MODULES = "import sys, malflow; print(*sys.modules)"
 
 
+@pytest.mark.slow
 def test_malflow_is_imported_without_the_file_systems() -> None:
     command = [sys.executable, "-c", LIST_MODULES]
     modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

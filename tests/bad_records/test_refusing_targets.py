@@ -85,6 +85,7 @@ def test_an_answer_about_all_records_makes_no_letters(service: RefusingService, 
 
 
 @pytest.mark.fault("N19")
+@pytest.mark.slow
 def test_a_target_that_refuses_everything_makes_no_letters(service: RefusingService, tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"150 of the 150 records of a transaction are refused"):
         send(service, tmp_path, [*range(-150, 0)], "dead_letter")

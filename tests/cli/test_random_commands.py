@@ -24,6 +24,7 @@ text = st.one_of(st.sampled_from(WORDS), st.text(st.characters(exclude_categorie
 @pytest.mark.filterwarnings("ignore")
 @given(arguments=st.lists(text, max_size=7))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.slow
 def test_random_command(arguments: list[str], script: Script, malflow: Malflow, tmp_path: Path) -> None:
     os.chdir(tmp_path)
     sys.path[:] = [it for it in sys.path if not it.endswith("examples")]  # whose names are words

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(SETTINGS)
+@pytest.mark.slow
 def test_toml_reads_back(overrides: dict[str, Any]) -> None:
     settings = load(None, env={}, overrides=overrides)
     with tempfile.TemporaryDirectory() as folder:

@@ -53,6 +53,7 @@ def test_a_file_of_another_user_in_a_folder_above_is_left_alone(tmp_path: Path) 
     assert load(file, env={}).run.parallelism == 2
 
 
+@pytest.mark.slow
 def test_importing_reads_neither_files_nor_the_environment(tmp_path: Path) -> None:
     (tmp_path / "malflow.toml").write_text("broken")
     program = (

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def loaded(file: Tree, profile: Tree, env: Tree, overrides: Tree) -> Settings:
 
 
 @given(TABLES, TABLES, TABLES.map(without_options), TABLES)
+@pytest.mark.slow
 def test_values_and_places_are_those_of_the_model(file: Tree, profile: Tree, env: Tree, overrides: Tree) -> None:
     settings = loaded(file, profile, env, overrides)
     layers = {"malflow.toml": file, "[profile.p]": profile, "MALFLOW_": env, "--set": overrides}

@@ -4,7 +4,8 @@ A case that asks for `runtime` runs on one worker; one that asks for `any_parall
 therefore says nothing about the order over keys. What user code is to tell a case it writes to a `Log`, since it may
 run in another process.
 
-On Spark and on threads, a landing runs the cases of what has a path of its own there, and a quarter of the others.
+In processes and on Spark, where a case takes half a second and more, a landing runs those of what has a path of its own
+there, and a quarter of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.kit.threads_host import ThreadsRuntime
 from tests.planted.bugs import BUGS
 
 SPARK = pytest.mark.spark
-PROCESSES = pytest.mark.slow
+SLOW = pytest.mark.slow
 
 OWN_PATHS = {
     *("bad_records", "confirmations", "discovery", "file_sinks", "own_persistence", "queries", "replays", "requests"),
@@ -36,24 +37,28 @@ FINDERS = {test for bug in BUGS for test in bug.tests}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave cases on Spark and on threads to the night where all runtimes do the same."""
+    """Leave cases in processes and on Spark to the night where all runtimes do the same."""
     for item in items:
         if item.path.parent == Path(__file__).parent and _is_done_alike(item):
             item.add_marker(pytest.mark.nightly(parts=4))
 
 
 def _is_done_alike(item: pytest.Item) -> bool:
-    """Whether a case is on Spark or on threads, has no path of its own there, and finds no planted bug."""
+    """Whether a case is in processes or on Spark, has no path of its own there, and finds no planted bug."""
     if item.path.stem.removeprefix("test_") in OWN_PATHS:
         return False
     params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
     hosts = [it[0] if isinstance(it, tuple) else it for it in params]
     test, _, _ = item.nodeid.partition("[")
-    return "spark" in hosts or ("threads" in hosts and FINDERS.isdisjoint({test, test.partition("::")[0]}))
+    return "spark" in hosts or ("processes" in hosts and FINDERS.isdisjoint({test, test.partition("::")[0]}))
 
 
 @pytest.fixture(
-    params=["single_thread", "threads", pytest.param("processes", marks=PROCESSES), pytest.param("spark", marks=SPARK)]
+    params=[
+        "single_thread",
+        *(pytest.param(it, marks=SLOW) for it in ("threads", "processes")),
+        pytest.param("spark", marks=SPARK),
+    ]
 )
 def runtime(request: pytest.FixtureRequest) -> Any:
     """Return a runtime of one worker."""
@@ -64,8 +69,8 @@ def runtime(request: pytest.FixtureRequest) -> Any:
     params=[
         ("single_thread", 1),
         ("single_thread", 3),
-        ("threads", 2),
-        pytest.param(("processes", 2), marks=PROCESSES),
+        pytest.param(("threads", 2), marks=SLOW),
+        pytest.param(("processes", 2), marks=SLOW),
         pytest.param(("spark", 2), marks=SPARK),
     ],
     ids=[

@@ -54,6 +54,7 @@ def test_a_function_finds_the_settings_of_the_script(runtime: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [SingleThreadRuntime, MultiProcessRuntime])
+@pytest.mark.slow
 def test_a_function_of_a_run_in_the_background_finds_them(make: Any) -> None:
     out: VecSink[Any, Any, Any] = VecSink()
 

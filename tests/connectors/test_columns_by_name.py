@@ -89,6 +89,7 @@ def test_mistakes_in_urls() -> None:
     ("room", "library", "extra"),
     [("parquet", "pyarrow", "parquet"), ("delta", "deltalake", "delta"), ("http", "aiohttp", "http")],
 )
+@pytest.mark.slow
 def test_library_that_is_not_installed(room: str, library: str, extra: str) -> None:
     program = f"""
 import sys

@@ -37,6 +37,7 @@ def classes_of_sinks() -> list[type]:
     return [it for it in found if it.__name__.endswith("Sink") and it.__name__[0] != "_" and not inspect.isabstract(it)]
 
 
+@pytest.mark.slow
 def test_every_sink_but_the_list_has_a_formatter() -> None:
     sinks = classes_of_sinks()
     assert {KafkaSink, RedisSink, SqlSink, JsonLinesSink, TextFileSink, StdOutSink} <= set(sinks)

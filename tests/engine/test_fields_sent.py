@@ -109,6 +109,7 @@ def run(values: list[Any], read: Callable[[Any], Any], parallelism: int) -> Any:
 
 
 @given(st.lists(WHOLE | OTHERS | LACKING, max_size=20), st.sampled_from([windows, running, counted]), st.integers(2, 4))
+@pytest.mark.slow
 def test_results_are_the_same_as_from_whole_values(values: list[Any], read: Any, parallelism: int) -> None:
     assert run(values, read, parallelism) == run(values, read, 1)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from malflow import StreamProvider, rendezvous_select
 from malflow.engine.poll_pacing import PollPacing
 from malflow.records.batch import BATCH_SIZE
@@ -58,6 +60,7 @@ def even(provider: StreamProvider) -> None:
     endless(provider, "numbers", PARTS)
 
 
+@pytest.mark.slow
 def test_all_workers_poll_alike_however_the_ticks_take() -> None:
     with run_of(even, parallelism=2) as run:
         for _ in range(TICKS):

@@ -100,6 +100,7 @@ def test_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == unkeyed(["TO", "BE", "OR", "NOT"])
 
 
+@pytest.mark.slow
 def test_flight_delays(run: Run) -> None:
     lines = run("flight_delays")
     days = [text for text in lines if re.match(r"\d\d ", text)]
@@ -538,6 +539,7 @@ def test_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
     assert set(epochs) <= {10, 125, MAX}
 
 
+@pytest.mark.slow
 def test_parquet_totals(run: Run, tmp_path: Path) -> None:
     failed, count, *totals = run("parquet_totals", tmp_path)
     assert (failed, count) == ("failed: the machine breaks down", "30000 orders")

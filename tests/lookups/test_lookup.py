@@ -51,6 +51,7 @@ def joined(values: Sequence[Any], table: Any, **options: Any) -> list[Any]:
 
 
 @given(values=st.lists(st.integers(0, 45)), inner=st.booleans(), cached=st.booleans())
+@pytest.mark.slow
 def test_records_are_joined_as_with_a_dict(values: list[int], inner: bool, cached: bool) -> None:
     table = Table()
     options: dict[str, Any] = {"how": "inner" if inner else "left", "cache": timedelta(hours=1) if cached else None}

@@ -47,6 +47,7 @@ def called(stream: Any) -> Any:
 @pytest.mark.fault("F18", "O6")
 @pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.parametrize("asking", [looked_up, called])
+@pytest.mark.slow
 def test_a_repeated_task_does_not_ask_again(asking: Callable[[Any], Any], stage: int, tmp_path: Any) -> None:
     sink: VecSink[Any, Any, Any] = VecSink()
     graph = Graph()

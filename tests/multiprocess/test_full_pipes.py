@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.multiprocess.groups import DEADLINE, started
 from tests.multiprocess.programs.floods import FLOOD, KEYS, LARGE, LINE, MANY, PARTS
 
@@ -28,7 +28,7 @@ TOTALS = {
 
 @pytest.mark.fault("J4")
 @pytest.mark.parametrize("method", ["forkserver", "spawn"] if NIGHTLY else ["forkserver"])
-@pytest.mark.parametrize("name", TOTALS)
+@pytest.mark.parametrize("name", at_night(TOTALS, but=["large_states"]))
 def test_no_process_waits_for_one_that_waits_for_it(tmp_path: Path, name: str, method: str) -> None:
     command = [sys.executable, "-W", "error", "-m", "tests.multiprocess.programs.floods", name, method]
     with started(command, tmp_path) as program:

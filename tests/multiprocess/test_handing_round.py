@@ -18,6 +18,7 @@ from malflow.snapshot import FsspecBackend, fsck
 from malflow.sources import TextFileSource
 from malflow.windows import tumbling
 from tests.kit.backends import kept_states
+from tests.kit.nights import at_night
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def hand_round(legs: Sequence[tuple[Any, int]], folder: Path) -> None:
     assert fsck(backend).problems == ()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", at_night(range(4), but=range(2)))
 def test_a_job_goes_between_one_thread_and_processes(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     legs = [(chance.choice([SingleThreadRuntime, PROCESSES]), chance.randint(1, 5)) for _ in range(6)]
@@ -79,6 +80,7 @@ def test_a_job_goes_between_one_thread_and_processes(seed: int, tmp_path: Path) 
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_job_goes_round_all_three_runtimes(spark: Any, tmp_path: Path) -> None:
     on_spark = partial(SparkRuntime, spark=spark)
     hand_round(

@@ -73,6 +73,7 @@ def by_key(messages: VecSink[Any, Any, Any]) -> list[Any]:
 
 
 @given(pattern=patterns, after=afters, items=histories, bound=st.integers(1, 4))
+@pytest.mark.slow
 def test_ticks_epochs_and_other_keys_do_not_change_matches(
     pattern: Pattern[Any], after: Any, items: list[Any], bound: int
 ) -> None:
@@ -82,6 +83,7 @@ def test_ticks_epochs_and_other_keys_do_not_change_matches(
 
 
 @given(pattern=patterns, after=afters, items=histories, seed=st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_the_order_of_arrival_does_not_change_matches(
     pattern: Pattern[Any], after: Any, items: list[Any], seed: Any
 ) -> None:
@@ -93,6 +95,7 @@ def test_the_order_of_arrival_does_not_change_matches(
 
 
 @given(pattern=patterns, after=afters, items=histories, data=st.data())
+@pytest.mark.slow
 def test_restarts_and_rescales_do_not_change_matches(
     pattern: Pattern[Any], after: Any, items: list[Any], data: st.DataObject
 ) -> None:
@@ -116,6 +119,7 @@ def test_restarts_and_rescales_do_not_change_matches(
 
 
 @given(pattern=patterns, after=afters, items=histories, bound=st.integers(1, 4))
+@pytest.mark.slow
 def test_results_are_not_behind_epochs_nor_ahead_of_the_next(
     pattern: Pattern[Any], after: Any, items: list[Any], bound: int
 ) -> None:
@@ -145,6 +149,7 @@ def test_checks_do_not_change_matches(pattern: Pattern[Any], items: list[Any]) -
 
 
 @given(pattern=st.sampled_from([it for it in PATTERNS if it.span is not None]), after=afters, items=histories)
+@pytest.mark.slow
 def test_nothing_remains_of_a_key_whose_time_is_over(pattern: Pattern[Any], after: Any, items: list[Any]) -> None:
     late_key = ("z", 1000, "a")
     outputs = Outputs(VecSink(), VecSink(), VecSink())

@@ -34,6 +34,7 @@ EXAMPLES = max(3, settings().max_examples // 33)
     chunk=st.sampled_from([None, 3]),
     most=st.sampled_from([None, 4]),
 )
+@pytest.mark.nightly
 def test_dataflows_agree_on_spark(spark: Any, several: list[Dataflow], chunk: int | None, most: int | None) -> None:
     """Several dataflows share a query, which takes longer to start than to run."""
     prefixed = [named(dataflow, f"{number}: ") for number, dataflow in enumerate(several)]

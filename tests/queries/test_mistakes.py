@@ -358,6 +358,7 @@ def test_more_keys_than_a_tick_answers_wait_for_the_next_one() -> None:
         assert len({it.tick for it in answers}) == 4
 
 
+@pytest.mark.slow
 def test_too_many_waiting_questions_are_refused() -> None:
     class Slow(int):
         def __deepcopy__(self, _memo: Any) -> Any:

@@ -146,6 +146,7 @@ def test_answers_are_the_states_after_their_tick_on_spark(plans: list[Plan], wor
 
 
 @pytest.mark.fault("K11")
+@pytest.mark.slow
 def test_a_question_with_which_two_attempts_fail_is_dropped() -> None:
     cluster = run([Plan(), Plan(asks=True), Plan(), Plan(crash=True), Plan(crash=True)], 2)
     errors = [it.exception(0) for _, it in cluster.asked]
@@ -153,6 +154,7 @@ def test_a_question_with_which_two_attempts_fail_is_dropped() -> None:
     assert LAST in check(cluster.asked)
 
 
+@pytest.mark.slow
 def test_many_questions_travel_in_the_scratch_folder_and_are_removed() -> None:
     asked: list[StateAnswer[Any]] = []
 

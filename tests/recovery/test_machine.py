@@ -18,7 +18,7 @@ TestRecovery.settings = settings(max_examples=max(60, EXAMPLES), stateful_step_c
 TestSignedRecovery = SignedRecoveryMachine.TestCase
 TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 8))
 
-TestRecoveryInProcesses = ProcessesRecoveryMachine.TestCase
+TestRecoveryInProcesses = pytest.mark.nightly(ProcessesRecoveryMachine.TestCase)
 TestRecoveryInProcesses.settings = settings(TestRecovery.settings, max_examples=max(5, EXAMPLES // 20))
 
 

@@ -88,6 +88,7 @@ def test_one_warning_names_worker_operator_key_and_cure(
 
 
 @pytest.mark.parametrize(("keys", "parallelism"), [(EVEN, 4), (SKEWED, 1), (SKEWED[:2_000], 4)])
+@pytest.mark.slow
 def test_nothing_is_told_of_even_keys_one_worker_or_few_records(
     keys: list[str], parallelism: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +106,7 @@ def noted(sampled: HotKeys, keys: list[int], step: int) -> None:
 
 
 @given(st.lists(st.integers(0, 60), min_size=64, max_size=150), st.integers(1, 100))
+@pytest.mark.slow
 def test_a_sample_has_the_busiest_key_and_worker(keys: list[int], step: int) -> None:
     sampled = HotKeys(2)
     noted(sampled, keys, step)

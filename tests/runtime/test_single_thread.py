@@ -104,6 +104,7 @@ def test_a_signal_stops_at_the_end_of_the_tick(number: signal.Signals) -> None:
     assert (output, errors, process.returncode) == ("closed\nafter\n", "", 0)
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_wait_for_the_tick() -> None:
     process = start(block="if number > 5: hang()")
     assert process.stdout is not None

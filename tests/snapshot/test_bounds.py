@@ -209,6 +209,7 @@ MEMBERS = ["seq", "epoch", "snapshot", "tick", "parallelism"]
 
 @pytest.mark.fault("B14")
 @given(st.dictionaries(st.sampled_from([*MEMBERS, "bytes", "raw", "keys", "version"]), numbers, min_size=1))
+@pytest.mark.slow
 def test_numbers_in_a_manifest_are_never_believed(changed: dict[str, int]) -> None:
     store = HookedStore()
     Job(StoreBackend(store)).save({"a": 1}).result()

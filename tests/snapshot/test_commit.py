@@ -358,6 +358,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: H
 
 
 @pytest.mark.fault("C6")
+@pytest.mark.slow
 def test_snapshots_may_fail_more_often_than_a_pause_can_double(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock)
     store.before.append(Failing("put", "d/", StoreError("no space left"), times=1_200))

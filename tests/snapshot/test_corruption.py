@@ -341,6 +341,7 @@ def forged(store: HookedStore, data: bytes, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("told", [10, 1 << 20, 1 << 40])
+@pytest.mark.slow
 def test_frame_larger_than_it_says_is_refused_early(told: int) -> None:
     store = HookedStore()
     job_on(store).save({"a": 1}).result()

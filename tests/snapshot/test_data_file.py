@@ -98,6 +98,7 @@ def any_sections(draw: st.DrawFn) -> tuple[str, list[Section]]:
 
 
 @given(codec=texts, content=any_sections())
+@pytest.mark.slow
 def test_a_file_comes_back_as_it_was(codec: str, content: tuple[str, list[Section]]) -> None:
     compression, sections = content
     data = encode_file(sections, codec=codec, compression=compression)
@@ -288,6 +289,7 @@ forged_entries = st.fixed_dictionaries(
     ),
     frames=st.just(SECTIONS[1].frame) | st.binary(max_size=60),
 )
+@pytest.mark.slow
 def test_nothing_but_a_snapshot_error_comes_out_of_a_forged_file(header: bytes, frames: bytes) -> None:
     try:
         found = read(sealed(header, frames))
@@ -463,6 +465,7 @@ operations = st.lists(
 @pytest.mark.fault("E18")
 @pytest.mark.parametrize("codec", CODECS, ids=["pickle", "msgpack"])
 @given(operations=operations, first=st.integers(1, 3))
+@pytest.mark.slow
 def test_deltas_lead_to_the_same_state_in_the_same_order(
     codec: Codec, operations: list[tuple[str, int, int]], first: int
 ) -> None:

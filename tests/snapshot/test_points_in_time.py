@@ -89,6 +89,7 @@ def test_a_damaged_snapshot_that_may_be_the_wanted_one_is_not_skipped() -> None:
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(1, 300), st.integers(0, 3000))
+@pytest.mark.slow
 def test_every_time_that_is_retained_can_be_read(gaps: list[int], retain: int, age: int) -> None:
     store, clock, times = HookedStore(), Clock(), [0]
     for gap in gaps:

@@ -83,6 +83,7 @@ def test_changes_of_a_late_task_are_never_read(place: ScratchFolder, run: str) -
         scratch.read(0, 2, 6)
 
 
+@pytest.mark.slow
 def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchFolder, tmp_path: Path) -> None:
     scratch = Changelog(place, 1)
     scratch.write(0, 2, change(5, 50))

@@ -188,6 +188,7 @@ def test_a_run_that_is_killed_at_any_point_goes_on(point: str, nth: int) -> None
 
 
 @pytest.mark.parametrize("name", SINKS)
+@pytest.mark.slow
 def test_the_records_of_a_key_stay_in_order_over_a_rescale(name: str) -> None:
     """Two workers have had a key since the last snapshot; the share of the former comes first."""
     run_simulated(name, [Plan(), Plan(), Plan(rescale=4), Plan(rescale=3), Plan(), Plan(asks=True)], 1)

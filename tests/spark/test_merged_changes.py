@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def edited(state: KeyedState, edit: list[tuple[str, int | None]]) -> None:
 
 
 @given(ticks=st.lists(st.tuples(edits, cuts), min_size=1, max_size=14), whole=st.booleans())
+@pytest.mark.slow
 def test_a_merged_change_can_follow_any_that_it_replaces(
     ticks: list[tuple[list[tuple[str, int | None]], int | None]], whole: bool
 ) -> None:
@@ -73,6 +75,7 @@ def test_a_merged_change_can_follow_any_that_it_replaces(
     sizes=st.lists(st.integers(1, 1 << 22), min_size=1, max_size=12),
     pattern=st.randoms(use_true_random=False),
 )
+@pytest.mark.slow
 def test_a_process_reads_few_changes_and_a_byte_is_merged_few_times(base: int, sizes: list[int], pattern: Any) -> None:
     with patch.object(changelog_index, "_LONGEST", LONGEST):
         check_merges(base, sizes, pattern)

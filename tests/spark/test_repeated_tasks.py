@@ -330,6 +330,7 @@ def test_repeated_tasks_park_retry_and_reject_once(plans: list[Plan]) -> None:
 
 @pytest.mark.fault("I3")
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_desk_of_a_set_is_given_away_once_on_spark(tmp_path: Path) -> None:
     need_spark()
     command = [sys.executable, "-m", "tests.spark.programs.desks", str(tmp_path)]

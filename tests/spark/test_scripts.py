@@ -137,6 +137,7 @@ def counted(folder: Path) -> int:
 
 
 @pytest.mark.fault("I19")
+@pytest.mark.nightly
 def test_script_with_own_classes_stops_at_a_signal_and_resumes_quietly(
     tmp_path: Path,
 ) -> None:

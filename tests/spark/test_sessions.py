@@ -236,6 +236,7 @@ except RunFailed as error:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
+@pytest.mark.slow
 def test_a_user_without_a_name_is_told_what_java_lacks() -> None:
     need_spark()
     told = subprocess.run([sys.executable, "-c", NAMELESS], capture_output=True, text=True, timeout=SECONDS, check=True)

@@ -66,6 +66,7 @@ batches = st.lists(
 
 
 @given(sent=batches, chunk=st.integers(1, 8), blob=st.integers(1, 200), random=st.randoms())
+@pytest.mark.slow
 def test_shuffle_buffer_does_not_depend_on_the_order_of_its_blobs(
     sent: list[Batch], chunk: int, blob: int, random: Any
 ) -> None:

@@ -161,6 +161,7 @@ def refusing(key: int, workers: Any) -> int:
     return key % len(workers)
 
 
+@pytest.mark.slow
 def test_a_partitioner_that_fails_in_a_task_names_the_key() -> None:
     backend = kept_by_one_thread([*range(20)])
     with pytest.raises(OperatorError, match=r"operator 'sum' failed at key 3.*no worker for three") as caught:

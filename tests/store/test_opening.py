@@ -249,6 +249,7 @@ def test_errors_of_a_file_system_that_nobody_knows(
         assert type(raised.value) is reading
 
 
+@pytest.mark.slow
 def test_opening_a_store_on_disk_needs_no_network_library(tmp_path: Path) -> None:
     told = run_python(
         "import sys; from malflow.store.opening import open_store\n"

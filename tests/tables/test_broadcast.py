@@ -95,12 +95,14 @@ ITEMS = st.lists(
 
 
 @given(items=ITEMS, keyed=st.booleans(), parallelism=st.integers(1, 3))
+@pytest.mark.slow
 def test_records_see_the_rows_of_their_tick_and_before(items: Any, keyed: bool, parallelism: int) -> None:
     found = joined(items, shown, keyed=keyed, parallelism=parallelism)
     assert sorted(found) == sorted(model(items))
 
 
 @given(items=ITEMS, rescales=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=3))
+@pytest.mark.slow
 def test_all_workers_have_the_same_rows_after_any_rescale(items: Any, rescales: Any) -> None:
     graph = Graph()
     flow_of(StatefulSource(ScriptedSource(items)), shown, VecSink(), keyed=True)(StreamProvider(graph))

@@ -90,6 +90,7 @@ def ticks_of(items: list[Item]) -> list[list[Item]]:
 
 
 @given(items=ITEMS, how=st.sampled_from(["inner", "left"]), parallelism=st.integers(1, 4), debug=st.booleans())
+@pytest.mark.slow
 def test_the_joined_table_is_that_of_the_last_rows(items: Any, how: str, parallelism: int, debug: bool) -> None:
     sink: VecSink[Any, Any, Any] = VecSink()
     source = StatefulSource(WholeTicks(ticks_of(items)))
@@ -100,6 +101,7 @@ def test_the_joined_table_is_that_of_the_last_rows(items: Any, how: str, paralle
 
 
 @given(items=ITEMS, rescales=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), max_size=3))
+@pytest.mark.slow
 def test_rescales_do_not_show(items: Any, rescales: Any) -> None:
     graph = Graph()
     sink: VecSink[Any, Any, Any] = VecSink()
@@ -276,6 +278,7 @@ def test_mistakes_are_refused_when_the_join_is_added() -> None:
         build_tables(lambda one, two: one.join("joined", two.changes(), pair, on=reference))
 
 
+@pytest.mark.slow
 def test_large_groups_change_a_snapshot_by_what_has_changed(tmp_path: Path) -> None:
     graph = Graph()
     many = [("left", n, (1, 0)) for n in range(3000)]

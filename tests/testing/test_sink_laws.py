@@ -511,6 +511,7 @@ class Blind(JsonFiles):
         super().abort([(number, sealed[:1]) for number, sealed in keep])
 
 
+@pytest.mark.slow
 def test_the_sink_that_is_written_from_the_contract_keeps_its_laws(tmp_path: Path) -> None:
     assert_sink(lambda: JsonFiles(str(tmp_path)), lambda: read_json_files(tmp_path), without=["others"])
 

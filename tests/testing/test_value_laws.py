@@ -170,6 +170,7 @@ def test_a_source_that_reads_two_values_as_one_breaks_the_law() -> None:
         source(int).check()
 
 
+@pytest.mark.slow
 def test_the_suites_check_values_that_are_passed() -> None:
     table = AnyTable()
     kind = SinkValues("a cell", lambda: Good(table), lambda: {n: str(v) for n, v in table.rows[-9:]}, values=st.just(7))

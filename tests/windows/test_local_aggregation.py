@@ -308,6 +308,7 @@ def test_a_tick_sends_one_accumulator_for_each_key_and_window() -> None:
     assert rows_sent(sums(range(4_000)), parallelism=1)[1:5] == [1_000, 1_000, 1_000, 0]
 
 
+@pytest.mark.slow
 def test_records_are_sent_where_it_does_not_pay_until_the_next_try() -> None:
     def build(provider: StreamProvider) -> None:
         keyed = timed_stream(provider, range(100_000)).key_distribute("key", lambda msg: msg.value // 2)

@@ -71,6 +71,7 @@ def test_with_a_policy_the_rest_is_written(tmp_path: Path, delivery: str) -> Non
     assert rows(tmp_path) == [{"n": -3}, {"n": 1}, {"n": 2}]
 
 
+@pytest.mark.slow
 def test_a_constraint_that_is_newer_than_the_rows(tmp_path: Path) -> None:
     """Their data files are in the snapshot, which is divided."""
 

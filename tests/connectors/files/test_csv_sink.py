@@ -74,6 +74,7 @@ def test_texts_come_back_by_two_readers(
 
 
 @given(st.floats(), st.integers(), st.decimals(), instants, st.dates(), whole_times)
+@pytest.mark.slow
 def test_values_of_types_come_back(
     tmp_path_factory: pytest.TempPathFactory, f: float, n: int, d: Decimal, at: datetime, day: date, hour: time
 ) -> None:
@@ -211,6 +212,7 @@ def test_laws_of_rows_in_a_folder(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_dataflow_with_such_a_sink_is_exactly_once(tmp_path: Path) -> None:
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", SingleIteratorSource([1, 2, 3]))

@@ -79,6 +79,7 @@ def test_a_field_longer_than_the_limit_is_a_bad_record(tmp_path: Path) -> None:
     assert len(str(dead_letters[0])) < 400
 
 
+@pytest.mark.slow
 def test_a_file_of_nothing_but_bad_rows_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.csv"
     path.write_bytes(b"a,b\n" + b"1\n" * 50_000)

@@ -99,6 +99,7 @@ def test_all_files_move_on_by_one_and_the_oldest_goes(logs: Path, parallelism: i
 
 
 @pytest.mark.parametrize("text", [numbers(1, 2), numbers(*range(5000))], ids=["short", "long"])
+@pytest.mark.slow
 def test_a_file_that_is_compressed_after_rotation_is_read_on(logs: Path, text: str) -> None:
     backend, source = in_memory(), TextFileSource(logs / "*.log*")
     app = logs / "app.log"
@@ -186,6 +187,7 @@ def test_files_of_equal_content_are_each_read_once(logs: Path) -> None:
     assert read(source, backend) == ["2"]
 
 
+@pytest.mark.slow
 def test_a_copy_beside_a_file_is_told(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     backend, source = in_memory(), TextFileSource(logs / "*.log*")
     (logs / "app.log").write_text(numbers(*range(3000)))

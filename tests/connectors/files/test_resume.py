@@ -149,6 +149,7 @@ fields = st.lists(characters | line_ends, max_size=6).map("".join)
     suffixes,
     schedules,
 )
+@pytest.mark.slow
 def test_csv_resumes_at_the_exact_row(
     rows: list[tuple[str, str, str]], end: str, delimiter: str, suffix: str, schedule: list[tuple[int, bool]]
 ) -> None:
@@ -173,6 +174,7 @@ json_values = st.recursive(
     suffixes,
     schedules,
 )
+@pytest.mark.slow
 def test_json_lines_resume_at_the_exact_line(
     pieces: list[tuple[Any, str, str]], ended: bool, suffix: str, schedule: list[tuple[int, bool]]
 ) -> None:

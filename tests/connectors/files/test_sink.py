@@ -72,6 +72,7 @@ def test_text_source_reads_the_output_of_a_text_sink(
         | st.dictionaries(lines, st.floats(allow_nan=False, allow_infinity=False))
     )
 )
+@pytest.mark.slow
 def test_json_source_reads_the_output_of_a_json_sink(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any]
 ) -> None:

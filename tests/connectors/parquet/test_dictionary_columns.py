@@ -38,6 +38,7 @@ def write(path: Path, column: Any, **options: Any) -> str:
     group=st.sampled_from([7, 100, 1_000]),
     limit=st.sampled_from([3, 64, 1_000]),
 )
+@pytest.mark.slow
 def test_texts_are_those_of_the_table(
     tmp_path_factory: Any, picks: list[int], kind: Any, distinct: int, nulls: bool, group: int, limit: int
 ) -> None:

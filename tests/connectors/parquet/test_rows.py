@@ -119,6 +119,7 @@ def outcome(source: Any, build: Callable[[Any], Any], runtime: Any) -> Any:
     | st.lists(st.sampled_from(sorted(AGGREGATORS)), min_size=1, max_size=3),
     st.sampled_from([1, 3]),
 )
+@pytest.mark.slow
 def test_columns_give_what_dicts_give(
     given_rows: list[dict[str, Any]],
     before: list[str],
@@ -147,6 +148,7 @@ def test_columns_give_what_dicts_give(
 
 
 @given(rows().filter(bool), st.data())
+@pytest.mark.slow
 def test_rows_are_a_list_of_dicts(dicts: list[dict[str, Any]], data: Any) -> None:
     """Cut, choose and read rows in any order."""
     them: Any = Rows({name: [row[name] for row in dicts] for name in SCHEMA.names})

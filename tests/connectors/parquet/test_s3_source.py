@@ -55,6 +55,7 @@ def test_glob_resume_and_columns_that_are_not_fetched(s3: FaultyS3) -> None:
     assert read(source, part, state) == list(range(state[0] * 1_000 + state[1], 20_000))
 
 
+@pytest.mark.slow
 def test_a_renamed_object_is_found_by_the_hash_of_its_content(s3: FaultyS3) -> None:
     put(s3, 100, "moved/a.parquet")
     put(s3, 200, "moved/b.parquet")

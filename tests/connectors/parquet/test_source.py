@@ -89,6 +89,7 @@ schedules = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 
 @given(schedule=schedules, group=st.integers(1, 50), filtered=st.booleans())
+@pytest.mark.slow
 def test_reading_with_stops_anywhere(tmp_path_factory: Any, schedule: list[int], group: int, filtered: bool) -> None:
     folder = tmp_path_factory.mktemp("stops")
     path = write(folder, rows=100, group=group)

@@ -47,6 +47,7 @@ def test_a_position_that_can_not_be_compared_counts_as_changed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.booleans())))
+@pytest.mark.slow
 def test_a_position_that_its_part_changes_in_place_moves_with_its_worker(steps: list[tuple[int, str, bool]]) -> None:
     """At each step a process takes over, builds a part from the state itself, and moves it, or not."""
     model = {"a": [0], "b": [0]}

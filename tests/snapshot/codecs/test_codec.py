@@ -187,11 +187,13 @@ def facts(value: Any) -> Any:
 
 @pytest.mark.parametrize("codec", [PICKLE, CODEC], ids=["pickle", "msgpack"])
 @given(value=values)
+@pytest.mark.slow
 def test_a_value_comes_back_with_its_exact_type_content_and_order(codec: Any, value: Any) -> None:
     assert facts(codec.loads(codec.dumps(value))) == facts(value)
 
 
 @given(value=st.dictionaries(keys, values, max_size=6))
+@pytest.mark.slow
 def test_any_key_is_found_again(value: dict[Any, Any]) -> None:
     restored = CODEC.loads(CODEC.dumps(value))
 
@@ -341,6 +343,7 @@ def test_reading_noise_gives_data_or_an_error_that_says_so(data: bytes) -> None:
 
 
 @given(value=values, data=st.data())
+@pytest.mark.slow
 def test_reading_damaged_data_gives_data_or_an_error_that_says_so(value: Any, data: st.DataObject) -> None:
     raw = bytearray(CODEC.dumps(value))
     place = data.draw(st.integers(0, len(raw) - 1))
@@ -390,6 +393,7 @@ def test_crafted_data_is_refused(data: bytes) -> None:
         CODEC.loads(data)
 
 
+@pytest.mark.slow
 def test_lists_that_are_not_there_take_no_memory() -> None:
     program = """
 import resource
@@ -430,6 +434,7 @@ def test_invalid_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch: py
         CODEC.loads(extension(9, [0, 0, 0, 0, 0, name]))
 
 
+@pytest.mark.slow
 def test_reading_imports_opens_and_executes_nothing_whatever_the_data_says() -> None:
     program = """
 import sys
@@ -656,6 +661,7 @@ def test_only_the_class_itself_has_its_declared_name(value: object) -> None:
         CODEC.dumps(value)
 
 
+@pytest.mark.slow
 def test_a_position_is_read_where_no_source_was_imported() -> None:
     data = CODEC.dumps(LinePosition(7, 1))
     code = (
@@ -711,6 +717,7 @@ def test_without_msgpack_the_extra_is_named_when_the_codec_is_made(monkeypatch: 
         codec_of("msgpack")
 
 
+@pytest.mark.slow
 def test_the_codec_works_without_the_compiled_library() -> None:
     program = """
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec

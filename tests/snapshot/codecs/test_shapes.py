@@ -256,6 +256,7 @@ def test_a_migration_gets_the_fields_of_a_changed_named_tuple(codec: str, worker
     ],
 )
 @pytest.mark.parametrize("after", [OF_N, ""])
+@pytest.mark.slow
 def test_a_migration_gets_the_fields_of_a_class_that_is_no_more(before: str, state: str, after: str) -> None:
     for library in ("attrs", "pydantic", "msgspec"):
         if f"import {library}" in before:
