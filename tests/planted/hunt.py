@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-__all__ = ["ROOT", "Bug", "Verdict", "hunt"]
+from tests.planted.outcomes import NOTES, read_outcomes
+
+__all__ = ["ROOT", "Bug", "Verdict", "hunt", "killers"]
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("malflow", "tests", "conftest.py", "pyproject.toml", "docs")
@@ -75,33 +78,56 @@ def hunt(bug: Bug) -> tuple[Verdict, float, str]:
     Raises:
         RuntimeError: if no test could be run.
     """
+    verdict, seconds, outcomes = _hunted(bug, bug.tests, "-x")
+    return verdict, seconds, next((test for test, outcome in outcomes.items() if outcome == "failed"), "")
+
+
+def killers(bug: Bug, more: Iterable[str] = ()) -> tuple[Verdict, float, dict[str, str]]:
+    """Run all tests of a bug in a copy of the package that has it.
+
+    Args:
+        bug: the bug.
+        more: files and folders whose tests run as well.
+
+    Returns:
+        the verdict, the seconds, and the outcome of each test: `passed`, `failed`, `skipped`, or `started` if it hung.
+
+    Raises:
+        RuntimeError: if no test could be run.
+    """
+    return _hunted(bug, (*bug.tests, *more))
+
+
+def _hunted(bug: Bug, tests: Iterable[str], *options: str) -> tuple[Verdict, float, dict[str, str]]:
     with TemporaryDirectory(prefix="planted-") as folder:
-        copy = Path(folder)
+        copy, noted = Path(folder), Path(folder) / "outcomes"
         for name in _COPIED:
             _copy(ROOT / name, copy / name)
         bug.plant(copy)
         env = {**os.environ, "PYTHONPATH": folder, "PYTHONWARNINGS": "error", "HYPOTHESIS_PROFILE": "planted"}
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "tests.planted.unshrunk", "-m", "not spark"]
+        plugins = ["-p", "no:cacheprovider", "-p", "tests.planted.unshrunk", "-p", "tests.planted.outcomes"]
         begin = time.monotonic()
         try:
             run = subprocess.run(
-                [sys.executable, "-m", "pytest", *options, *bug.tests],
+                [sys.executable, "-m", "pytest", "-q", *options, *plugins, "-m", "not spark", *tests],
                 cwd=copy,
-                env=env,
+                env={**env, NOTES: str(noted)},
                 capture_output=True,
                 text=True,
                 timeout=bug.seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Verdict.HUNG, time.monotonic() - begin, ""
-        seconds = time.monotonic() - begin
+            return Verdict.HUNG, time.monotonic() - begin, read_outcomes(noted)
+        seconds, outcomes = time.monotonic() - begin, read_outcomes(noted)
     if run.returncode == 0:
-        return Verdict.SURVIVED, seconds, ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
-    if failed is None:
-        raise RuntimeError(f"{bug.name}: the tests could not be run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
-    return Verdict.KILLED, seconds, failed[1]
+        return Verdict.SURVIVED, seconds, outcomes
+    if "failed" not in outcomes.values():
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)  # while the tests were collected
+        if failed is None:
+            raise RuntimeError(f"{bug.name}: the tests could not be run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
+        outcomes[failed[1]] = "failed"
+    return Verdict.KILLED, seconds, outcomes
 
 
 def _copy(source: Path, target: Path) -> None:
