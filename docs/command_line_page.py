@@ -21,8 +21,7 @@ COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
 
 HEAD = """# Command line
 
-`malflow` runs dataflows, looks into them, and looks after their state. Written by `make reference` from the commands;
-`malflow COMMAND --help` shows the same. `python -m malflow` is another spelling.
+`malflow` runs dataflows, looks into them, and looks after their state. `malflow COMMAND --help` shows the same as this page.
 
 ```sh
 malflow new hello                                # a project: a dataflow that runs, its test, settings, an image
@@ -39,31 +38,24 @@ eval "$(malflow completion bash)"                # commands, options and files b
 
 ## Any script
 
-A flow is a script (`flow.py`), a module (`package.module`), or a function or runtime in one
-(`flow.py:build_dataflow`, `package.module:runtime`). A script runs unchanged, as `__main__`, with its own
-folder first on `sys.path`, and with what follows `--` as its arguments. The command acts inside the script's
-own `execute()` or `start()`, while its `with` blocks, servers and temporary folders are open:
+A flow is a script (`flow.py`), a module (`package.module`), or a function or runtime in one (`flow.py:build_dataflow`,
+`package.module:runtime`). A script runs unchanged, as `__main__`, with its own folder first on `sys.path`. The command acts inside the
+script's own `execute()` or `start()`:
 
-- `run` lays its options over those of the script's runtime, and lets it run; the script continues after it. A
-  second `execute()` gets the same options. `--call 2` leaves out the first one.
-- `check` and `graph` build the dataflow, look at it, and unwind the script; what follows the call does not run.
-  The script runs up to its first call, with everything that it does before; `flow.py:build_dataflow` avoids
-  that. The command ends even if threads of the script wait for a run that never comes.
-- A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named
-  `build_dataflow`.
+- `run` lays its options over those of the script's runtime; the script continues after it. A second `execute()` gets the same options.
+  `--call 2` leaves out the first one.
+- `check` and `graph` build the dataflow, and unwind the script at its first call; `flow.py:build_dataflow` avoids running what comes before.
+- A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named `build_dataflow`.
 
-With `--on`, a script's dataflow runs on another runtime, with the options that both have; options that the
-other one lacks are an error. `stop()`, `snapshot()`, `rescale()` and `progress` of the script's own
-runtime are those of the run.
+With `--on`, a script's dataflow runs on another runtime; options that this one lacks are an error. `stop()`, `snapshot()`, `rescale()` and
+`progress` of the script's own runtime belong to the run.
 
-The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one
-ends it at once. Under `start()` and in threads, too, the first one stops the runs.
+The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
 
 ## Errors
 
-An error is a paragraph with the lines of your own code that lead to it; `--traceback` shows every frame. Under plain
-`python flow.py`, `execute()` leaves malflow's frames out of an `OperatorError` or `GraphError`, unless
-`MALFLOW_TRACEBACK=full`.
+An error shows the lines of your own code that lead to it; `--traceback` shows every frame. Under plain `python flow.py`, set
+`MALFLOW_TRACEBACK=full` for malflow's frames in an `OperatorError` or `GraphError`.
 
 ## Options of all commands
 
