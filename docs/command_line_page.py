@@ -21,7 +21,8 @@ COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
 
 HEAD = """# Command line
 
-`malflow` runs dataflows, looks into them, and looks after their state. `malflow COMMAND --help` shows the same as this page.
+`malflow` runs dataflows, looks into them, and looks after their state. `malflow COMMAND --help` shows the same as
+this page.
 
 ```sh
 malflow new hello                                # a project: a dataflow that runs, its test, settings, an image
@@ -38,24 +39,27 @@ eval "$(malflow completion bash)"                # commands, options and files b
 
 ## Any script
 
-A flow is a script (`flow.py`), a module (`package.module`), or a function or runtime in one (`flow.py:build_dataflow`,
-`package.module:runtime`). A script runs unchanged, as `__main__`, with its own folder first on `sys.path`. The command acts inside the
-script's own `execute()` or `start()`:
+A flow is a script (`flow.py`), a module (`package.module`), or a function or runtime in one
+(`flow.py:build_dataflow`, `package.module:runtime`). A script runs unchanged, as `__main__`, with its own folder
+first on `sys.path`. The command acts inside the script's own `execute()` or `start()`:
 
-- `run` lays its options over those of the script's runtime; the script continues after it. A second `execute()` gets the same options.
-  `--call 2` leaves out the first one.
-- `check` and `graph` build the dataflow, and unwind the script at its first call; `flow.py:build_dataflow` avoids running what comes before.
-- A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named `build_dataflow`.
+- `run` lays its options over those of the script's runtime; the script continues after it. A second `execute()`
+  gets the same options. `--call 2` leaves out the first one.
+- `check` and `graph` build the dataflow, and unwind the script at its first call; `flow.py:build_dataflow` avoids
+  running what comes before.
+- A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named
+  `build_dataflow`.
 
-With `--on`, a script's dataflow runs on another runtime; options that this one lacks are an error. `stop()`, `snapshot()`, `rescale()` and
-`progress` of the script's own runtime belong to the run.
+With `--on`, a script's dataflow runs on another runtime; options that this one lacks are an error. `stop()`,
+`snapshot()`, `rescale()` and `progress` of the script's own runtime belong to the run.
 
-The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
+The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second
+one ends it at once.
 
 ## Errors
 
-An error shows the lines of your own code that lead to it; `--traceback` shows every frame. Under plain `python flow.py`, set
-`MALFLOW_TRACEBACK=full` for malflow's frames in an `OperatorError` or `GraphError`.
+An error shows the lines of your own code that lead to it; `--traceback` shows every frame. Under plain
+`python flow.py`, set `MALFLOW_TRACEBACK=full` for malflow's frames in an `OperatorError` or `GraphError`.
 
 ## Options of all commands
 
