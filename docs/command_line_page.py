@@ -21,8 +21,8 @@ COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
 
 HEAD = """# Command line
 
-`malflow` runs dataflows, looks into them, and looks after their state. `malflow COMMAND --help` shows the same as
-this page.
+`malflow` (or `python -m malflow`) runs dataflows, looks into them, and looks after their state.
+`malflow COMMAND --help` shows the same as this page.
 
 ```sh
 malflow new hello                                # a project: a dataflow that runs, its test, settings, an image
