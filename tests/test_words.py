@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import pytest
@@ -111,9 +111,9 @@ def test_several_names_may_resemble_it() -> None:
 
 
 def test_a_very_long_name_is_refused_quickly() -> None:
-    before = monotonic()
+    before = process_time()
     assert resembling("ab" * 500_000, ["ab" * 400_000, "count"]) == []
-    assert monotonic() - before < 5
+    assert process_time() - before < 5
 
 
 def test_a_list_of_names_is_short() -> None:
@@ -155,9 +155,9 @@ def test_a_line_is_printable_short_and_can_be_written(text: str, limit: int) -> 
 
 def test_a_line_of_a_very_long_text_takes_no_time() -> None:
     text = "\x1b" * 50_000_000
-    before = monotonic()
+    before = process_time()
     assert one_line(text, 10) == r"\x1b\x1b\x..."
-    assert monotonic() - before < 5
+    assert process_time() - before < 5
 
 
 def test_a_text_is_cut_where_the_limit_is() -> None:

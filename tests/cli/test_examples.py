@@ -17,7 +17,7 @@ from tests.cli.conftest import ROOT, Done, environment, process
 from tests.kit.nights import only_nightly
 from tests.test_readme import README, programs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 EXAMPLES = ROOT / "examples"
 NEED_SERVERS = {

@@ -78,6 +78,7 @@ def test_signal_stops_with_a_snapshot(kind: str, number: int, script: Script) ->
     assert kind == "a thread" or out.endswith("after\n")
 
 
+@pytest.mark.nightly
 def test_signal_outside_a_run(script: Script) -> None:
     flow = script("import time\nprint('here', flush=True)\ntime.sleep(60)")
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)):
@@ -88,6 +89,7 @@ def test_signal_outside_a_run(script: Script) -> None:
         assert "Traceback" not in err
 
 
+@pytest.mark.nightly
 def test_second_signal_ends_a_run_that_does_not(script: Script) -> None:
     flow = script(NUMBERS.replace("time.sleep(0.001)", "time.sleep(print(1, flush=True) or 60)") + ENDLESS["start"])
     with begun("run", str(flow)) as running:
@@ -98,6 +100,7 @@ def test_second_signal_ends_a_run_that_does_not(script: Script) -> None:
 
 
 @pytest.mark.parametrize("text", [NUMBERS + ENDLESS["execute"], "while True:\n    print('x' * 1000)"])
+@pytest.mark.nightly
 def test_reader_that_goes(text: str, script: Script) -> None:
     with begun("run", str(script(text)), "-q") as running:
         assert running.stdout is not None
@@ -107,6 +110,7 @@ def test_reader_that_goes(text: str, script: Script) -> None:
         assert running.stderr.read() == ""
 
 
+@pytest.mark.nightly
 def test_closed_standard_streams(script: Script) -> None:
     flow = script("import sys\nprint(sys.stdin and sys.stdin.read())\nSingleThreadRuntime(build_dataflow).execute()")
     for closed in ("<&-", "</dev/null", "2>&-"):
@@ -117,6 +121,7 @@ def test_closed_standard_streams(script: Script) -> None:
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), (closed, done.stderr)
 
 
+@pytest.mark.nightly
 def test_a_megabyte_of_output(script: Script) -> None:
     done = process("run", script("print('x' * 1_000_000)\nSingleThreadRuntime(build_dataflow).execute()"), "-q")
     assert (done.code, len(done.out), done.err) == (0, 1_000_001 + len("a1\nb1\na2\n"), "")
@@ -140,6 +145,7 @@ def test_children_of_a_script_are_not_touched(script: Script) -> None:
     assert done.err.count("running flow") == 1
 
 
+@pytest.mark.nightly
 def test_run_that_ends_with_its_script(script: Script) -> None:
     done = process("run", script(NUMBERS + "SingleThreadRuntime(build_dataflow).start()"))
     assert done.code == 0

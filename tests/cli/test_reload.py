@@ -221,6 +221,7 @@ def _children_of(parent: int) -> list[int]:
 
 @pytest.mark.fault("T8")
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_children_that_end_by_themselves(script: Script) -> None:
     script(FLOW)
     with reloading("--persistence", "states", "--snapshots", "500ms", "--restore", "none") as flow:
@@ -261,6 +262,7 @@ def _is_zombie(pid: int) -> bool:
 
 @pytest.mark.fault("T9")
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_in_a_terminal_takes_one_snapshot(script: Script) -> None:
     script(FLOW)
     edit("one")

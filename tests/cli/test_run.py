@@ -432,6 +432,7 @@ def test_log(script: Script, malflow: Malflow) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_script_on_spark(script: Script, malflow: Malflow, spark: Any) -> None:
     flow = script(KINDS["with a guard"])
     done = malflow("run", flow, "--on", "spark", "--parallelism", 2)

@@ -53,6 +53,7 @@ def test_other_looks_start_nothing_either(command: str, script: Script, malflow:
     assert VARIABLE not in os.environ
 
 
+@pytest.mark.nightly
 def test_process_that_outlives_the_look_is_refused(script: Script) -> None:
     later = "import subprocess\nsubprocess.Popen('sleep 1; \"$0\" flow.py child 2>err.txt; echo >done', shell=True)"
     own = "if 'child' in sys.argv:\n    work()\n    sys.exit()"
@@ -63,6 +64,7 @@ def test_process_that_outlives_the_look_is_refused(script: Script) -> None:
     assert f"unset {VARIABLE}" in Path("err.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_run_of_a_script_that_runs_in_its_own_process_runs_it_once(script: Script) -> None:
     for way in ("fork", "os.fork"):
         Path("out.txt").unlink(missing_ok=True)

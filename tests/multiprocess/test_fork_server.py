@@ -64,6 +64,7 @@ print(run_map(lambda value: value + 1, [1], start_method=sys.argv[1]))
 
 
 @METHODS
+@pytest.mark.nightly
 def test_a_program_with_many_open_files_can_run(tmp_path: Path, method: str) -> None:
     with started([sys.executable, "-c", MANY_FILES, method], tmp_path, PYTHONPATH=str(ROOT)) as program:
         program.end()

@@ -369,6 +369,7 @@ MultiProcessRuntime(build, processes=2, start_method="METHOD").execute()
 
 
 @METHODS
+@pytest.mark.nightly
 def test_an_option_of_python_about_warnings_applies_in_workers(tmp_path: Path, method: str) -> None:
     program = STRICT.replace("METHOD", method)
     with started([sys.executable, "-W", "error", "-c", program], tmp_path / "strict", PYTHONPATH=str(ROOT)) as strict:
@@ -380,6 +381,7 @@ def test_an_option_of_python_about_warnings_applies_in_workers(tmp_path: Path, m
         assert mild.errors == ""
 
 
+@pytest.mark.nightly
 def test_a_program_that_shows_all_warnings_ends_without_one(tmp_path: Path) -> None:
     program = STRICT.replace("METHOD", "forkserver").replace('warnings.warn("it is odd")', "pass")
     with started([sys.executable, "-X", "dev", "-c", program], tmp_path, PYTHONPATH=str(ROOT)) as made:

@@ -68,6 +68,7 @@ def test_a_coordinator_killed_at_each_point_loses_nothing(tmp_path: Path, point:
 
 @pytest.mark.fault("A2", "A3")
 @pytest.mark.parametrize("victim", ["itself", "other"] if NIGHTLY else ["itself"])
+@pytest.mark.nightly
 def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, victim: str) -> None:
     with group(tmp_path, Options(start_method="spawn", worker_point="data-written:3:stop")) as program:
         workers = program.wait_for_workers()
@@ -83,6 +84,7 @@ def test_a_worker_killed_after_a_data_file_restarts_the_run(tmp_path: Path, vict
 
 
 @pytest.mark.fault("A2", "A3", "H7")
+@pytest.mark.nightly
 def test_a_death_while_it_writes_is_noticed_although_a_child_lives(tmp_path: Path) -> None:
     options = Options(at=5, do="fork", start_method="spawn", worker_point="data-written:4")
     with group(tmp_path, options) as program:

@@ -55,6 +55,7 @@ def test_worker_processes_end_with_their_coordinator(tmp_path: Path, busy: str, 
 
 
 @METHODS
+@pytest.mark.nightly
 def test_worker_processes_end_although_they_are_being_started(tmp_path: Path, method: str) -> None:
     with group(tmp_path, Options(start_method=method)) as program:
         wait_until(lambda: len(program.living()) > 1, DEADLINE)
@@ -67,6 +68,7 @@ def test_worker_processes_end_although_they_are_being_started(tmp_path: Path, me
 
 @A_METHOD
 @pytest.mark.fault("D3")
+@pytest.mark.nightly
 def test_a_suspended_worker_process_ends_when_it_wakes_up(tmp_path: Path, method: str) -> None:
     with group(tmp_path, Options(size=300, every=0.02, sleep=0.01, start_method=method)) as program:
         wait_until(lambda: newest(tmp_path), DEADLINE)
@@ -83,6 +85,7 @@ def test_a_suspended_worker_process_ends_when_it_wakes_up(tmp_path: Path, method
 
 
 @A_METHOD
+@pytest.mark.nightly
 def test_a_program_that_ends_during_a_run_leaves_no_process(tmp_path: Path, method: str) -> None:
     command = [sys.executable, "-c", IN_BACKGROUND, str(tmp_path), method]
     with started(command, tmp_path, PYTHONPATH=str(ROOT)) as program:

@@ -70,6 +70,7 @@ def test_a_state_of_a_class_of_the_script_is_restored(
     assert sorted(results.values) == [9, 12, 15]
 
 
+@pytest.mark.nightly
 def test_a_state_of_a_class_of_the_script_survives_a_death(tmp_path: Path, of_script: Put) -> None:
     total, heard = of_script(type("Total", (_Total,), {})), Heard()
     build = totals(total, scripted(range(9)), VecSink(), Dies("SIGKILL", tmp_path, at=7))

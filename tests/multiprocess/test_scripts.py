@@ -157,6 +157,7 @@ def test_a_script_without_a_guard_runs(folder: Path, way: str, method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.nightly
 def test_a_script_runs_only_once(folder: Path, method: str) -> None:
     (folder / "job.py").write_text(f"import os\nos.write(2, b'here')\n{SCRIPT}")
     done = run_script(folder, "job.py", method)
@@ -164,6 +165,7 @@ def test_a_script_runs_only_once(folder: Path, method: str) -> None:
     assert done.stderr.count("here") == 1
 
 
+@pytest.mark.nightly
 def test_a_script_may_change_its_folder_and_path(folder: Path) -> None:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()

@@ -61,6 +61,7 @@ def test_a_second_signal_to_the_group_ends_it_at_once(
 
 
 @pytest.mark.fault("H3")
+@pytest.mark.nightly
 def test_a_second_signal_ends_worker_processes_that_print(tmp_path: Path) -> None:
     with group(tmp_path, Options(at=35, do="talk")) as program:
         stop_twice(program, signal.SIGTERM)
@@ -77,6 +78,7 @@ def stop_twice(program: Group, number: signal.Signals) -> None:
 
 @STOPS
 @pytest.mark.fault("H1")
+@pytest.mark.nightly
 def test_a_signal_while_processes_are_started_is_a_stop(tmp_path: Path, number: signal.Signals, method: str) -> None:
     with group(tmp_path, Options(**SLOW, start_method=method), point="claimed:1:stop") as program:
         program.wait_for_stop()
@@ -91,6 +93,7 @@ def test_a_signal_while_processes_are_started_is_a_stop(tmp_path: Path, number: 
 
 @pytest.mark.fault("H5")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT] if NIGHTLY else [signal.SIGHUP])
+@pytest.mark.nightly
 def test_a_signal_that_nobody_handles_kills_the_group(tmp_path: Path, number: signal.Signals) -> None:
     with group(tmp_path, Options(**SLOW)) as program:
         wait_until(lambda: newest(tmp_path), DEADLINE)

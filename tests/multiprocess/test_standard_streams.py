@@ -108,6 +108,7 @@ assert run_map(print_all, start_method=sys.argv[1]) == [0]
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("method", "closed"), [("spawn", [0]), ("forkserver", [0, 1, 2])])
 def test_a_program_may_have_closed_its_streams(method: str, closed: list[int]) -> None:
     closes = "".join(f"os.close({number});" for number in closed)

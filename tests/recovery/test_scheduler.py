@@ -114,7 +114,7 @@ def test_a_bug_that_needs_an_interleaving_is_found(
 
 
 @pytest.mark.fault("D3", "D5")
-@pytest.mark.parametrize("name", at_night(CROSSINGS, but=["a run starts beside one that commits"]))
+@pytest.mark.parametrize("name", at_night(CROSSINGS, but=["a run goes back beside one that commits"]))
 def test_two_runs_can_cross_at_any_two_calls(name: str) -> None:
     assert CROSSINGS[name]() > 9
 
@@ -124,6 +124,7 @@ def test_two_runs_can_cross_at_any_two_calls(name: str) -> None:
     [(DELETES_WHAT_IS_IN_FLIGHT, {"fsck", "state"}), (USES_A_COLLECTED_NUMBER, {"claimant"})],
     ids=["in flight", "collected number"],
 )
+@pytest.mark.nightly
 def test_crossing_runs_find_a_bug(bug: Edit, violated: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     with pytest.raises(Violation) as found:

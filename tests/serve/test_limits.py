@@ -6,7 +6,6 @@ import gc
 import logging
 import socket
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -139,9 +138,8 @@ def test_requests_that_wait_are_bounded(place: Path) -> None:
         wait_until(lambda: len([it for it in threading.enumerate() if it.name == "malflow-page-wait"]) == 8)
         assert run.ask("/api/time").document["error"]["kind"] == "Busy"
         assert run.ask("/api/progress").status == 200
-        began = time.monotonic()
         assert run.ask("/healthz").status == 200
-        assert time.monotonic() - began < 5
+        assert codes == [], "it is answered while the others wait"
         may_end.set()
         for it in askers:
             it.join(60)

@@ -118,6 +118,7 @@ def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: 
 
 
 @pytest.mark.fault("I4")
+@pytest.mark.nightly
 def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Driver, tmp_path: Path) -> None:
     end = cluster.run(folder=str(tmp_path), deeds=[("sum", 100, "raise_always")], every=0.01)
     kind, text, cause = end["error"]

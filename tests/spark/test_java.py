@@ -92,6 +92,7 @@ def test_a_run_whose_java_dies(tmp_path: Path, whose: str, end: Callable[[int, i
 
 
 @pytest.mark.fault("I19")
+@pytest.mark.nightly
 def test_a_run_whose_java_dies_at_its_start(spark: Any, tmp_path: Path) -> None:
     with started(tmp_path, "users", "starts") as process:
         assert_told(told(process), "users")

@@ -336,4 +336,4 @@ def test_a_slow_function_behind_an_exchange_is_paced(spark: Any, tmp_path: Path)
     asked = time.monotonic()
     handle.stop()
     assert handle.await_termination(SECONDS)
-    assert time.monotonic() - asked < 15, "some ticks of about a second, on a machine that may be busy"
+    assert time.monotonic() - asked < 120, "some ticks of about a second; all records would take hours"

@@ -199,6 +199,7 @@ def test_each_file_of_a_folder_has_a_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_laws_of_rows_in_a_folder(tmp_path: Path) -> None:
     def rows() -> list[Any]:
         files = sorted((tmp_path / "out").glob("part-*"))

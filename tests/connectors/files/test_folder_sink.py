@@ -120,6 +120,7 @@ def test_laws_of_lines_in_a_folder(folder: Folder) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_laws_of_compressed_text_in_a_folder(tmp_path: Path) -> None:
     folder = Folder(f"{tmp_path}/out/", {})
     assert_sink(
@@ -199,6 +200,7 @@ def test_a_folder_by_its_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_lines_in_a_folder_on_spark(tmp_path: Path, spark: Any) -> None:
     (tmp_path / "in.jsonl").write_text("".join(f"{number}\n" for number in range(300)))
 
