@@ -15,7 +15,7 @@ from tests.connectors.kafka.kit import Broker
 from tests.connectors.sql.kit import opened
 from tests.kit.going_back import copied, copied_folder
 from tests.kit.killing import POINTS, SECONDS, parked, run_child, start_child, wake
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ SERVERS = ["postgres", "mariadb", "redis", "kafka"]
 OF_SNAPSHOTS = ["data-written", "before-manifest", "manifest-written"]
 """What a sink passes that returns to a position, and has no commits."""
 SELECTED = {"lines": ("manifest-written",), "sqlite": ("before-prepare", "before-commit", "committed"), "kafka": ()}
-"""The points that are tried by day, if not the one before a commit; a broker takes minutes."""
+"""The points of a small night, if not the one before a commit; a broker takes minutes."""
 LOST = re.compile(
     r"transaction \d+ was committed|later ones were confirmed|was moved, deleted or replaced while it was being written"
     r"|has \d+ bytes, fewer than the \d+ that were written to it"
@@ -71,12 +71,15 @@ def ended(*arguments: object) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "point"),
-    [
-        (kind, point)
-        for kind in (*FILES, *SERVERS)
-        for point in (POINTS if kind != "lines" else OF_SNAPSHOTS)
-        if NIGHTLY or point in SELECTED.get(kind, ("before-commit",))
-    ],
+    at_night(
+        [
+            (kind, point)
+            for kind in (*FILES, *SERVERS)
+            for point in (POINTS if kind != "lines" else OF_SNAPSHOTS)
+            if NIGHTLY or point in SELECTED.get(kind, ("before-commit",))
+        ],
+        but=[("sqlite", "before-commit"), ("lines", "manifest-written")],
+    ),
 )
 def test_older_copy_that_is_put_back_amid_a_run(
     kind: str, point: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -8,8 +8,8 @@ import pytest
 
 __all__ = ["S3_SERVERS", "s3_options"]
 
-S3_SERVERS = ["moto", pytest.param("versitygw", marks=[pytest.mark.servers, pytest.mark.slow])]
-"""Parameters of a fixture."""
+S3_SERVERS = ["moto", pytest.param("versitygw", marks=[pytest.mark.servers, pytest.mark.nightly])]
+"""Parameters of a fixture: a server in this process by day, and a real one at night."""
 
 
 def s3_options(request: pytest.FixtureRequest) -> dict[str, Any] | None:

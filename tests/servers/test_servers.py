@@ -73,6 +73,7 @@ def test_shared_server_of_two_objects(server_session: Session, redis_url: str) -
     assert server_session.shared(RedisServer).address == redis_url
 
 
+@pytest.mark.nightly
 def test_shared_server_that_dies_is_started_again(tmp_path: Path) -> None:
     session, told = Session(os.getpid()), list[str]()
     session.folder = tmp_path / "session"
@@ -90,6 +91,7 @@ def test_shared_server_that_dies_is_started_again(tmp_path: Path) -> None:
         session.end()
 
 
+@pytest.mark.nightly
 def test_records_of_kafka_through_a_crash(own_kafka: Callable[[], Kafka]) -> None:
     broker = own_kafka()
     topic = new_topic(broker.address)
@@ -100,6 +102,7 @@ def test_records_of_kafka_through_a_crash(own_kafka: Callable[[], Kafka]) -> Non
     assert consume(broker.address, topic) == b"kept"
 
 
+@pytest.mark.nightly
 def test_rows_of_postgres_through_a_crash(own_postgres: Callable[[], Postgres]) -> None:
     server = own_postgres()
     with psycopg.connect(server.address) as connection:
@@ -116,6 +119,7 @@ def test_rows_of_postgres_through_a_crash(own_postgres: Callable[[], Postgres]) 
     assert "database system was shut down" in server.log
 
 
+@pytest.mark.nightly
 def test_rows_of_mariadb_through_a_crash(own_mariadb: Callable[[], MariaDB]) -> None:
     server = own_mariadb()
     with pymysql.connect(host="127.0.0.1", port=server.port, user="any", autocommit=True) as connection:
@@ -131,6 +135,7 @@ def test_rows_of_mariadb_through_a_crash(own_mariadb: Callable[[], MariaDB]) -> 
     server.start()
 
 
+@pytest.mark.nightly
 def test_keys_of_redis_through_a_crash(own_redis: Callable[[], RedisServer]) -> None:
     server = own_redis()
     with redis.Redis.from_url(server.address) as client:
@@ -155,6 +160,7 @@ def start_elsewhere() -> tuple[subprocess.Popen[str], Path]:
 
 @pytest.mark.usefixtures("server_session", "redis_url")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, 0])
+@pytest.mark.nightly
 def test_end_of_servers_after_the_end_of_their_session(number: int) -> None:
     process, folder = start_elsewhere()
     found = watch.read_pid(folder)
@@ -212,6 +218,7 @@ def test_last_line_of_a_run_without_servers() -> None:
     assert missing_servers([Other()]) == []
 
 
+@pytest.mark.nightly
 def test_a_server_that_was_frozen_ends_while_connections_say_nothing(own_postgres: Callable[[], Postgres]) -> None:
     server = own_postgres()
     with socket.socket() as early, socket.socket() as late:

@@ -27,7 +27,7 @@ from tests.servers.versitygw import Versitygw
 _PLACES = count(1)
 S3_PLACES = [
     pytest.param("s3", marks=pytest.mark.slow),
-    pytest.param("gateway", marks=[pytest.mark.slow, pytest.mark.servers]),
+    pytest.param("gateway", marks=[pytest.mark.nightly, pytest.mark.servers]),
 ]
 
 

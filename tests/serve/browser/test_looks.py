@@ -228,6 +228,7 @@ def test_a_large_dataflow_is_drawn_with_chains_and_can_be_searched(view: View) -
         seen.sees("No operator has “no such” in its name.")
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow(view: View) -> None:
     with shown(stalled) as run:
         seen = view(run.url).ready()

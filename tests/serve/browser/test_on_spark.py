@@ -16,6 +16,7 @@ from tests.serve.browser.viewer import Viewer
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.spark, pytest.mark.usefixtures("place")]
 
 
+@pytest.mark.nightly
 def test_a_run_on_spark_is_shown(view: Callable[..., Viewer], spark: Any) -> None:
     with shown(orders(Prices()), runtime=SparkRuntime, parallelism=2, spark=spark) as run:
         wait_until(lambda: run.handle.progress.tick > 3)
