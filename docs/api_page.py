@@ -26,7 +26,8 @@ them. The [guide](guide.md) has the operators with an example each.
 """
 
 DIRECTIVE = re.compile(
-    r"^## (?P<module>\S+)|^\.\. (?P<kind>auto\w+|py:data):: (?P<path>\S+)\n(?P<rest>(?:\n?   .*\n)*)", re.MULTILINE
+    r"^## (?P<module>malflow\S*)|^\.\. (?P<kind>auto\w+|py:data):: (?P<path>\S+)\n(?P<rest>(?:\n?   .*\n)*)",
+    re.MULTILINE,
 )
 MEMBERS = re.compile(r"^   :(members|inherited-members):(.*)$", re.MULTILINE)
 SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Raises, in every method|Yields|Warns):\n", re.MULTILINE)
