@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
+from operator import add
 from statistics import pvariance
 from typing import Any
 
@@ -91,8 +93,9 @@ def test_numbers_of_numpy_neither_wrap_nor_round(name: str, form: str, kind: str
     plain = [it.item() for it in scalars]
     aggregators = agg.tuple_(agg.sum(field), agg.mean(field), agg.variance(field, ddof=0))
     total, mean, variance = result([make(it) for it in scalars], aggregators, kind)
-    assert (type(total), total) == (type(sum(plain)), sum(plain))
-    assert (type(mean), mean) == (float, sum(plain) / len(plain))
+    expected = reduce(add, plain, 0)  # one by one: from Python 3.12 on, sum() carries what floats round away
+    assert (type(total), total) == (type(expected), expected)
+    assert (type(mean), mean) == (float, expected / len(plain))
     assert float(variance) == pytest.approx(float(pvariance(map(Fraction, plain))), rel=1e-9)
 
 
@@ -122,7 +125,7 @@ def test_the_missing_value_of_pandas_is_refused_as_none_is() -> None:
 def test_a_sum_of_spans_of_numpy_does_not_wrap() -> None:
     hours = [np.timedelta64(2**62, "h"), np.timedelta64(1, "h")]
     assert result(hours, agg.sum()) == hours[0] + hours[1]
-    with pytest.raises(OperatorError, match="64 bits"):
+    with pytest.raises(OperatorError, match=r"64 bits|Overflow in timedelta64"):  # from numpy 2.5 on, its own error
         result([hours[0], hours[0]], agg.sum())
 
 
