@@ -98,7 +98,7 @@ class Name(uuid.UUID):
 def are_one_key(key: Any, other: Any) -> bool:
     """Whether a dict that has one of the keys finds the other one."""
     try:
-        return bool(key == other) and hash(key) == hash(other)
+        return hash(key) == hash(other) and bool(key == other)
     except (ValueError, TypeError, OverflowError, NotImplementedError):  # pandas and numpy refuse to compare some
         return False
 

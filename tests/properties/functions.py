@@ -149,7 +149,7 @@ EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     ("ab", np.str_("ab")),
     (NOON, NOON.astimezone(ZoneInfo("Europe/Berlin")), pd.Timestamp(NOON), pd.Timestamp(NOON).tz_convert("Asia/Tokyo")),
     (NOON.replace(tzinfo=None), np.datetime64("2026-03-01T12:00:00", "us"), pd.Timestamp("2026-03-01T12:00")),
-    (timedelta(hours=1), pd.Timedelta("1h"), np.timedelta64(3_600_000_000, "us")),
+    (timedelta(hours=1), pd.Timedelta(1, "h"), np.timedelta64(3_600_000_000, "us")),
     ((NOON, "a"), (pd.Timestamp(NOON), np.str_("a"))),
 )
 

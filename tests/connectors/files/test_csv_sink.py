@@ -128,7 +128,7 @@ def test_records_of_other_kinds(tmp_path: Path) -> None:
         ({"a": b"x"}, {}, "CSV has no bytes"),
         ({"a": [1]}, {}, "CSV has no list"),
         ({"a": pd.NaT}, {}, "CSV has no NaTType"),
-        ({"a": np.datetime64("NaT")}, {}, "CSV has no datetime64"),
+        ({"a": np.datetime64("NaT", "ns")}, {}, "CSV has no datetime64"),
         ({"a": np.timedelta64(1, "ns")}, {}, "CSV has no timedelta64"),
         ({"a": "x\0"}, {}, "it contains a NUL character"),
         ({"a": "\ud800"}, {}, "surrogates not allowed in utf-8"),

@@ -245,7 +245,7 @@ ALWAYS: dict[str, list[Any]] = {
     "datetime(6)": [pd.NaT, pd.Timestamp("2024-02-29 12:30:15.123456789"), INSTANT.replace(tzinfo=UTC)],
     "datetime(3)": [INSTANT],
     "timestamp(6) null": [datetime(2039, 1, 1), datetime(1969, 12, 31)],
-    "time(6)": [time(1, tzinfo=UTC), pd.Timedelta("1 ns")],
+    "time(6)": [time(1, tzinfo=UTC), pd.Timedelta(1, "ns")],
     "time": [timedelta(microseconds=1), time(1, tzinfo=UTC)],
     "year": [1800, 70],
     "bit(8)": [256, "1"],
