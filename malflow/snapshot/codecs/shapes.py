@@ -125,9 +125,9 @@ def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
 
     Classes of the standard library and of malflow handle their own compatibility.
 
-    >>> from dataclasses import make_dataclass
-    >>> form_of(make_dataclass("Acc", ["n", "total"], namespace={"__module__": "job"}))
-    ('dataclass', ('n', 'total'))
+    >>> from collections import namedtuple
+    >>> form_of(namedtuple("Acc", ["n", "total"], module="job"))
+    ('NamedTuple', ('n', 'total'))
     >>> form_of(int) is None
     True
     """
