@@ -15,7 +15,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(SLICE),--slice $(SLICE)) $(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick quick-0 quick-1 test nightly spark crashes servers archive bytecode check format reference vendor docs clean
+.PHONY: run quick quick-0 quick-1 test nightly spark crashes servers archive bytecode check format reference vendor docs wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -83,6 +83,10 @@ vendor: $(VENV)/.dev
 # The site, in docs/_build.
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+
+# The wheel, in dist.
+wheel: $(BIN)/python
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
