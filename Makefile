@@ -15,7 +15,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(SLICE),--slice $(SLICE)) $(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick quick-0 quick-1 test nightly spark crashes servers archive bytecode check format reference vendor docs wheel clean
+.PHONY: run quick quick-0 quick-1 newest test nightly spark crashes servers archive bytecode check format reference vendor docs wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -28,6 +28,14 @@ quick: $(VENV)/.dev
 
 quick-0 quick-1: quick-%: $(VENV)/.dev
 	PYTHONWARNINGS=error $(BIN)/python -m pytest -q -m "not spark and not slow" --share $*/2
+
+# The quick tests on the newest Python beside this one, where there is one, in an environment of its own.
+newest: $(VENV)/.dev
+	@newest="$$($(BIN)/python -m tests.kit.newest_python)"; \
+	if [ -z "$$newest" ]; then echo "no Python here is newer than $$($(BIN)/python --version)"; exit; fi; \
+	echo "The quick tests on $$newest:"; \
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 quick-0 quick-1 \
+		PYTHON="$$newest" VENV="$(VENV)/$$(basename "$$newest")"
 
 # What must pass before work lands: all but the tests of the night, which SLICE adds.
 test: check servers archive bytecode
