@@ -83,6 +83,7 @@ def test_programs_of_a_page_run_in_order(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", [page for page in PAGES if any(it.needs_spark for it in programs(page))], ids=name_of)
+@pytest.mark.nightly
 def test_programs_on_spark_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spark: Any
 ) -> None:

@@ -130,6 +130,7 @@ def reloading(*options: str) -> Iterator[Reloading]:
 @pytest.mark.fault("T6")
 @pytest.mark.fault("T7")
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_state_over_edits_good_and_bad(script: Script) -> None:
     script(FLOW + SLOW_END)
     with reloading() as flow:

@@ -42,6 +42,7 @@ def test_files_that_appear_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_parquet_to_delta_on_spark(tmp_path: Path, spark: Any) -> None:
     for name in range(3):
         table = pa.table({"n": range(name * 500, name * 500 + 500)})

@@ -55,6 +55,7 @@ def written(servers: str, topic: str) -> list[dict[str, Any]]:
         consumer.close()
 
 
+@pytest.mark.nightly
 def test_enriched_orders(kafka_servers: str, postgres_dsn: str, name: str, tmp_path: Path) -> None:
     topic, (program, *options) = f"{name}_enriched", command(kafka_servers, postgres_dsn, name, tmp_path)
     for point in ("prepared:1", "before-commit:1", "committed:1"):

@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from examples import kafka_totals
 from tests.connectors.kafka.kit import Broker
 from tests.servers.kafka import Kafka
 
 
+@pytest.mark.nightly
 def test_kafka_totals(own_kafka: Callable[[], Kafka], tmp_path: Path) -> None:
     broker = Broker(own_kafka().address)
     for topic in ("orders", "totals"):

@@ -309,6 +309,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_a_page_stays_logged_in_over_reloads(script: Script, place: Path) -> None:
     del place
     script(RELOADED, head="")

@@ -185,6 +185,7 @@ def test_changed_rows_are_what_is_read_later() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_columns_between_processes(spark: Any) -> None:
     table = pa.table({"town": ["Ulm", "Bonn", "Kiel"] * 40, "n": list(range(120))})
 

@@ -86,6 +86,7 @@ def reading(dsn: str) -> Iterator[list[int]]:
     assert set(seen) == {TOTAL}
 
 
+@pytest.mark.nightly
 def test_program_killed_at_each_point(database: Database, tmp_path: Path) -> None:
     job = Job(database, tmp_path)
     with writing(database.dsn, 0, move_amounts):

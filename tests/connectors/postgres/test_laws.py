@@ -42,6 +42,7 @@ def test_laws_of_a_table_with_a_key_as_a_sink(database: Database) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_laws_of_a_server_that_goes_back(own_postgres: Callable[[], Postgres]) -> None:
     server = own_postgres()
     with psycopg.connect(server.address, autocommit=True) as connection:

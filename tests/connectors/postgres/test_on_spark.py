@@ -13,6 +13,7 @@ from tests.connectors.postgres.kit import Database, slot_name
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_copy_on_spark(database: Database, spark: Any, tmp_path: Path) -> None:
     database.connection.execute(
         "create table orders (id int primary key, note text); create table copy (id int primary key, note text);"

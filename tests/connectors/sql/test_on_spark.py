@@ -18,6 +18,7 @@ from malflow.testing import END, ScriptedSource
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_rows_on_spark(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "totals.db"
 
