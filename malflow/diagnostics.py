@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from malflow.errors import OperatorError
-from malflow.words import class_name, error_text, qualified_name, resembling, short_repr
+from malflow.words import error_line, error_text, qualified_name, resembling, short_repr
 
 __all__ = [
     "describe",
@@ -112,7 +112,7 @@ def _explained(error: BaseException, record: tuple[Any, Any, Any] | None) -> str
     """Return the text of an exception with its notes, and a hint if a function confused the message with its value."""
     notes = getattr(error, "__notes__", [])
     advice = _mistaken(error, record)
-    return "; ".join([f"{class_name(error)}: {error_text(error)}", *notes, *([advice] if advice else [])])
+    return "; ".join([error_line(error), *notes, *([advice] if advice else [])])
 
 
 def _mistaken(error: BaseException, record: tuple[Any, Any, Any] | None) -> str | None:

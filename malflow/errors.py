@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from malflow.callables import deferred, takes
-from malflow.words import class_name, error_text, qualified_name, short_repr
+from malflow.words import class_name, error_line, error_text, qualified_name, short_repr
 from malflow.words import plural as many
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "not_imported",
     "offers",
     "qualified_name",
+    "reason_of",
     "refuse_deferred",
     "release_all",
     "require_arguments",
@@ -319,7 +320,7 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
                 continue
             if isinstance(first, Exception) and not isinstance(failure, Exception):
                 first, failure = failure, first
-            first.add_note(f"and while closing: {_named(failure)}")
+            first.add_note(f"and while closing: {reason_of(failure)}")
     if first is not None and first is not error:
         raise first
 
@@ -358,8 +359,9 @@ def settled_failures() -> tuple[type[BaseException], ...]:
     return (Exception,) if cancelled is None else (Exception, cancelled)
 
 
-def _named(error: BaseException) -> str:
-    return error_text(error) if isinstance(error, MalflowError) else f"{class_name(error)}: {error_text(error)}"
+def reason_of(error: BaseException) -> str:
+    """Return the text of an exception, after its class unless it is an error of malflow; never raises."""
+    return error_text(error) if isinstance(error, MalflowError) else error_line(error)
 
 
 def offers(thing: object, method: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Final, overload
 
@@ -13,6 +13,7 @@ __all__ = [
     "class_name",
     "cut",
     "did_you_mean",
+    "error_line",
     "error_text",
     "iso",
     "listed",
@@ -23,6 +24,7 @@ __all__ = [
     "quoted",
     "resembling",
     "short_repr",
+    "value_text",
 ]
 
 _ALIKE: Final = 0.6
@@ -36,6 +38,9 @@ _MOST_NAMES: Final = 20
 
 _LONGEST_REPR: Final = 200
 """Characters of a repr: some lines of a terminal."""
+
+_LONGEST_LINE: Final = 300
+"""Characters of a line in a message: some lines of a terminal, as for a repr and its sentence."""
 
 _LONGEST_QUOTED: Final = 80
 """Characters of a name in a sentence: the sentence should stay readable."""
@@ -127,7 +132,7 @@ def printable(text: str) -> str:
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode("ascii") for it in text)
 
 
-def one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int = _LONGEST_LINE) -> str:
     r"""Return a text in one line of printable characters, cut if it is long.
 
     >>> one_line("a\nb", 9), one_line("abcdef", 3)
@@ -165,12 +170,31 @@ def short_repr(thing: object) -> str:
         return f"<{qualified_name(thing)} whose repr raised {class_name(error)}>"
 
 
+def value_text(value: object) -> str:
+    """Return a value of the user, such as a part or a timestamp, as text in a sentence; never raises.
+
+    >>> value_text(datetime(2026, 3, 28)), value_text("a")
+    ('2026-03-28 00:00:00', "'a'")
+    """
+    return str(value) if type(value) in (datetime, timedelta) else one_line(short_repr(value))
+
+
 def error_text(error: BaseException) -> str:
     """Return the text of a user's exception, even if its ``__str__`` raises."""
     try:
         return str(error)
     except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error being reported
         return f"<its str raised {class_name(worse)}>"
+
+
+def error_line(error: BaseException) -> str:
+    """Return the class and the text of an exception, as the last line of a traceback does; never raises.
+
+    >>> error_line(KeyError("town")), error_line(TimeoutError())
+    ("KeyError: 'town'", 'TimeoutError')
+    """
+    text = error_text(error)
+    return f"{class_name(error)}: {text}" if text else class_name(error)
 
 
 def class_name(thing: object) -> str:

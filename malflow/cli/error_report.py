@@ -22,7 +22,7 @@ from malflow.diagnostics import is_of_malflow
 from malflow.errors import ConfigError, GraphError, MalflowError, OperatorError
 from malflow.runtime.transport.error_pickles import TracebackElsewhere
 from malflow.store.redaction import safe_lines
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, error_text, short_repr
 
 __all__ = ["code_of_exit", "end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
 
@@ -84,9 +84,7 @@ def _message(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, CommandError | MalflowError):
         return error_text(error)
-    text = error_text(error)
-    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {text}{notes}" if text else f"{type(error).__name__}{notes}"
+    return "\n".join([error_line(error), *getattr(error, "__notes__", ())])
 
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from malflow.cli.exits import CommandError, Exit
-from malflow.words import did_you_mean
+from malflow.words import did_you_mean, error_line
 
 __all__ = ["GROUP", "LazyGroup", "OrderedGroup"]
 
@@ -89,7 +89,7 @@ def _loaded(entry: EntryPoint) -> click.Command:
         command = entry.load()
     except Exception as error:
         raise CommandError(
-            f"command '{entry.name}' of {_package(entry)} can't be loaded: {type(error).__name__}: {error}",
+            f"command '{entry.name}' of {_package(entry)} can't be loaded: {error_line(error)}",
             Exit.MISSING,
         ) from error
     if not isinstance(command, click.Command):

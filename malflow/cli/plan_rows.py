@@ -14,7 +14,7 @@ from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.manifest import StateEntry
 from malflow.snapshot.review import ReviewedState
 from malflow.states.kinds import StateKind, StateSpec
-from malflow.words import plural, resembling, short_repr
+from malflow.words import listed, plural, resembling, short_repr
 
 __all__ = ["Row", "as_json", "rows_of"]
 
@@ -194,16 +194,15 @@ class _Rows:
         if state.name in self._plan.begins_anew:
             return "has no positions: it is read from its beginning again"
         if entry is None:
-            listed = "" if parts is None else f"{plural(parts.listed, 'part')}, "
-            return f"{listed}read from its beginning"
+            count = "" if parts is None else f"{plural(parts.listed, 'part')}, "
+            return f"{count}read from its beginning"
         if parts is None:
             return f"{plural(entry.keys, 'part')} in the snapshot, read from there"
         facts = [plural(parts.listed, "part")]
         if parts.new:
             facts.append(f"{len(parts.new):,} new")
         if parts.gone:
-            shown = ", ".join(map(short_repr, parts.gone[:_MOST_PARTS]))
-            facts.append(f"{len(parts.gone):,} gone ({shown}{', ...' if len(parts.gone) > _MOST_PARTS else ''})")
+            facts.append(f"{len(parts.gone):,} gone ({listed(parts.gone, _MOST_PARTS, write=short_repr)})")
         if parts.listed and len(parts.new) == parts.listed:
             facts.append("so all of it is read from its beginning")
         return ", ".join(facts)

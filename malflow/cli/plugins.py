@@ -14,7 +14,7 @@ from malflow.cli.options import output_options
 from malflow.cli.output import Output
 from malflow.cli.terminal import write_table
 from malflow.connectors.by_name import OF_FILES, SINKS, SOURCES
-from malflow.words import error_text
+from malflow.words import error_line
 
 __all__ = ["plugins"]
 
@@ -57,5 +57,5 @@ def _fault(entry: EntryPoint) -> str | None:
     try:
         entry.load()
     except Exception as error:  # noqa: BLE001 - of another package
-        return f"{type(error).__name__}: {error_text(error)}"
+        return error_line(error)
     return None

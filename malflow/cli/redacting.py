@@ -11,7 +11,7 @@ from typing import Any
 from malflow.config import Settings
 from malflow.errors import ConfigError, ConfigFault
 from malflow.monitor.samples import Redact
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["redact_of"]
 
@@ -37,7 +37,7 @@ def redact_of(settings: Settings) -> Redact | None:
         for step in name.split("."):
             thing = getattr(thing, step)
     except Exception as error:
-        raise _fault(settings, f"{text!r} can't be loaded: {type(error).__name__}: {error_text(error)}") from error
+        raise _fault(settings, f"{text!r} can't be loaded: {error_line(error)}") from error
     if not callable(thing):
         raise _fault(settings, f"{text!r} is not a function; got {short_repr(thing)}")
     found: Redact = thing

@@ -34,7 +34,7 @@ from malflow.cli.reloaded import SNAPSHOT_SECONDS
 from malflow.cli.serving import CONFIGURED, token_pipe
 from malflow.cli.target import Target
 from malflow.runtime.processes.spawning import flags_of_interpreter
-from malflow.words import iso
+from malflow.words import iso, listed
 
 __all__ = ["REHEARSAL", "Given", "Reloader", "given_to"]
 
@@ -151,7 +151,7 @@ class Reloader:
             names = changed_names(before, now)
             if not names:
                 return now
-            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            shown = listed(names, _SHOWN, write=str)
             self._tell("changed", f"{shown} changed", names)
             self._keep_state()
             problem = self._rehearsed()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from malflow.config.entries import Path, dotted, printable
+from malflow.config.entries import Path, dotted, toml_escaped
 from malflow.config.secrets import HIDDEN, Secret, is_secret, shown, time_text
 from malflow.config.settings import Settings
 from malflow.config.shapes import WHOLE, every_leaf
@@ -190,4 +190,4 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{dotted((str(name),))} = {_toml(it)}' for name, it in value.items())} }}"
     text = time_text(value) if isinstance(value, timedelta) else str(value).replace("$", "$$")
-    return f'"{printable(re.sub(_QUOTED, _ESCAPE, text))}"'
+    return f'"{toml_escaped(re.sub(_QUOTED, _ESCAPE, text))}"'

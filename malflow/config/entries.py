@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from malflow.errors import ConfigError, ConfigFault
+from malflow.words import printable
 
 __all__ = [
     "LAYERS",
@@ -19,8 +20,8 @@ __all__ = [
     "Path",
     "Stacks",
     "dotted",
-    "printable",
     "stacked",
+    "toml_escaped",
 ]
 
 LayerName: TypeAlias = Literal["default", "code", "file", "profile", "environment", "override"]
@@ -73,17 +74,19 @@ def dotted(path: Path) -> str:
     >>> dotted(("run", "parallelism")), dotted(("operators", "my orders", "url"))
     ('run.parallelism', 'operators."my orders".url')
     """
-    return ".".join(name if _BARE.fullmatch(name) else f'"{printable(_QUOTED.sub(_escaped, name))}"' for name in path)
+    return ".".join(
+        name if _BARE.fullmatch(name) else f'"{toml_escaped(_QUOTED.sub(_escaped, name))}"' for name in path
+    )
 
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\{found[0]}"
 
 
-def printable(text: str) -> str:
-    r"""Return a text for a line of a terminal, with other characters as TOML and Python escape them.
+def toml_escaped(text: str) -> str:
+    r"""Return a text with control characters and the like as TOML escapes them, and Python reads them.
 
-    >>> printable("a\x1b[31m\nb")
+    >>> toml_escaped("a\x1b[31m\nb")
     'a\\u001b[31m\\u000ab'
     """
     return "".join(

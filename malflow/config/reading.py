@@ -13,7 +13,7 @@ from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape, every
 from malflow.config.values import expected, value_of
 from malflow.connectors.option_texts import UNREADABLE
 from malflow.snapshot.signing import KEY_VARIABLE
-from malflow.words import did_you_mean
+from malflow.words import cut, did_you_mean
 
 __all__ = ["PREFIX", "PROFILE", "LayerReader", "Override", "of_environment", "of_overrides"]
 
@@ -77,7 +77,7 @@ class LayerReader:
             for name, value in raw.items():
                 self._member(name, value, shape, path)
         elif isinstance(shape, TableShape | Entries):
-            self._fault(path, f"{dotted(path)} needs a table; got {_short(shown(path, raw))}")
+            self._fault(path, f"{dotted(path)} needs a table; got {cut(shown(path, raw), _LONGEST)}")
         elif isinstance(raw, int) and not -_LARGEST <= raw < _LARGEST:
             self._fault(path, f"{dotted(path)} needs a number of at most 64 bits")
         elif shape is None:
@@ -101,15 +101,11 @@ class LayerReader:
         if value is not UNREADABLE:
             self.entries[path] = Entry(value, self._origin(path))
             return
-        got = "a table" if isinstance(raw, Mapping) else _short(shown(path, raw))
+        got = "a table" if isinstance(raw, Mapping) else cut(shown(path, raw), _LONGEST)
         self._fault(path, f"{dotted(path)} needs {expected(leaf)}; got {got}")
 
     def _fault(self, path: Path, reason: str) -> None:
         self._faults.add(path, self._origin(path), reason)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _hint(name: str, path: Path, members: Mapping[str, Shape]) -> str:

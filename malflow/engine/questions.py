@@ -21,7 +21,7 @@ from malflow.states.keyed import copied
 from malflow.states.kinds import Movement, StateKind, StateSpec
 from malflow.states.paned import OperatorState, PanedState
 from malflow.windows import WindowResult
-from malflow.words import class_name, did_you_mean, error_text, listed, short_repr
+from malflow.words import class_name, did_you_mean, error_line, error_text, listed, short_repr
 
 __all__ = [
     "MOST_KEYS",
@@ -194,7 +194,7 @@ def find(program: Program, worker: Worker, question: Question) -> Found:
         raise
     except Exception as error:
         raise QueryError(
-            f"operator '{question.name}' could not be asked: {class_name(error)}: {error_text(error)}",
+            f"operator '{question.name}' could not be asked: {error_line(error)}",
             operator=question.name,
         ) from error
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from malflow.errors import MalflowError, OperatorError
+from malflow.errors import OperatorError, reason_of
 from malflow.events import Event
 from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
@@ -22,7 +22,7 @@ from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure
 from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why_answer import Why
 from malflow.store.redaction import redacted, safe_line, safe_lines, safe_repr
-from malflow.words import error_text, iso
+from malflow.words import iso
 
 __all__ = [
     "LONGEST_ANSWER",
@@ -93,13 +93,10 @@ def as_answer(content: Document) -> tuple[Document, bytes]:
 
 def error_document(error: BaseException) -> Document:
     """Return the facts about an error: its kind, message, operator, key and location."""
-    text = error_text(error)
-    if not isinstance(error, MalflowError):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     location = getattr(error, "callback", None) or getattr(error, "location", None)
     return {
         "kind": type(error).__name__,
-        "message": safe_line(text),
+        "message": safe_line(reason_of(error)),
         "operator": getattr(error, "operator", None),
         "key": safe_repr(error.key) if isinstance(error, OperatorError) and error.has_record else None,
         "location": None if location is None else str(location),

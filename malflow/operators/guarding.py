@@ -19,7 +19,7 @@ from malflow.operators.letters import FOLLOWS, Chosen, FailedTry, Letters, Recor
 from malflow.operators.originals import are_atomic, has_changed, original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.sources.contract import Rejected
-from malflow.words import class_name, error_text, qualified_name, short_repr
+from malflow.words import error_line, error_text, qualified_name, short_repr
 
 __all__ = [
     "FAILED",
@@ -384,7 +384,7 @@ class Guard:
         if isinstance(decide, str):
             return decide
         name = self._operator.context.operator_name
-        note = f"its on_error= function was to decide about {class_name(error)}: {error_text(error)}"
+        note = f"its on_error= function was to decide about {error_line(error)}"
         try:
             fate = decide(Failure(name, *record, error))
         except Exception as worse:

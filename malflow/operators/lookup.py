@@ -12,7 +12,7 @@ from malflow.errors import MissingDependency, failures
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
-from malflow.words import class_name, error_text, short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["LOOKUP_COUNTS", "Lookup", "require_cache"]
 
@@ -115,7 +115,7 @@ class Lookup(Operator):
         try:
             answer = self._table.get_many(asked)
         except Exception as error:  # noqa: BLE001 - it is raised below, with the record
-            cause, problem = error, f"{class_name(error)}: {error_text(error)}"
+            cause, problem = error, error_line(error)
         else:
             problem = _problem(answer, asked)
             if not problem:

@@ -24,7 +24,7 @@ from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
-from malflow.words import short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["export_state", "to_arrow"]
 
@@ -207,7 +207,7 @@ def _target(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Plac
     try:
         exists = filesystem.exists(inner)
     except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
-        said = redacted(f"{type(error).__name__}: {error}", secrets_in(options, text))
+        said = redacted(error_line(error), secrets_in(options, text))
         raise StoreError(f"'{shown}' can't be reached: {said}") from None
     if exists:
         raise GraphError(f"'{shown}' exists; delete it, or choose another name")

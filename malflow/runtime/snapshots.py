@@ -35,7 +35,7 @@ from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
 from malflow.store.failpoint import failpoint
-from malflow.words import error_text
+from malflow.words import error_line
 
 __all__ = ["RunSnapshots"]
 
@@ -350,7 +350,7 @@ class RunSnapshots:
         error = pending.made.exception()
         if error is not None:
             self._sinks.note_lost()
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             self.failure = SnapshotFailure(pending.tick, text, datetime.now(UTC))
             for _ in self._host.settle(pending.tick, None):
                 pass

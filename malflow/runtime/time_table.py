@@ -12,7 +12,7 @@ from malflow.engine.plan import Program
 from malflow.message import MAX, NoKey
 from malflow.nodes import EpochsNode, Node, SourceNode
 from malflow.operators.waiting import OperatorTime, Waiting
-from malflow.words import plural, short_repr
+from malflow.words import plural, short_repr, value_text
 
 __all__ = ["Reports", "TimeRow", "TimeTable", "explain", "explained"]
 
@@ -60,13 +60,13 @@ class TimeRow:
         return self.advances
 
     def __str__(self) -> str:
-        time = "it has had no epoch yet" if self.frontier is None else f"its time is {_shown(self.frontier)}"
-        waits = "" if self.until is None else f" and waits for {_shown(self.until)}"
+        time = "it has had no epoch yet" if self.frontier is None else f"its time is {value_text(self.frontier)}"
+        waits = "" if self.until is None else f" and waits for {value_text(self.until)}"
         open_ = Waiting(self.what, self.open)
         return "\n".join([f"operator '{self.operator}' has {open_} open{waits}; {time}.", *self._reason()])
 
     def _reason(self) -> list[str]:
-        where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
+        where = "no epoch yet" if self.epoch is None else f"its epoch is {value_text(self.epoch)}"
         cure = [] if self.advances else [f"  to continue without it, pass idle_after= to operator '{self.generator}'"]
         if self.source is None:
             ended = f"  it is held back by operator '{self.generator}' ({where}), whose source has ended"
@@ -269,12 +269,8 @@ def _greatest(epochs: Sequence[Any]) -> Any:
         return epochs[0]
 
 
-def _shown(epoch: Any) -> str:
-    return str(epoch) if isinstance(epoch, datetime) else short_repr(epoch)
-
-
 def _cell(value: Any) -> str | None:
-    return None if value is None else _shown(value)
+    return None if value is None else value_text(value)
 
 
 def _seconds(silence: timedelta) -> str:

@@ -17,7 +17,7 @@ from malflow.errors import GraphError
 from malflow.nodes import EpochsNode, Port, SinkNode, SourceNode, StatefulNode
 from malflow.operators.stateless import Filter, FilterMap
 from malflow.runtime.progress import SinkProgress
-from malflow.runtime.why_answer import Cause, Fact, Found, Why, clipped, quoted
+from malflow.runtime.why_answer import Cause, Fact, Found, Why
 from malflow.runtime.why_epochs import gets_epochs, heeds_epochs, no_epochs
 from malflow.runtime.why_flow import Flow, Reading
 from malflow.runtime.why_late import all_late
@@ -25,7 +25,7 @@ from malflow.runtime.why_sources import silent_source
 from malflow.runtime.why_speed import backlog, long_tick
 from malflow.runtime.why_time import heeding, one_input, waiting
 from malflow.states.kinds import StateKind
-from malflow.words import did_you_mean, plural, short_repr
+from malflow.words import did_you_mean, one_line, plural, quoted, short_repr
 
 __all__ = ["Reading", "check_operator", "flows", "why"]
 
@@ -71,8 +71,8 @@ def why(program: Program, before: Reading, after: Reading, operator: str | None 
         found = _worst(answers) if operator is None else answers[0]
     failure = after.progress.snapshot_failure
     note = (
-        f" The last snapshot failed: {clipped(failure.error)}."
-        if failure and clipped(failure.error) not in found.text
+        f" The last snapshot failed: {one_line(failure.error)}."
+        if failure and one_line(failure.error) not in found.text
         else ""
     )
     return Why(operator, found.cause, found.text + note, found.stops_at, found.facts)
@@ -129,7 +129,7 @@ def _failure_of(flow: Flow) -> str:
     failure = flow.after.progress.snapshot_failure
     if failure is None:
         return "Snapshots are written too slowly: use a faster store, or a longer interval."
-    return f"The last snapshot failed: {clipped(failure.error)}. The run continues once a snapshot can be written."
+    return f"The last snapshot failed: {one_line(failure.error)}. The run continues once a snapshot can be written."
 
 
 def _sink_facts(flow: Flow, sink: SinkProgress) -> dict[str, Fact]:
@@ -140,7 +140,7 @@ def _sink_facts(flow: Flow, sink: SinkProgress) -> dict[str, Fact]:
         "uncommitted": sink.uncommitted,
         "limit": sink.limit,
         "interval": flow.after.progress.snapshot_interval,
-        "failure": None if failure is None else clipped(failure.error),
+        "failure": None if failure is None else one_line(failure.error),
     }
 
 
@@ -270,8 +270,8 @@ class _Search:
         if operator is None or not operator.errors:
             return ""
         kind = max(operator.errors, key=operator.errors.__getitem__)
-        example = "" if operator.example is None else f"; the last one was {clipped(operator.example)}"
-        return f" The commonest error is {clipped(kind)}, {plural(operator.errors[kind], 'time')}{example}."
+        example = "" if operator.example is None else f"; the last one was {one_line(operator.example)}"
+        return f" The commonest error is {one_line(kind)}, {plural(operator.errors[kind], 'time')}{example}."
 
     def _pattern(self, vertex: int) -> Found:
         flow, name, row = self._flow, self._flow.name(vertex), self._flow.row(vertex)

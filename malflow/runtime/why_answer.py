@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from malflow.words import short_repr
-
-__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why", "clipped", "quoted", "shown"]
-
-_LONGEST_TEXT = 300
-
-_LONG = 80
-"""The longest name of an operator that is shown in full."""
+__all__ = ["FAULTS", "Cause", "Fact", "Found", "Why"]
 
 Cause: TypeAlias = Literal[
     "silent_part",
@@ -124,23 +116,3 @@ class Found(NamedTuple):
     def is_fault(self) -> bool:
         """Whether nothing may ever come out, unless something is changed."""
         return self.cause in FAULTS
-
-
-def quoted(name: str) -> str:
-    """Return the name of an operator in quotes, cut if it is long."""
-    return f"'{name}'" if len(name) <= _LONG else f"'{name[: _LONG - 3]}...'"
-
-
-def shown(value: Any) -> str:
-    """Return a time or a value of the user as text; never raises."""
-    return str(value) if type(value) in (datetime, timedelta) else clipped(short_repr(value))
-
-
-def clipped(text: str) -> str:
-    r"""Return a text of the user or of a system without control characters, cut if it is long.
-
-    >>> print(clipped("red: \x1b[31m"))
-    red: \x1b[31m
-    """
-    short = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."
-    return "".join(it if it.isprintable() else ascii(it)[1:-1] for it in short)

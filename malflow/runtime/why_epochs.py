@@ -9,8 +9,9 @@ from malflow.engine.plan import epochs_along
 from malflow.nodes import EpochsNode, SourceNode
 from malflow.operators.contract import StatefulLogic, StatelessLogic, overridden
 from malflow.operators.stateless import InspectFrontier
-from malflow.runtime.why_answer import Fact, Found, quoted
+from malflow.runtime.why_answer import Fact, Found
 from malflow.runtime.why_flow import Flow
+from malflow.words import quoted
 
 __all__ = ["gets_epochs", "heeds_epochs", "no_epochs"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from malflow.message import NoKey
 from malflow.nodes import Port
-from malflow.runtime.why_answer import Fact, Found, quoted, shown
+from malflow.runtime.why_answer import Fact, Found
 from malflow.runtime.why_flow import Flow
-from malflow.words import plural
+from malflow.words import plural, quoted, value_text
 
 __all__ = ["NEVER_ENDS", "ago", "silent_source"]
 
@@ -76,7 +76,7 @@ def ago(flow: Flow, at: datetime | None) -> str | None:
 
 
 def _names(parts: dict[Any, Any]) -> list[str]:
-    named = sorted(shown(part) for part in parts if part is not NoKey)  # in whatever order workers report them
+    named = sorted(value_text(part) for part in parts if part is not NoKey)  # in whatever order workers report them
     more = len(named) - _SHOWN_PARTS
     return named if more <= 0 else [*named[:_SHOWN_PARTS], f"{more:,} more"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from malflow.nodes import SourceNode
-from malflow.runtime.why_answer import Fact, Found, clipped, quoted
+from malflow.runtime.why_answer import Fact, Found
 from malflow.runtime.why_flow import Flow
-from malflow.words import plural
+from malflow.words import one_line, plural, quoted
 
 __all__ = ["backlog", "long_tick"]
 
@@ -28,7 +28,7 @@ def long_tick(flow: Flow) -> Found:
     if running is not None and (waits is not None or (progress.running is None and opened)):
         reason = waits or f"its breaker has opened {plural(opened, 'time')}"
         text = (
-            f"{begins}: the run is paused by a breaker. Operator {quoted(running)} waits: {clipped(reason)}. It "
+            f"{begins}: the run is paused by a breaker. Operator {quoted(running)} waits: {one_line(reason)}. It "
             "continues by itself once a call succeeds; look at the service that it calls, or pass then='fail' to its "
             "Breaker."
         )

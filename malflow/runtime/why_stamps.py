@@ -8,8 +8,8 @@ from typing import Any
 
 from malflow.nodes import EpochsNode, Node
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
-from malflow.runtime.why_answer import shown
 from malflow.runtime.why_flow import Flow
+from malflow.words import value_text
 
 __all__ = [
     "THOUSAND",
@@ -73,8 +73,8 @@ def misfit(newest: Any, bound: Any, lateness: Any, line: str) -> str | None:
     if per_second is None or per_second < THOUSAND or not may_be_in_other_units(bound, lateness):
         return None
     return (
-        f"The timestamps, such as {shown(newest)}, fit {unit_of(per_second)}, but the bound of {shown(bound)}{line} "
-        f"does not seem to: in this unit, write {shown(bound * THOUSAND)}."
+        f"The timestamps, such as {value_text(newest)}, fit {unit_of(per_second)}, but the bound of "
+        f"{value_text(bound)}{line} does not seem to: in this unit, write {value_text(bound * THOUSAND)}."
     )
 
 

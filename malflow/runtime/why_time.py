@@ -10,13 +10,13 @@ from malflow.message import NoKey
 from malflow.nodes import EpochsNode, Port, SourceNode
 from malflow.operators.waiting import Waiting
 from malflow.runtime.time_table import TimeRow
-from malflow.runtime.why_answer import Fact, Found, quoted, shown
+from malflow.runtime.why_answer import Fact, Found
 from malflow.runtime.why_epochs import no_epochs
 from malflow.runtime.why_flow import Flow
 from malflow.runtime.why_late import all_late, takes_late_only
 from malflow.runtime.why_sources import NEVER_ENDS, ago, silent_source
 from malflow.runtime.why_stamps import at_line, bound_of, is_in_thousands, is_past, minus, per_second_of, plus, unit_of
-from malflow.words import plural
+from malflow.words import plural, quoted, value_text
 
 __all__ = ["heeding", "one_input", "waiting"]
 
@@ -90,34 +90,35 @@ def _wrong_bound(flow: Flow, vertex: int, row: TimeRow, generator: int) -> Found
     name, line = flow.name(generator), at_line(flow, generator)
     facts: dict[str, Fact] = {
         "generator": row.generator,
-        "bound": shown(bound),
-        "newest": shown(newest),
-        "until": shown(row.until),
+        "bound": value_text(bound),
+        "newest": value_text(newest),
+        "until": value_text(row.until),
         "open": row.open,
         "line": flow.program.vertices[generator].location,
     }
-    held = f"operator {quoted(row.operator)} has {_open(row)} and waits for {shown(row.until)}"
+    held = f"operator {quoted(row.operator)} has {_open(row)} and waits for {value_text(row.until)}"
     if isinstance(newest, datetime) and (newest.year, newest.month) == (1970, 1):
         text = (
-            f"{held}; the newest timestamp is {shown(newest)}, in January 1970. Seconds were read as milliseconds: "
-            "divide by another number where the timestamps are made."
+            f"{held}; the newest timestamp is {value_text(newest)}, in January 1970. Seconds were read as "
+            "milliseconds: divide by another number where the timestamps are made."
         )
         return Found("units", name, text, facts)
     is_over = is_past(newest, row.until)
     if is_in_thousands(bound) and per_second_of(newest) and is_past(minus(newest, bound / 1000), row.until):
         text = (
-            f"{held}; the newest timestamp, {shown(newest)}, is past that, but its bound is {shown(bound)}{line}. The "
-            f"timestamps fit {unit_of(per_second_of(newest))}; if the bound does not, write {bound // 1000}."
+            f"{held}; the newest timestamp, {value_text(newest)}, is past that, but its bound is "
+            f"{value_text(bound)}{line}. The timestamps fit {unit_of(per_second_of(newest))}; if the bound does not, "
+            f"write {bound // 1000}."
         )
         return Found("units", name, text, facts | {"bound_if_thousandth": bound // 1000})
     if not is_over or _comes_soon(flow, vertex, row, missing):
         return None
     text = (
-        f"{held}; the newest timestamp, {shown(newest)}, is past that, but operator {quoted(name)} issues epochs "
-        f"that are {shown(bound)} earlier{line}. A record at {shown(plus(row.until, bound))} or later is needed, and "
-        "the input may not cover that much time: pass a smaller out_of_orderness= or bound."
+        f"{held}; the newest timestamp, {value_text(newest)}, is past that, but operator {quoted(name)} issues epochs "
+        f"that are {value_text(bound)} earlier{line}. A record at {value_text(plus(row.until, bound))} or later is "
+        "needed, and the input may not cover that much time: pass a smaller out_of_orderness= or bound."
     )
-    return Found("bound", name, text, facts | {"needed": shown(plus(row.until, bound))})
+    return Found("bound", name, text, facts | {"needed": value_text(plus(row.until, bound))})
 
 
 def _comes_soon(flow: Flow, vertex: int, row: TimeRow, missing: Any) -> bool:
@@ -172,25 +173,25 @@ def _silent_part(flow: Flow, row: TimeRow, *, is_silent: bool) -> Found | None:
     if last is not None and newest - last < least:
         return None
     silence = "has emitted nothing since the start" if last is None else f"gave its last record {ago(flow, last)} ago"
-    time = "no epoch yet" if row.epoch is None else f"its epoch is {shown(row.epoch)}"
+    time = "no epoch yet" if row.epoch is None else f"its epoch is {value_text(row.epoch)}"
     rest = len(heard) - 1
     cure = f"To continue without it, pass idle_after= to operator {quoted(str(row.generator))}"
     if row.advances:
         cure = f"Time continues without it after the idle_after= of operator {quoted(str(row.generator))}"
     text = (
-        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {shown(row.part)} of source "
+        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {value_text(row.part)} of source "
         f"{quoted(str(row.source))} {silence} ({time}), and holds the stream back; "
         f"{'the other part was' if rest == 1 else f'of the other {rest:,} parts, one was'} read "
         f"{ago(flow, newest)} ago. {cure}."
     )
     facts: dict[str, Fact] = {
         "source": row.source,
-        "part": shown(row.part),
+        "part": value_text(row.part),
         "silent_for": ago(flow, last),
         "other_parts": rest,
         "generator": row.generator,
-        "epoch": None if row.epoch is None else shown(row.epoch),
-        "until": None if row.until is None else shown(row.until),
+        "epoch": None if row.epoch is None else value_text(row.epoch),
+        "until": None if row.until is None else value_text(row.until),
     }
     return Found("silent_part", row.source, text, facts)
 
@@ -205,13 +206,13 @@ def _dropped_part(flow: Flow, vertex: int, row: TimeRow, generator: int) -> Foun
     dropping = [flow.name(at) for at in between if flow.recent_output(at) < flow.recently_taken(at)]
     if not dropping:
         return None
-    time = "no epoch yet" if row.epoch is None else f"its epoch stays at {shown(row.epoch)}"
+    time = "no epoch yet" if row.epoch is None else f"its epoch stays at {value_text(row.epoch)}"
     text = (
-        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {shown(row.part)} of source "
+        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: part {value_text(row.part)} of source "
         f"{quoted(str(row.source))} is read, but holds the stream back ({time}), since its records do not reach "
         f"operator {quoted(str(row.generator))}: operator {quoted(dropping[0])} drops some. Generate epochs before it."
     )
-    facts: dict[str, Fact] = {"source": row.source, "part": shown(row.part), "generator": row.generator}
+    facts: dict[str, Fact] = {"source": row.source, "part": value_text(row.part), "generator": row.generator}
     return Found("silent_part", dropping[0], text, facts | {"dropped_by": dropping[0]})
 
 
@@ -250,13 +251,13 @@ def _next(flow: Flow, vertex: int, row: TimeRow) -> Found:
     facts: dict[str, Fact] = {
         "open": row.open,
         "what": row.what,
-        "time": None if row.frontier is None else shown(row.frontier),
-        "until": None if row.until is None else shown(row.until),
-        "distance": None if missing is None else shown(missing),
+        "time": None if row.frontier is None else value_text(row.frontier),
+        "until": None if row.until is None else value_text(row.until),
+        "distance": None if missing is None else value_text(missing),
         "generator": row.generator,
     }
-    time = "it has had no epoch yet" if row.frontier is None else f"its time is {shown(row.frontier)}"
-    far = "" if missing is None else f", {shown(missing)} before the next result"
+    time = "it has had no epoch yet" if row.frontier is None else f"its time is {value_text(row.frontier)}"
+    far = "" if missing is None else f", {value_text(missing)} before the next result"
     given = f" It has given {plural(flow.output(vertex), 'record')} so far." if flow.output(vertex) else ""
     held_by = (
         f" Source {quoted(row.source)} determines its time."
@@ -272,4 +273,4 @@ def _open(row: TimeRow) -> str:
 
 
 def _until(row: TimeRow) -> str:
-    return "" if row.until is None else f" and waits for {shown(row.until)}"
+    return "" if row.until is None else f" and waits for {value_text(row.until)}"

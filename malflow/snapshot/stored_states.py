@@ -15,7 +15,7 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.manifest_log import read_data
 from malflow.store.contract import Store
 from malflow.store.retry import Retry
-from malflow.words import plural
+from malflow.words import error_line, plural
 
 __all__ = ["FoundSection", "Names", "StoredStates", "Versions", "refused_codec", "with_hint"]
 
@@ -225,7 +225,7 @@ def _value(name: str, section: Section, raw: bytes, loads: Callable[[bytes], Any
         raise
     except Exception as error:
         raise SnapshotError(
-            f"the state of operator '{section.state}' in '{name}' can't be read: {type(error).__name__}: {error}; the "
+            f"the state of operator '{section.state}' in '{name}' can't be read: {error_line(error)}; the "
             "classes in its state must be importable from the same modules, with the same names and fields; "
             "otherwise increase version= and pass migrate=(old, version) -> state"
         ) from error

@@ -43,6 +43,7 @@ from malflow.snapshot.sections import (
 from malflow.snapshot.sizes import Sizes, StateSize
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateKind, StateSpec
+from malflow.words import error_line
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
@@ -488,7 +489,7 @@ class SnapshotSession:
 def _origin(error: Exception) -> str:
     """Return an unexpected error and its origin, for a message."""
     place = extract_tb(error.__traceback__)[-1]
-    return f"unexpectedly in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
+    return f"unexpectedly in {place.name} ({Path(place.filename).name}:{place.lineno}): {error_line(error)}"
 
 
 def _is_listed(spec: StateSpec, known: Container[str]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
+from malflow.words import error_line
 
 __all__ = [
     "chain",
@@ -91,7 +92,7 @@ def reason_of(error: Exception) -> str:
     """Return the message of the server or, without a response, of the client."""
     response = _response(error)
     if response is None:
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return error_line(error)
     status, code, message = response
     return f"{code}: {message} (HTTP {status})" if code != str(status) else f"{message} (HTTP {status})"
 

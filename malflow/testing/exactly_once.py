@@ -19,7 +19,7 @@ from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.shared_count import Count, SharedCount
 from malflow.testing.trial import Build, LetterPlan, Outcome, RuntimeName, built, look_closely, try_out
-from malflow.words import short_repr
+from malflow.words import listed, short_repr
 
 __all__ = ["assert_exactly_once"]
 
@@ -286,9 +286,7 @@ def _check_refuses(program: Program, refuses: object) -> None:
     sinks = {vertex.node.name: vertex.node for vertex in program.vertices if isinstance(vertex.node, SinkNode)}
     for name, function in refuses.items():
         if name not in sinks:
-            raise GraphError(
-                f"refuses has {short_repr(name)}; the sinks of the dataflow are {', '.join(map(repr, sinks))}"
-            )
+            raise GraphError(f"refuses has {short_repr(name)}; the sinks of the dataflow are {listed(sinks)}")
         if not callable(function):
             raise GraphError(f"refuses takes a function of a value for sink '{name}'; got {short_repr(function)}")
         policy = program.policy(sinks[name])

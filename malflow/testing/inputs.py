@@ -16,7 +16,7 @@ from malflow.sources.contract import StatefulSource, StatefulSourceImpl, Statefu
 from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
 from malflow.testing.shared_count import Count
-from malflow.words import short_repr
+from malflow.words import listed, short_repr
 
 __all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]
 
@@ -184,4 +184,4 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
 
 
 def _names(names: Iterable[Any]) -> str:
-    return ", ".join(sorted(map(repr, names))) or "none"
+    return listed(sorted(names))

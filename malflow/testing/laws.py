@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from malflow.errors import GraphError
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.testing.likeness import likeness
-from malflow.words import did_you_mean, error_text, short_repr
+from malflow.words import did_you_mean, error_line, short_repr
 
 __all__ = ["Laws", "in_a_thread"]
 
@@ -56,7 +56,7 @@ class Laws:
         except AssertionError:
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             raise AssertionError(f"{self._suite}: the law {law!r} is broken: {text}") from error
 
     def pickled(self, law: str, thing: Any, what: str) -> Any:
@@ -78,7 +78,7 @@ class Laws:
             data = dumps(thing)
             return pickle.loads(data), data  # noqa: S301 - just written
         except Exception as error:  # noqa: BLE001 - classes of the user may raise any
-            self.broken(law, f"{what} can't be pickled: {type(error).__name__}: {error_text(error)}")
+            self.broken(law, f"{what} can't be pickled: {error_line(error)}")
 
     def hide(self, what: str, text: str) -> None:
         """Check that a text shows no secret."""

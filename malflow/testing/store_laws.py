@@ -26,7 +26,7 @@ from malflow.store.contract import KeyExists, KeyMissing, Store, require_store
 from malflow.streams.stream import StreamProvider
 from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.scripted import END, ScriptedSource
-from malflow.words import error_text, plural, short_repr
+from malflow.words import error_line, plural, short_repr
 
 __all__ = ["STORE_LAWS", "assert_store"]
 
@@ -348,7 +348,7 @@ class _StoreSuite:
         try:
             copy = pickle.loads(pickle.dumps(made, 5))  # noqa: S301 - just written
         except Exception as error:  # noqa: BLE001 - the store's own
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             self._laws.broken("pickled", f"{short_repr(made)} can't be pickled: {text}")
         there, here = _Below(copy, f"{self._root}pickled/"), self.store("pickled")
         there.put_new("m/1", b"copy")
@@ -444,7 +444,7 @@ class _StoreSuite:
         if error is None:
             self._laws.broken("outage", f"{name} returned {short_repr(done.result())} while the system was away")
         if not isinstance(error, StoreError):
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             self._laws.broken(
                 "outage", f"{name} raised {text}; expected Transient, UnknownOutcome or another StoreError"
             )
@@ -477,7 +477,7 @@ class _StoreSuite:
             self._laws.hide("a KeyMissing", str(error))
             return
         except Exception as error:  # noqa: BLE001 - the store's own
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             self._laws.broken(law, f"get({key!r}) {where} raised {text}; expected KeyMissing")
         self._laws.broken(law, f"get({key!r}) {where} returned {short_repr(got)}; expected KeyMissing")
 
@@ -490,7 +490,7 @@ class _StoreSuite:
             self._laws.hide("a KeyExists", str(error))
             return
         except Exception as error:  # noqa: BLE001 - the store's own
-            text = f"{type(error).__name__}: {error_text(error)}"
+            text = error_line(error)
             self._laws.broken("exclusive", f"put_new() of a key that exists raised {text}; expected KeyExists")
         self._laws.broken(
             "exclusive", f"put_new() of {data!r} to a key with {first!r} raised nothing; expected KeyExists"

@@ -30,7 +30,7 @@ from malflow.sinks.transactional import SinkOwner, is_transactional
 from malflow.sources.contract import StatefulSource, poll_until
 from malflow.testing.laws import Laws
 from malflow.testing.value_strategies import python_values, same_value
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, error_text, short_repr
 
 __all__ = ["SinkValues", "SourceValues"]
 
@@ -199,7 +199,7 @@ class _Judge:
     def check_refusal(self, values: Sequence[Any], error: Exception) -> None:
         """Check that an error names one of the values."""
         __tracebackhide__ = True
-        text = f"{type(error).__name__}: {error_text(error)}"
+        text = error_line(error)
         if not any(self._names(value, text) for value in values):
             shown = ", ".join(map(short_repr, values))
             self.broken(f"the error names none of the refused values {shown}: {text}")

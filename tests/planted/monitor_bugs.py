@@ -142,8 +142,8 @@ MONITOR_BUGS = [
         "errors show secrets",
         "anybody who asks is the user",
         _DOCUMENTS,
-        '"message": safe_line(text),',
-        '"message": text,',
+        '"message": safe_line(reason_of(error)),',
+        '"message": reason_of(error),',
         (f"{_OF_DOCUMENTS}::test_errors_are_short_and_without_secrets",),
     ),
     Bug(

@@ -23,7 +23,7 @@ from malflow.connectors.codecs.registry import SchemaRegistry, require_registry,
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
 from malflow.connectors.options import require_flag
 from malflow.errors import GraphError, MissingDependency
-from malflow.words import short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["AvroDecoder", "AvroEncoder"]
 
@@ -251,4 +251,4 @@ def _parsed(fastavro: _Fastavro, schema: AvroSchema, asked_by: str) -> tuple[Any
 
 def _unreadable(asked_by: str, problem: str, schema: object, error: Exception) -> GraphError:
     cure = "pass the parsed JSON of an Avro schema, its text, or the Path of an .avsc file"
-    return GraphError(f"{asked_by} {problem}; got {short_repr(schema)}: {type(error).__name__}: {error}; {cure}")
+    return GraphError(f"{asked_by} {problem}; got {short_repr(schema)}: {error_line(error)}; {cure}")

@@ -14,7 +14,7 @@ from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.options import require_mapping, require_name
 from malflow.durations import Duration, checked_seconds
 from malflow.errors import GraphError
-from malflow.words import short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "require_registry", "require_subject"]
 
@@ -134,7 +134,7 @@ class SchemaRegistry:
             try:
                 status, text = self._send(method, path, body)
             except (OSError, http.client.HTTPException) as error:
-                status, text = 0, f"{type(error).__name__}: {error}"
+                status, text = 0, error_line(error)
             if status == http.client.OK:
                 return self._read(path, text)
             if status == http.client.NOT_FOUND and _code(text) in _UNKNOWN:

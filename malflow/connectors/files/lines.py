@@ -25,7 +25,7 @@ from malflow.errors import GraphError
 from malflow.filesystem import compression_of, filesystem_of
 from malflow.store import s3
 from malflow.store.redaction import shown_path
-from malflow.words import plural
+from malflow.words import listed, plural
 
 __all__ = [
     "LineBuffer",
@@ -344,7 +344,7 @@ def _decompressed(path: str, raw: Any, compression: str) -> Any:
         raise InputFileError(path, f"cannot be decompressed: {error}") from error
     if not names:
         raise InputFileError(path, "is a zip archive without a file in it")
-    shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+    shown = listed(names, _SHOWN)
     raise InputFileError(
         path,
         f"is a zip archive of {plural(len(names), 'file')}, {shown}; write each as "

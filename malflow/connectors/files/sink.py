@@ -20,6 +20,7 @@ from malflow.sinks.formatting import Formatter, checked_formatter
 from malflow.sinks.transactional import Delivery
 from malflow.store.redaction import shown_path
 from malflow.type_parameters import K, T, V
+from malflow.words import cut
 
 __all__ = ["LineSink", "UnwritableValue"]
 
@@ -44,8 +45,7 @@ class UnwritableValue(MalflowError, ValueError):
     refuses_records = True
 
     def __init__(self, path: str, value: object, reason: str) -> None:
-        shown = repr(value)
-        shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
+        shown = cut(repr(value), _SHOWN)
         super().__init__(
             f"sink file '{shown_path(path)}' cannot store {shown}: {reason}; pass formatter=lambda msg: ..."
         )

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from malflow.errors import GraphError
-from malflow.words import short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["BY_NAME", "DELIMITERS", "FieldError", "RecordTypes", "Types", "shown_kind", "without_none"]
 
@@ -201,7 +201,7 @@ class RecordTypes:
         try:
             return self._made(**record)
         except Exception as error:
-            raise FieldError(f"{self._made.__name__} rejects it: {type(error).__name__}: {error}") from error
+            raise FieldError(f"{self._made.__name__} rejects it: {error_line(error)}") from error
 
     def _converter(self, asked_by: str, name: str, kind: Any) -> Callable[[Any], Any]:
         """Return the function that converts a value to a type."""

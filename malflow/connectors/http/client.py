@@ -26,7 +26,7 @@ from urllib3.util import parse_url
 
 from malflow.errors import GraphError, MalflowError
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
-from malflow.words import short_repr
+from malflow.words import cut, error_line, short_repr
 
 __all__ = ["Client", "HttpSinkError", "Target", "checked_headers", "target_of"]
 
@@ -279,7 +279,7 @@ class Client:
                 return _Answer(None, f"could not be reached: {error}", 0.0)
             return _Answer(None, f"has no valid certificate: {error}", None)
         except HTTPError as error:
-            return _Answer(None, f"could not be reached: {type(error).__name__}: {error}", 0.0)
+            return _Answer(None, f"could not be reached: {error_line(error)}", 0.0)
         kind = response.status // 100
         if kind == _SUCCESS and self._largest:
             return self._whole(response)
@@ -287,7 +287,7 @@ class Client:
         if kind == _SUCCESS:
             return _Answer(response.status, None, None, text)
         said = text.decode("utf-8", "replace").strip()
-        shown = f"{said[:_SHOWN]}..." if len(said) > _SHOWN else said
+        shown = cut(said, _SHOWN)
         problem = f"answered {response.status} {response.reason or ''}".rstrip() + (f": {shown}" if shown else "")
         if response.status in _TRANSIENT:
             return _Answer(response.status, problem, _retry_after(response.headers.get("Retry-After")))
@@ -309,7 +309,7 @@ class Client:
                 size += len(piece)
         except HTTPError as error:
             response.close()
-            return _Answer(response.status, f"broke off its response: {type(error).__name__}: {error}", 0.0)
+            return _Answer(response.status, f"broke off its response: {error_line(error)}", 0.0)
         response.close()
         if size > self._largest:
             return _Answer(response.status, f"answered more than {self._largest:,} bytes", None)

@@ -18,7 +18,7 @@ from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.lookups.contract import LookupTable
 from malflow.store.redaction import redacted
-from malflow.words import error_text, plural, short_repr
+from malflow.words import error_line, plural, short_repr
 
 __all__ = ["HttpLookup", "HttpLookupError"]
 
@@ -222,4 +222,4 @@ def _name_of(key: Any) -> str:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error_text(error)}"
+    return error_line(error)

@@ -16,7 +16,7 @@ from malflow.connectors.kafka.errors import BadKafkaRecord
 from malflow.connectors.rejecting import Handling, keeps_rejected
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected, StatefulSourcePartition
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
 
@@ -264,11 +264,11 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             raise
         except Exception as error:
             key = short_repr(message.key())
-            raise ValueError(f"its key is {key}, {type(error).__name__}: {error_text(error)}") from error
+            raise ValueError(f"its key is {key}, {error_line(error)}") from error
 
     def _bad(self, message: Message, error: Exception) -> BadKafkaRecord:
         place = (*self._part, message.offset() or 0)
-        reason = f"{type(error).__name__}: {error_text(error)}"
+        reason = error_line(error)
         return BadKafkaRecord(place, _bytes(message.key()), _bytes(message.value()), message.timestamp()[1], reason)
 
 

@@ -38,7 +38,7 @@ from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 from malflow.type_parameters import K, T, V
-from malflow.words import error_text, plural, short_repr
+from malflow.words import error_line, plural, short_repr
 
 __all__ = ["Handle", "KafkaSink"]
 
@@ -400,7 +400,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         except CodecUnavailable:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error_text(error)}"
+            reason = error_line(error)
             raise UnwritableKafkaRecord(self._target, value, reason) from error
 
     def _record(self, msg: DataMessage[K, V, T], raw: bytes | None) -> Record:

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from malflow.connectors.parquet.fidelity import first_changed
 from malflow.errors import MalflowError
-from malflow.words import plural, short_repr
+from malflow.words import listed, plural, short_repr
 
 __all__ = ["Columns", "UnfitRow", "stored_type"]
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-_SHOWN = 20
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
@@ -125,7 +124,7 @@ class Columns:
         for value in values:
             if not isinstance(value, tuple) or len(value) != len(names):
                 raise UnfitRow(
-                    self._target, None, value, f"the schema has {plural(len(names), 'column')}: {_list(names)}"
+                    self._target, None, value, f"the schema has {plural(len(names), 'column')}: {listed(names)}"
                 )
         return zip(*values, strict=True)
 
@@ -185,13 +184,8 @@ class Columns:
 
     def _mend(self) -> str:
         if self._given and self.schema is not None:
-            return f"the schema has {_list(self.schema.names)}"
+            return f"the schema has {listed(self.schema.names)}"
         return "the schema was inferred from the first rows; pass schema="
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
 
 
 def _first_unfit(column: Sequence[Any], convert: Callable[[Any], object]) -> int:

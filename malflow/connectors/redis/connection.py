@@ -16,6 +16,7 @@ from malflow.connectors.redis.errors import RedisFailed
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.durations import Duration
 from malflow.errors import GraphError
+from malflow.words import error_line
 
 __all__ = ["RedisServer"]
 
@@ -90,7 +91,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
     @staticmethod
     def reason(error: BaseException) -> str:
         """Return the server's error text, and the class of the error."""
-        return f"{type(error).__name__}: {error}"
+        return error_line(error)
 
     def __repr__(self) -> str:
         return f"{self._where}/{self._database}"

@@ -12,7 +12,7 @@ from malflow.connectors.redis.errors import BadStreamEntry
 from malflow.connectors.rejecting import Handling, keeps_rejected
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected
-from malflow.words import plural, short_repr
+from malflow.words import error_line, plural, short_repr
 
 __all__ = ["Entry", "EntryDecoder", "OnError", "entries_of", "streams_of"]
 
@@ -150,7 +150,7 @@ class EntryDecoder:
     def _instead(self, stream: str, entry: Entry, error: Exception, rejected: list[Rejected]) -> Any:
         number, fields = entry
         lacks = self.field is not None and self.field.encode() not in fields
-        reason = f"it has no field '{self.field}'" if lacks else f"{type(error).__name__}: {error}"
+        reason = f"it has no field '{self.field}'" if lacks else error_line(error)
         bad = BadStreamEntry(stream, number.decode(), dict(fields), reason)
         if self.on_error == "fail":
             raise bad from error

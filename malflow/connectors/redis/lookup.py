@@ -17,7 +17,7 @@ from malflow.connectors.redis.errors import RedisFailed
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.lookups.contract import LookupTable
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, error_text, short_repr
 
 __all__ = ["RedisLookup"]
 
@@ -110,7 +110,7 @@ class RedisLookup(LookupTable[Any, Any]):
         try:
             return self._decoder.decode(raw)
         except Exception as error:
-            shown = f"{type(error).__name__}: {error_text(error)}"
+            shown = error_line(error)
             raise RedisFailed(f"the value of key {short_repr(key)} in {self!r} can't be decoded: {shown}") from error
 
     def __repr__(self) -> str:

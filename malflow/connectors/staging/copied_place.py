@@ -12,6 +12,7 @@ from malflow.connectors.staging.places import HIDDEN, LOST, Place, Staged, Stage
 from malflow.store.contract import Transient
 from malflow.store.redaction import redacted
 from malflow.store.retry import Retry
+from malflow.words import error_line
 
 __all__ = ["CopiedPlace"]
 
@@ -110,7 +111,7 @@ class CopiedPlace(Place):
         except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
-            problem = redacted(f"could not be written ({type(error).__name__}: {error})", self._secrets)
+            problem = redacted(f"could not be written ({error_line(error)})", self._secrets)
             passing = isinstance(error, ConnectionError | TimeoutError)
         raise Transient(problem) if passing else SinkFileError(path, problem)
 

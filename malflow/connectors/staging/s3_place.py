@@ -13,6 +13,7 @@ from malflow.store import s3
 from malflow.store.contract import Transient
 from malflow.store.redaction import redacted
 from malflow.store.retry import Retry
+from malflow.words import error_line
 
 __all__ = ["S3Place", "Upload"]
 
@@ -92,7 +93,7 @@ class S3Place(Place):
         except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
-            said = redacted(f"{type(error).__name__}: {error}", self._secrets)
+            said = redacted(error_line(error), self._secrets)
             problem = s3.with_hint(f"could not be written ({method}: {said})", error)
             passing = s3.verdict_on_read(error) is Transient
         raise Transient(problem) if passing else self._error(name, problem)

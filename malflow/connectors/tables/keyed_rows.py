@@ -12,7 +12,7 @@ from malflow.connectors.tables.connect_values import exact_number, is_unavailabl
 from malflow.diagnostics import location
 from malflow.errors import GraphError, MalflowError
 from malflow.table_change import TableChange
-from malflow.words import short_repr
+from malflow.words import listed, short_repr
 
 __all__ = ["KeyedRow", "debezium", "rows_by_key", "to_debezium"]
 
@@ -199,7 +199,7 @@ def _as_sent(row: Mapping[str, Any] | None, read: _ReadRow | None) -> Mapping[st
 
 def _checked(what: str, columns: tuple[Any, ...], on_truncate: Any) -> tuple[str, ...]:
     if not columns or not all(isinstance(name, str) for name in columns):
-        got = ", ".join(map(short_repr, columns)) or "none"
+        got = listed(columns, write=short_repr)
         raise GraphError(f"{what} takes the names of the key's columns, such as 'id'; got {got}", location=location())
     if on_truncate not in ("fail", "skip"):
         raise GraphError(

@@ -20,7 +20,7 @@ from malflow.operators.hosting.reader_methods import Lags, Share, lag_of, share_
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
-from malflow.words import class_name, error_text, qualified_name, short_repr
+from malflow.words import error_line, error_text, qualified_name, short_repr
 
 __all__ = ["Source"]
 
@@ -341,7 +341,7 @@ class Source(PartOperator):
         except Exception as error:
             raise GraphError(
                 f"the reader of part {short_repr(part)} of source '{self.context.operator_name}' can't move to another "
-                f"process: {class_name(error)}: {error}; write it as a StatefulSource, whose parts are built where "
+                f"process: {error_line(error)}; write it as a StatefulSource, whose parts are built where "
                 "they are read, from a position",
                 operator=self.context.operator_name,
             ) from error

@@ -64,6 +64,7 @@ from malflow.runtime.transport.pickling import dumps, load_states, missing_modul
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.sink_proxies import collected
 from malflow.runtime.transport.state_answers import answered
+from malflow.words import error_line
 
 __all__ = ["main"]
 
@@ -204,7 +205,7 @@ class WorkerProcess:
         except MalflowError as error:
             reply = dumps(Failed(dumps_error(error)))
         except BaseException as error:  # noqa: BLE001 - the coordinator reports it
-            failed = RunFailed(f"a worker process has failed: {type(error).__name__}: {error}")
+            failed = RunFailed(f"a worker process has failed: {error_line(error)}")
             failed.__cause__ = error
             reply = dumps(Failed(dumps_error(failed)))
         self._control.send(reply)
@@ -361,7 +362,7 @@ def _loaded_program(data: bytes) -> Program:
         (loaded,) = pickle.loads(program)  # noqa: S301 - of this run
     except Exception as error:
         raise GraphError(
-            f"the dataflow can't be read by a worker process: {type(error).__name__}: {error}"
+            f"the dataflow can't be read by a worker process: {error_line(error)}"
             f"{missing_module(error) or '; it is pickled, and everything in it must survive the round trip'}"
         ) from error
     return loaded

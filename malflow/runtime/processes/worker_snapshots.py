@@ -20,6 +20,7 @@ from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.sections import Found, bare_sections, finding, with_frame, write_file
 from malflow.states.keyed import Delta, StateDelta
+from malflow.words import error_line
 
 __all__ = ["WorkerSnapshots"]
 
@@ -119,7 +120,7 @@ class WorkerSnapshots:
         except MalflowError as error:
             written = WrittenFiles((), dumps_error(error))
         except BaseException as error:  # noqa: BLE001 - as above
-            failure = RunFailed(f"data files could not be written: {type(error).__name__}: {error}")
+            failure = RunFailed(f"data files could not be written: {error_line(error)}")
             failure.__cause__ = error
             written = WrittenFiles((), dumps_error(failure))
         with suppress(OSError):  # the coordinator is gone

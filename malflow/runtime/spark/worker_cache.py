@@ -31,6 +31,7 @@ from malflow.runtime.transport.pickling import missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.delta_check import Recount
 from malflow.states.keyed import Delta, StateDelta
+from malflow.words import error_line
 
 __all__ = [
     "LIVE_WORKERS",
@@ -229,7 +230,7 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Parts, Mapping[str, 
         read: tuple[Program, Parts, Mapping[str, Collection[Any]]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
     except Exception as error:
         raise GraphError(
-            f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"
+            f"the dataflow can't be read by the processes of Spark: {error_line(error)}"
             f"{missing_module(error) or '; it is pickled, and everything in it must survive the round trip'}"
         ) from error
     return read

@@ -10,7 +10,7 @@ from typing import Any
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.runtime.transport.by_value import dumps_by_value
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["TracebackElsewhere", "dumps_error", "loaded_error"]
 
@@ -59,7 +59,7 @@ def _bare_error(error: MalflowError) -> tuple[Any, ...]:
     notes = tuple(getattr(error, "__notes__", ()))
     cause: Any = error.__cause__
     if cause is not None and not _is_picklable(cause):
-        cause = RuntimeError(f"{type(cause).__name__}: {error_text(cause)}")
+        cause = RuntimeError(error_line(cause))
     if not isinstance(error, OperatorError):
         return type(error)(str(error)), cause, notes
     record = (error.key, error.value, error.timestamp)

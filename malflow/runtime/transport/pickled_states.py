@@ -11,7 +11,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
-from malflow.words import error_text
+from malflow.words import error_line
 
 __all__ = ["dumps_state", "loaded_state", "not_picklable"]
 
@@ -55,4 +55,4 @@ def not_picklable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowE
         except StateNotSerializable as unwritable:
             unwritable.operator = name
             return unwritable.as_operator_error(NotPicklable, "on this runtime states move between processes")
-    return RunFailed(f"states can't be sent to another process: {type(error).__name__}: {error_text(error)}")
+    return RunFailed(f"states can't be sent to another process: {error_line(error)}")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from malflow.errors import OperatorError
 from malflow.runtime.transport.by_value import dumps_by_value
-from malflow.words import error_text, short_repr
+from malflow.words import error_line, error_text, short_repr
 
 __all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module", "starved"]
 
@@ -160,7 +160,7 @@ def _not_picklable(
     at = "" if record is None else f" at key {short_repr(record[0])}"
     hint = missing_module(why) or "; on this runtime it moves between processes"
     return NotPicklable(
-        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {error_text(why)}{hint}",
+        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {error_line(why)}{hint}",
         operator=operator,
         record=record,
     )

@@ -11,7 +11,7 @@ from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.script_classes import class_in_the_way
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks.contract import StatelessSink
-from malflow.words import short_repr
+from malflow.words import error_line, short_repr
 
 __all__ = ["ON_SPARK", "check_sources", "check_store", "dumps_program"]
 
@@ -51,7 +51,7 @@ def check_store(store: object) -> None:
         dumps_by_value(store)
     except Exception as error:
         raise GraphError(
-            f"store {short_repr(store)} can't run on Spark: {type(error).__name__}: {error}; it is pickled to tasks "
+            f"store {short_repr(store)} can't run on Spark: {error_line(error)}; it is pickled to tasks "
             "that write data files: leave connections out with __getstate__, and open them when they are first used"
         ) from error
 
@@ -86,7 +86,7 @@ def _refused(program: Program, place: str, error: Exception) -> GraphError:
             dumps_by_value(vertex.node)
         except Exception as why:  # noqa: BLE001 - classes of the user may raise any
             return _refusal(vertex.node.name, place, why, vertex.location, _hint(program, vertex.node))
-    return GraphError(f"the dataflow can't run {place}: {type(error).__name__}: {error}")
+    return GraphError(f"the dataflow can't run {place}: {error_line(error)}")
 
 
 def _hint(program: Program, node: Node) -> str:
@@ -101,7 +101,7 @@ def _hint(program: Program, node: Node) -> str:
 
 def _refusal(name: str, place: str, why: Exception, location: Any, hint: str) -> GraphError:
     return GraphError(
-        f"operator '{name}' can't run {place}: {type(why).__name__}: {why}; all its data must be picklable, to reach "
+        f"operator '{name}' can't run {place}: {error_line(why)}; all its data must be picklable, to reach "
         f"the other processes{hint}",
         operator=name,
         location=location,

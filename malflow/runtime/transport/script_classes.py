@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from malflow.errors import MissingDependency
 from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.words import error_line
 
 __all__ = ["class_in_the_way", "install_classes", "pickled_classes"]
 
@@ -35,7 +36,7 @@ def pickled_classes() -> bytes:
         raise
     except Exception:  # noqa: BLE001 - classes of the user may raise any
         refused = _refused(classes)
-        left_out = {name: _LeftOut(f"{type(why).__name__}: {why}") for name, why in refused.items()}
+        left_out = {name: _LeftOut(error_line(why)) for name, why in refused.items()}
         return dumps_by_value(classes | left_out)
 
 

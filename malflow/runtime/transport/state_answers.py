@@ -12,7 +12,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, QueryError
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickling import dumps, missing_module
-from malflow.words import class_name, error_text
+from malflow.words import error_line
 
 __all__ = ["MOST_BYTES", "PackedQuestion", "answered", "outcome", "packed_or_error"]
 
@@ -117,6 +117,6 @@ def _found(program: Program, worker: Worker, asked: PackedQuestion) -> bytes:
 
 def _unsent(name: str, reason: str, error: BaseException) -> QueryError:
     hint = missing_module(error) or "; the classes of keys and states must be importable in all processes"
-    made = QueryError(f"operator '{name}': {reason}: {class_name(error)}: {error_text(error)}{hint}", operator=name)
+    made = QueryError(f"operator '{name}': {reason}: {error_line(error)}{hint}", operator=name)
     made.__cause__ = error
     return made

@@ -26,6 +26,7 @@ from malflow.snapshot.codecs.msgpack_types import (
     record_form,
 )
 from malflow.snapshot.codecs.shapes import Shape, form_of
+from malflow.words import cut, error_line, short_repr
 
 __all__ = ["MsgpackCodec"]
 
@@ -145,7 +146,7 @@ class MsgpackCodec:
         except Misfit:
             raise
         except _DAMAGED as error:
-            raise ValueError(f"it was not written by MsgpackCodec: {type(error).__name__}: {error}") from error
+            raise ValueError(f"it was not written by MsgpackCodec: {error_line(error)}") from error
 
     def _record(self, facts: list[Any]) -> Any:
         name, *content = facts
@@ -173,7 +174,7 @@ class MsgpackCodec:
         kind = type(value)
         if kind in (dict, defaultdict, OrderedDict, Counter):
             yield from ((" key", key) for key in value)
-            yield from ((f"[{_shown(key)}]", part) for key, part in value.items())
+            yield from ((f"[{cut(short_repr(key), _SHOWN)}]", part) for key, part in value.items())
         elif kind in (list, tuple, deque):
             yield from ((f"[{place}]", part) for place, part in enumerate(value))
         elif kind in (set, frozenset):
@@ -344,11 +345,3 @@ def _why_refused(value: Any) -> str:
 
 def _could_register(kind: type) -> bool:
     return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields") or hasattr(kind, "__members__")
-
-
-def _shown(key: Any) -> str:
-    try:
-        text = repr(key)
-    except Exception:  # noqa: BLE001 - the key is the user's
-        return "..."
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -11,6 +11,7 @@ from typing import Any
 from malflow.snapshot.codecs.classes import find, place_of
 from malflow.snapshot.codecs.old_records import old_class
 from malflow.snapshot.codecs.shapes import BY_POSITION, CLASS, ENUM, OWN_TUPLE, Shape, described, form_of, same_form
+from malflow.words import error_line
 
 __all__ = ["change_of", "reader", "shape_of"]
 
@@ -36,7 +37,7 @@ def change_of(shape: Shape, since: str) -> str | None:
             return None
         was = described(shape.kind, shape.fields, with_kind=True)
         script = f" (the script '{shape.script}')" if shape.script else ""
-        reason = f"{type(error).__name__}: {error}"
+        reason = error_line(error)
         hint = f"; import {shape.script} so that it can be found" if shape.script else ""
         return f"class {qualname} of module {module}{script}, {was} in {since}, can't be found: {reason}{hint}"
     if _is_as_it_was(shape, kind):
