@@ -251,7 +251,7 @@ def _encode(key: Any) -> bytes:
             _admit_stable_key(key)
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
         if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy considers a class unhashable
-            key = _plain(key)
+            key = _python_key(key)
         _refuse_equality_of_its_own(key)
     if isinstance(key, str):
         return b"s" + str.encode(key, "utf-8", "surrogatepass")
@@ -286,7 +286,7 @@ def _is_of_numpy(cls: type) -> bool:
     return any(base.__name__ == "generic" and base.__module__ == "numpy" for base in cls.__mro__)
 
 
-def _plain(key: Any) -> Any:
+def _python_key(key: Any) -> Any:
     """Return the Python equivalent of a numpy scalar; a datetime out of Python's range keeps its own form.
 
     Raises:

@@ -113,7 +113,7 @@ def dashboard(name: str) -> str:
         "refresh": "15s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [_jobs(name)]},
-        "panels": [_shown(number, it) for number, it in enumerate(PANELS)],
+        "panels": [_panel_document(number, it) for number, it in enumerate(PANELS)],
     }
     return f"{json.dumps(content, indent=2)}\n"
 
@@ -141,7 +141,7 @@ def _jobs(name: str) -> dict[str, Any]:
     }
 
 
-def _shown(number: int, panel: Panel) -> dict[str, Any]:
+def _panel_document(number: int, panel: Panel) -> dict[str, Any]:
     names = set[str]().union(*(metrics_of(expression) for expression, _ in panel.series))
     return {
         "id": number + 1,

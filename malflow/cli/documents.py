@@ -5,10 +5,10 @@ Times are in UTC, as `iso` writes them, sizes bytes, durations seconds; values o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from malflow.cli.output import document_line
 from malflow.snapshot.evolution import may_be_lost
 from malflow.words import iso
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.history import FsckReport, Snapshot
     from malflow.snapshot.manifest import Manifest
 
-__all__ = ["KEYS", "check_document", "document", "plugin_document", "snapshot_document", "verify_document"]
+__all__ = ["KEYS", "check_document", "plugin_document", "snapshot_document", "verify_document"]
 
 
 _LETTER: Final = (
@@ -157,11 +157,6 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """The keys of each kind of document, besides ``malflow`` and ``kind``; a key may be added, and never changes."""
 
 
-def document(kind: str, **content: Any) -> str:
-    """Return a document as one line."""
-    return json.dumps({"malflow": 1, "kind": kind, **content})
-
-
 def check_document(flow: str, runtime: str, program: Program, found: Sequence[Finding]) -> str:
     """Return the document of a check."""
     findings = [
@@ -175,7 +170,7 @@ def check_document(flow: str, runtime: str, program: Program, found: Sequence[Fi
         for it in found
     ]
     operators = list(dict.fromkeys(vertex.node.name for vertex in program.vertices))
-    return document(
+    return document_line(
         "check", flow=flow, runtime=runtime, operators=operators, stages=len(program.stages), findings=findings
     )
 
@@ -197,7 +192,7 @@ def snapshot_document(manifest: Manifest, found: Snapshot, *, is_latest: bool, d
             if not may_be_lost(it)
         ]
         more["stored"] = [{"name": it.name, "bytes": it.bytes, "base": it.base} for it in manifest.files]
-    return document(
+    return document_line(
         "snapshot_details" if details else "snapshot",
         job=manifest.name,
         id=found.id,
@@ -217,7 +212,7 @@ def snapshot_document(manifest: Manifest, found: Snapshot, *, is_latest: bool, d
 
 def verify_document(report: FsckReport) -> str:
     """Return the document of a check of all snapshots."""
-    return document(
+    return document_line(
         "verify",
         snapshots=report.snapshots,
         problems=list(report.problems),
@@ -228,4 +223,4 @@ def verify_document(report: FsckReport) -> str:
 
 def plugin_document(row: Mapping[str, Any]) -> str:
     """Return the document of a connector or command."""
-    return document("plugin", **row)
+    return document_line("plugin", **row)

@@ -54,7 +54,7 @@ def report(error: BaseException, output: Output, hint: str | None = None) -> Non
     text = as_options(_message(error)) if isinstance(error, MalflowError) else _message(error)
     output.warn(f"error: {text}", "red")
     for frame in user_frames(error):
-        output.warn(f"   {_shown(frame.filename)}:{frame.lineno}  {(frame.line or frame.name).strip()}")
+        output.warn(f"   {_seen_from_here(frame.filename)}:{frame.lineno}  {(frame.line or frame.name).strip()}")
     if hint:
         output.warn(f"   {hint}")
 
@@ -121,7 +121,7 @@ def _is_users(file: str) -> bool:
     return not (is_of_malflow(file) or file.startswith(("<frozen ", "<string>", *_LIBRARIES)))
 
 
-def _shown(file: str) -> str:
+def _seen_from_here(file: str) -> str:
     """Return a file as a path from here, if it is below this folder."""
     path = Path(file)
     try:

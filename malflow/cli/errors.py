@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, job_argument, run_named, write_document
 from malflow.cli.options import NUMBER, SNAPSHOT, SPAN, output_options
-from malflow.cli.output import Output
+from malflow.cli.output import Output, document_line
 from malflow.cli.replaying import outcome_lines
 from malflow.cli.stores import reading_backend, store_options
 from malflow.cli.target import exists
@@ -90,7 +89,7 @@ def list_letters(
     found, more = matching[:limit], more + max(0, len(matching) - limit)
     if output.json:
         for letter in found:
-            click.echo(documents.document("letter", **letter))
+            click.echo(document_line("letter", **letter))
     elif found:
         heading = ["operator", "id", "key", "value", "error", ">attempts"]
         write_table(heading, [_row(it) for it in found], output)
@@ -110,7 +109,7 @@ def show(url: str, job: str | None, letter: str, at: Wish, trust: bool, output: 
     """Show the dead letter with an id, with the lines of your code where it failed."""
     found, trace = _letter(url, job, at, letter, trust=trust)
     if output.json:
-        click.echo(documents.document("letter_details", **found, trace=trace))
+        click.echo(document_line("letter_details", **found, trace=trace))
         return
     output.write(safe_lines(f"letter {found['id']} of operator '{found['operator']}', attempt {found['attempts']}"))
     output.write(safe_lines(f"key {found['key']}, value {found['value']}, timestamp {found['timestamp']}"))
@@ -152,7 +151,7 @@ def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None
         for it in found:
             content = short_repr(it.handle)
             click.echo(
-                documents.document(
+                document_line(
                     "pending",
                     sink=it.sink,
                     number=it.number,
@@ -190,7 +189,7 @@ def release_pending(url: str, job: str | None, sink: str, number: int | None, tr
     numbers = release(backend, sink) if number is None else drop(backend, sink, number)
     if output.json:
         kind = "released" if number is None else "dropped"
-        click.echo(documents.document(kind, sink=sink, transactions=numbers))
+        click.echo(document_line(kind, sink=sink, transactions=numbers))
         return
     shown = ", ".join(map(str, numbers))
     if number is not None:

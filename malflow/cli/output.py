@@ -13,7 +13,7 @@ import click
 
 from malflow.store.redaction import safe_lines
 
-__all__ = ["Color", "Output", "is_colored"]
+__all__ = ["Color", "Output", "document_line", "is_colored"]
 
 Color = Literal["auto", "always", "never"]
 
@@ -53,7 +53,7 @@ class Output:
 
     def document(self, kind: str, content: Mapping[str, Any], *, err: bool = False) -> None:
         """Write a JSON document on one line; its keys are those of `malflow.cli.documents.KEYS`."""
-        click.echo(json.dumps({"malflow": 1, "kind": kind, **content}), err=err)
+        click.echo(document_line(kind, **content), err=err)
 
     @classmethod
     def of(cls, arguments: list[str]) -> Output:
@@ -62,6 +62,11 @@ class Output:
         wishes = [it.partition("=")[2] for it in own if it.startswith("--color=")]
         color: Color = "always" if wishes == ["always"] else "never" if wishes == ["never"] else "auto"
         return cls(json="--json" in own, full="--traceback" in own, color=color)
+
+
+def document_line(kind: str, **content: Any) -> str:
+    """Return a JSON document on one line; its keys are those of `malflow.cli.documents.KEYS`."""
+    return json.dumps({"malflow": 1, "kind": kind, **content})
 
 
 def is_colored(stream: TextIO | None, wish: Color = "auto") -> bool:

@@ -9,14 +9,13 @@ import click
 
 from malflow.cli.adapt import folder_of
 from malflow.cli.configuration import Configuration, config_options
-from malflow.cli.documents import document
 from malflow.cli.error_report import error_document
 from malflow.cli.exits import Exit
 from malflow.cli.findings import refusal_elsewhere
 from malflow.cli.inspection import inspect_flow
 from malflow.cli.logs import write_log
 from malflow.cli.options import FLOW, NUMBER, RENAME, RESTORE, FlowCommand, output_options, script_arguments
-from malflow.cli.output import Output
+from malflow.cli.output import Output, document_line
 from malflow.cli.plan_rows import Row, as_json, rows_of
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import age, as_options, bytes_text
@@ -146,7 +145,7 @@ def _tell(found: StartPlan, output: Output) -> None:
 def _document(found: StartPlan, rows: Sequence[Row], options: RunOptions, target: Target, kind: str) -> str:
     manifest = found.manifest
     facts = None if manifest is None else snapshot_of(manifest)
-    return document(
+    return document_line(
         "plan",
         flow=target.title,
         runtime=kind,

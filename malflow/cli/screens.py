@@ -11,7 +11,7 @@ from typing import Any, Final
 from malflow.cli.glyphs import bar, sparkline
 from malflow.cli.terminal import aligned
 from malflow.cli.texts import age, bytes_text, duration
-from malflow.drawing.text import plain
+from malflow.drawing.text import fitted
 from malflow.store.redaction import safe_line
 
 __all__ = ["About", "line_of", "screen_of"]
@@ -82,8 +82,8 @@ def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]
         below.append(about.keys)
     table = _table(progress, about)
     if about.height is not None:
-        table = _cut(table, about.height - len(head) - len(below) - 2)
-    return [plain(line, about.width) for line in [*head, "", *table, *(["", *below] if below else [])]]
+        table = _first_lines(table, about.height - len(head) - len(below) - 2)
+    return [fitted(line, about.width) for line in [*head, "", *table, *(["", *below] if below else [])]]
 
 
 def _table(progress: Mapping[str, Any], about: About) -> list[str]:
@@ -91,7 +91,7 @@ def _table(progress: Mapping[str, Any], about: About) -> list[str]:
     times = _times(about.time)
     rows = [
         [
-            f"{plain(it['name'], _NAME)}{' ◄' if cause is not None and cause['stops_at'] == it['name'] else ''}",
+            f"{fitted(it['name'], _NAME)}{' ◄' if cause is not None and cause['stops_at'] == it['name'] else ''}",
             _number(it["taken_per_second"]),
             _number(_total(it["given_per_second"])),
             _busy(it["busy_share"]),
@@ -118,7 +118,7 @@ def _lines(columns: Sequence[int], rows: Sequence[Sequence[str]]) -> list[str]:
     return aligned([_COLUMNS[at] for at in columns], [[safe_line(row[at]) for at in columns] for row in rows])
 
 
-def _cut(lines: list[str], most: int) -> list[str]:
+def _first_lines(lines: list[str], most: int) -> list[str]:
     """Return the first lines, and a line with the number of the others."""
     if len(lines) <= max(2, most):
         return lines
@@ -143,7 +143,7 @@ def _times(time: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _behind(epoch: str, behind: float | None) -> str:
     if behind is None:
-        return plain(epoch, 16)
+        return fitted(epoch, 16)
     return f"{duration(abs(behind))} {'behind' if behind >= 0 else 'ahead'}"
 
 
@@ -155,7 +155,7 @@ def _cause(about: About) -> list[str]:
     if about.is_open:
         return wrap(f"{mark}{text}", max(20, about.width))
     hint = "  (w: why)" if "w" in about.keys else ""
-    return [f"{plain(f'{mark}{text}', max(20, about.width - len(hint)))}{hint}"]
+    return [f"{fitted(f'{mark}{text}', max(20, about.width - len(hint)))}{hint}"]
 
 
 def _waiting(progress: Mapping[str, Any]) -> list[str]:

@@ -98,7 +98,7 @@ def run_flow(target: Target, arguments: Sequence[str], calls: Calls) -> None:
     """
     with hooked(calls), calls.descendants.told():
         if target.name is not None:
-            runtime = _named(target, arguments, calls)
+            runtime = _named_runtime(target, arguments, calls)
         else:
             names = _run_script(target.file, arguments) if target.file else _run_module(target.module or "", arguments)
             if not calls.looks or not calls.made:
@@ -172,7 +172,7 @@ def _check_module(name: str) -> None:
         raise CommandError(f"there is no file '{name}' and no module '{name}'{near}")
 
 
-def _named(target: Target, arguments: Sequence[str], calls: Calls) -> Runtime:
+def _named_runtime(target: Target, arguments: Sequence[str], calls: Calls) -> Runtime:
     """Import the module of a target; return the runtime that it names, or one of the function that it names."""
     calls.imports = True
     module = _imported(target, arguments)

@@ -11,7 +11,7 @@ from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit, Leave
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.options import NUMBER, SNAPSHOT, output_options
-from malflow.cli.output import Output
+from malflow.cli.output import Output, document_line
 from malflow.cli.stores import backend_at, reading_backend, store_options
 from malflow.cli.take_snapshot import take
 from malflow.cli.terminal import write_table
@@ -181,7 +181,7 @@ def _kind(change: StateChange) -> str:
 
 def _write_counts(name: str, counts: dict[str, int], output: Output) -> None:
     if output.json:
-        click.echo(documents.document("difference", operator=name, **counts))
+        click.echo(document_line("difference", operator=name, **counts))
     elif any(counts.values()) or not output.quiet:
         output.write(safe_lines(f"{name}: +{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,} keys"))
 
@@ -190,7 +190,7 @@ def _write_change(name: str, change: StateChange, output: Output) -> None:
     before, after = (None if it is ABSENT else short_repr(it) for it in (change.before, change.after))
     if output.json:
         key = short_repr(change.key)
-        click.echo(documents.document("change", operator=name, key=key, before=before, after=after))
+        click.echo(document_line("change", operator=name, key=key, before=before, after=after))
         return
     mark = {"added": "+", "removed": "-", "changed": "~"}[_kind(change)]
     states = " -> ".join(it for it in (before, after) if it is not None)
@@ -222,7 +222,7 @@ def restore(url: str, job: str | None, at: Wish, yes: bool, output: Output) -> N
     _ask(f"Make snapshot {wanted.snapshot} the latest of job '{wanted.name}'?", yes)
     number = rewind(backend, at)
     if output.json:
-        click.echo(documents.document("restored", job=wanted.name, snapshot=number))
+        click.echo(document_line("restored", job=wanted.name, snapshot=number))
     else:
         output.write(f"snapshot {number} is the latest of job '{wanted.name}'; the next run resumes from it")
 
@@ -239,7 +239,7 @@ def remove(url: str, job: str | None, number: int, yes: bool, output: Output) ->
     _ask(f"Delete {plural(len(ids), 'snapshot')} ({', '.join(map(str, ids))}) of job '{backend.job}'?", yes)
     deleted = delete_snapshots(backend, number)
     if output.json:
-        click.echo(documents.document("deleted", job=backend.job, snapshots=deleted))
+        click.echo(document_line("deleted", job=backend.job, snapshots=deleted))
     else:
         output.write(f"deleted {plural(len(deleted), 'snapshot')}: {', '.join(map(str, deleted))}")
 

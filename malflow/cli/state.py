@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from malflow.cli import documents
 from malflow.cli.exits import CommandError, Exit
 from malflow.cli.groups import OrderedGroup
 from malflow.cli.live import answer_of, run_named
 from malflow.cli.options import NUMBER, SNAPSHOT, output_options
-from malflow.cli.output import Output
+from malflow.cli.output import Output, document_line
 from malflow.cli.stores import backend_at, reading_backend
 from malflow.cli.terminal import write_table
 from malflow.cli.texts import age
@@ -93,7 +92,7 @@ def list_states(output: Output, **options: Any) -> None:
     if output.json:
         for it in found:
             facts = {"operator": it.name, "type": it.kind, "version": it.version, "keys": it.keys}
-            click.echo(documents.document("state", **facts, **_origin(manifest)))
+            click.echo(document_line("state", **facts, **_origin(manifest)))
         return
     _say_origin(manifest, output)
     write_table(
@@ -131,13 +130,13 @@ def get(operator: str, key: str, output: Output, **options: Any) -> None:
         )
     if output.json:
         facts = {"operator": operator, "key": short_repr(candidate), "value": short_repr(found)}
-        click.echo(documents.document("value", **facts, **_origin(manifest)))
+        click.echo(document_line("value", **facts, **_origin(manifest)))
         return
     _say_origin(manifest, output)
-    output.write(safe_lines(_shown(found)))
+    output.write(safe_lines(_whole_repr(found)))
 
 
-def _shown(value: Any) -> str:
+def _whole_repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__
@@ -165,7 +164,7 @@ def keys(operator: str, output: Output, **options: Any) -> None:
     for key, value in islice(found, limit):
         if output.json:
             facts: dict[str, Any] = {"operator": operator, "key": short_repr(key), "value": short_repr(value)}
-            click.echo(documents.document("value", **facts, **_origin(manifest)))
+            click.echo(document_line("value", **facts, **_origin(manifest)))
         else:
             text = f"{short_repr(key)}  {short_repr(value)}" if options["values"] else short_repr(key)
             output.write(safe_lines(text))
@@ -187,7 +186,7 @@ def _list_live(job: str, output: Output) -> None:
         rows.append([it["name"], f"{count:,}{'+' if count == MOST_LISTED else ''}"])
         if output.json:
             facts = {"operator": it["name"], "type": None, "version": None, "keys": count}
-            click.echo(documents.document("state", **facts, **_NO_SNAPSHOT))
+            click.echo(document_line("state", **facts, **_NO_SNAPSHOT))
     if not output.json:
         output.say(f"as of tick {progress['tick']:,} of {run}")
         write_table(["operator", ">keys"], rows, output)
@@ -214,7 +213,7 @@ def _write_live(run: FoundRun, answer: Mapping[str, Any], operator: str, output:
         output.say(f"as of tick {answer['tick']:,} of {run}")
     for it in answer["states"]:
         if output.json:
-            click.echo(documents.document("value", operator=operator, **it, **_NO_SNAPSHOT))
+            click.echo(document_line("value", operator=operator, **it, **_NO_SNAPSHOT))
         else:
             output.write(safe_lines(form.format(**it)))
 

@@ -34,11 +34,11 @@ def check_rivals(options: RunOptions, output: Output, *, may: bool) -> None:
     """
     for run in _rivals(options):
         if run.is_elsewhere:
-            output.say(f"taking over from run {_shown(run)}, in another container or on another machine")
+            output.say(f"taking over from run {_label(run)}, in another container or on another machine")
             continue
         if not may:
             _ask(run, options.job)
-        output.say(f"taking over from run {_shown(run)}, alive: it ends at its next snapshot")
+        output.say(f"taking over from run {_label(run)}, alive: it ends at its next snapshot")
 
 
 def _rivals(options: RunOptions) -> list[FoundRun]:
@@ -50,12 +50,12 @@ def _rivals(options: RunOptions) -> list[FoundRun]:
 
 
 def _ask(run: FoundRun, job: str) -> None:
-    question = f"Run {_shown(run)} of job '{job}' is alive; a second one ends it, and its work since its last snapshot."
+    question = f"Run {_label(run)} of job '{job}' is alive; a second one ends it, and its work since its last snapshot."
     if any(it is None or not it.isatty() for it in (sys.stdin, sys.stderr)):
         raise CommandError(f"{question} Stop it by 'malflow stop {run.file.run}', or add --take-over", Exit.FOUND)
     if not click.confirm(f"{question} Take over?", err=True):
         raise Leave(Exit.UNFORESEEN)
 
 
-def _shown(run: FoundRun) -> str:
+def _label(run: FoundRun) -> str:
     return f"{run.file.run} (pid {run.file.pid})"

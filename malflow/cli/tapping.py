@@ -8,10 +8,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from malflow.cli.documents import document
 from malflow.cli.error_report import end_of_output
 from malflow.cli.exits import CommandError, Exit
-from malflow.cli.output import Output
+from malflow.cli.output import Output, document_line
 from malflow.engine.taps import Tap
 from malflow.events import Event, Run, RunFinished
 from malflow.monitor.samples import Redact, record_texts
@@ -71,7 +70,7 @@ class _Printer(Tap):
         if lines:
             self._write(
                 "".join(
-                    f"{document('record', operator=self.operator, tick=tick, output=output, **texts)}\n"
+                    f"{document_line('record', operator=self.operator, tick=tick, output=output, **texts)}\n"
                     for output, texts in lines
                 )
             )

@@ -10,7 +10,7 @@ from malflow.drawing.canvas import Canvas
 from malflow.drawing.channels import Net, channel
 from malflow.drawing.layers import Layers, layered, positions
 from malflow.drawing.picture import NAME_LIMIT, Box, Picture
-from malflow.drawing.text import plain, width
+from malflow.drawing.text import fitted, width
 
 __all__ = ["boxes"]
 
@@ -39,7 +39,7 @@ def boxes(picture: Picture, *, stages: bool = False, limit: int = 100) -> str:
         rows = _Rows(picture, layers, longest)
         if rows.right <= limit:
             return rows.drawn(stages=stages)
-    return "".join(f"{plain(line, max(limit, 1))}\n" for line in _listed(picture, limit, stages=stages))
+    return "".join(f"{fitted(line, max(limit, 1))}\n" for line in _listed(picture, limit, stages=stages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,12 @@ class _Rows:
                     entries[source, item] = pins[source].x
                 else:
                     slanted.append(source)
-            near = _near((first + last) / 2, free, len(slanted))
+            near = _columns_near((first + last) / 2, free, len(slanted))
             entries.update({(source, item): x for source, x in zip(slanted, near, strict=True)})
         return entries
 
 
-def _near(middle: float, free: Sequence[int], count: int) -> list[int]:
+def _columns_near(middle: float, free: Sequence[int], count: int) -> list[int]:
     """Return so many free columns near the middle, from left to right, side by side only where there is no room."""
     nearest = sorted(free, key=lambda x: abs(x - middle))
     found: list[int] = []
@@ -251,5 +251,5 @@ def _listed(picture: Picture, limit: int, *, stages: bool) -> Iterator[str]:
 
 
 def _padded(text: str, size: int) -> str:
-    shown = plain(text, size)
+    shown = fitted(text, size)
     return shown + " " * (size - width(shown))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from malflow.drawing.layers import Layers, layered, positions
 from malflow.drawing.picture import NAME_LIMIT, Box, Picture
-from malflow.drawing.text import plain, width
+from malflow.drawing.text import fitted, width
 
 __all__ = ["COMPACT", "HEAD", "LINE", "Band", "Measures", "Place", "Placed", "name_lines", "placed"]
 
@@ -121,7 +121,7 @@ def placed(picture: Picture, measures: Measures = _FULL) -> Placed:
 
 def name_lines(name: str, measures: Measures) -> list[str]:
     """Return a name as short, printable text: on one line, or on two if it is long and can be split."""
-    text = plain(name, measures.limit)
+    text = fitted(name, measures.limit)
     breaks = [it.end() for it in _BREAK.finditer(text)]
     if width(text) <= measures.line or not breaks:
         return [text]

@@ -7,7 +7,7 @@ from typing import Any
 from malflow.drawing.chains import collapsed
 from malflow.drawing.coordinates import COMPACT, Placed, name_lines, placed
 from malflow.drawing.picture import Picture
-from malflow.drawing.text import plain
+from malflow.drawing.text import fitted
 
 __all__ = ["compact_document_of", "document_of"]
 
@@ -24,7 +24,7 @@ def compact_document_of(picture: Picture) -> dict[str, Any]:
     """Return a picture as a document with small boxes; see `malflow.drawing.compact_document`."""
     whole = _document(picture, placed(picture, COMPACT))
     for node in whole["nodes"]:
-        node.update(_named(node["name"]))
+        node.update(_label_of(node["name"]))
     return {**whole, "collapsed": _collapsed(picture) if len(picture.boxes) >= _MANY else None}
 
 
@@ -34,7 +34,7 @@ def _collapsed(picture: Picture) -> dict[str, Any]:
     drawn["nodes"] = [
         {
             **{key: node[key] for key in ("id", "kind", "stage", "exchange", "x", "y", "width", "height")},
-            **_named(node["name"]),
+            **_label_of(node["name"]),
             "members": list(group),
         }
         for node, group in zip(drawn["nodes"], members, strict=True)
@@ -42,8 +42,8 @@ def _collapsed(picture: Picture) -> dict[str, Any]:
     return {key: drawn[key] for key in ("nodes", "edges", "stages", "width", "height")}
 
 
-def _named(name: str) -> dict[str, Any]:
-    return {"label": plain(name, COMPACT.limit), "lines": name_lines(name, COMPACT)}
+def _label_of(name: str) -> dict[str, Any]:
+    return {"label": fitted(name, COMPACT.limit), "lines": name_lines(name, COMPACT)}
 
 
 def _document(picture: Picture, at: Placed) -> dict[str, Any]:

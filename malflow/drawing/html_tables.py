@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from malflow.drawing.text import markup, plain
+from malflow.drawing.text import fitted, markup
 
 __all__ = ["table"]
 
@@ -27,4 +27,4 @@ def _text(cell: object) -> str:
     if cell is None:
         return ""
     is_number = isinstance(cell, int) and not isinstance(cell, bool)
-    return markup(plain(f"{cell:,}" if is_number else str(cell), _LONGEST))
+    return markup(fitted(f"{cell:,}" if is_number else str(cell), _LONGEST))

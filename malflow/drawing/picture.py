@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
-from malflow.drawing.text import ending, plain, short_location
+from malflow.drawing.text import ending, fitted, short_location
 from malflow.graph import stages_of
 from malflow.nodes import (
     EpochsNode,
@@ -91,7 +91,7 @@ class Box:
     @property
     def label(self) -> str:
         """The name, printable and short."""
-        return plain(self.name, NAME_LIMIT)
+        return fitted(self.name, NAME_LIMIT)
 
     @property
     def facts(self) -> list[str]:
@@ -100,13 +100,13 @@ class Box:
 
     def lines(self, limit: int = NAME_LIMIT) -> list[str]:
         """Return the lines of text of a box: the name, after ║ if records change workers, the facts and the mark."""
-        mark = [plain(f"◀ {self.mark}", limit)] if self.mark else []
-        name = f"║ {plain(self.name, limit - 2)}" if self.exchange else plain(self.name, limit)
+        mark = [fitted(f"◀ {self.mark}", limit)] if self.mark else []
+        name = f"║ {fitted(self.name, limit - 2)}" if self.exchange else fitted(self.name, limit)
         return [name, *self._facts(limit), *mark]
 
     def _facts(self, limit: int) -> list[str]:
         words = [self.kind, self.implementation, None if self.version is None else f"v{self.version}"]
-        kind = plain(" ".join(word for word in words if word), limit)
+        kind = fitted(" ".join(word for word in words if word), limit)
         return [kind] if self.location is None else [kind, ending(short_location(self.location), limit)]
 
     @property

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 from unicodedata import category, east_asian_width
 
-__all__ = ["ending", "markup", "plain", "short_location", "width"]
+from malflow.words import printable
+
+__all__ = ["ending", "fitted", "markup", "short_location", "width"]
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 
 
-def plain(text: str, limit: int) -> str:
+def fitted(text: str, limit: int) -> str:
     r"""Return a text in one line of printable characters, at most so wide; an ellipsis replaces the rest.
 
-    Control characters, marks of direction and line breaks become their escape codes of Python.
-
-    >>> plain("a\x1b[1m", 20), plain("abcdef", 4)
+    >>> fitted("a\x1b[1m", 20), fitted("abcdef", 4)
     ('a\\x1b[1m', 'abc…')
     """
-    if len(text) <= limit and text.isascii() and text.isprintable():
-        return text
-    found: list[str] = []
-    room = limit
-    for character in text[: 2 * limit + 1]:
-        shown = character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        room -= width(shown)
-        found.append(shown)
-    shown = "".join(found)
-    return shown if room >= 0 and len(text) <= 2 * limit else _cut(shown, limit - 1) + "…"
+    shown = printable(text[: 2 * limit + 1])
+    return shown if len(text) <= 2 * limit and width(shown) <= limit else _beginning(shown, limit - 1) + "…"
 
 
 def ending(text: str, limit: int) -> str:
-    """Return the end of a text as `plain` returns the beginning.
+    """Return the end of a text as `fitted` returns the beginning.
 
     >>> ending("flight_delays.py:78", 12)
     '…elays.py:78'
     """
-    shown = plain(text[-2 * limit :], 12 * limit)
-    return shown if len(text) <= 2 * limit and width(shown) <= limit else "…" + _cut(shown[::-1], limit - 1)[::-1]
+    shown = fitted(text[-2 * limit :], 12 * limit)
+    return shown if len(text) <= 2 * limit and width(shown) <= limit else "…" + _beginning(shown[::-1], limit - 1)[::-1]
 
 
-def _cut(text: str, limit: int) -> str:
+def _beginning(text: str, limit: int) -> str:
     """Return the beginning of a text that is at most so wide."""
     for at, character in enumerate(text):
         limit -= width(character)

@@ -109,7 +109,7 @@ def find(name: str | None) -> FoundRun:
         AmbiguousRun: if there are several.
     """
     runs = live_runs()
-    matching = runs if name is None else _named(name, runs)
+    matching = runs if name is None else _matching(name, runs)
     if not matching:
         there = f"; there {'is' if len(runs) == 1 else 'are'} {', '.join(map(str, runs))}" if runs else "; none runs"
         wanted = "no run" if name is None else f"no run has the job, pid or id {name!r}"
@@ -120,7 +120,7 @@ def find(name: str | None) -> FoundRun:
     return matching[0]
 
 
-def _named(name: str, runs: Sequence[FoundRun]) -> list[FoundRun]:
+def _matching(name: str, runs: Sequence[FoundRun]) -> list[FoundRun]:
     """Return the runs with a name, by the first kind of name that any has."""
     by_job = [run for run in runs if name in (run.file.job, run.file.name)]
     by_pid = [run for run in runs if str(run.file.pid) == name]

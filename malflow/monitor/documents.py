@@ -166,7 +166,7 @@ def event_document(number: int, at: datetime, event: Event) -> Document:
         at: when it happened.
         event: the event.
     """
-    content = {it.name: _plain(getattr(event, it.name), of_user=it.name in _OF_USERS) for it in fields(event)}
+    content = {it.name: _json_value(getattr(event, it.name), of_user=it.name in _OF_USERS) for it in fields(event)}
     return {"number": number, "at": iso(at), "event": _snake(type(event).__name__), **content}
 
 
@@ -208,7 +208,7 @@ def why_document(facts: RunFacts, why: Why) -> Document:
         "text": safe_lines(why.text),
         "stops_at": why.stops_at,
         "is_fault": why.is_fault,
-        "facts": {name: _plain(fact) for name, fact in why.facts.items()},
+        "facts": {name: _json_value(fact) for name, fact in why.facts.items()},
     }
     return document("why", content)
 
@@ -361,14 +361,14 @@ def _parts(progress: Progress) -> list[Document]:
     return [{"source": name, "part": safe_repr(part), "lag": lag} for name, part, lag in rows[:_MOST_PARTS]]
 
 
-def _plain(value: Any, *, of_user: bool = False) -> Any:
+def _json_value(value: Any, *, of_user: bool = False) -> Any:
     """Return a value as JSON values."""
     if isinstance(value, BaseException):
         return error_document(value)
     if isinstance(value, Mapping):
-        return {_name(key): _plain(inner, of_user=of_user) for key, inner in value.items()}
+        return {_name(key): _json_value(inner, of_user=of_user) for key, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(it, of_user=of_user) for it in _first(value)]
+        return [_json_value(it, of_user=of_user) for it in _first(value)]
     if of_user:
         return safe_repr(value)
     if isinstance(value, str):

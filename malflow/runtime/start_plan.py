@@ -287,20 +287,21 @@ class _Planning:
             )
         migrations = [it.name for it in plan.states if _is_older(it) and it.fate == "kept" and not it.refusals]
         if migrations and not deep:
-            yield f"the outcome of the migration of {_named(migrations)}; --deep tries it"
+            yield f"the outcome of the migration of {_quoted_names(migrations)}; --deep tries it"
         sources = [it.name for it in plan.states if it.name in self._program.sources and it.entry is not None]
         sources = [name for name in sources if name not in plan.begins_anew]
         if sources and not deep:
-            yield f"the present parts of {_named(sources)}; --deep lists them"
+            yield f"the present parts of {_quoted_names(sources)}; --deep lists them"
         resumable = [node.name for node in self._program.sinks if node.is_resumable]
         if resumable:
-            yield f"the present outputs of {_named(resumable)}, which only a start opens"
+            yield f"the present outputs of {_quoted_names(resumable)}, which only a start opens"
         fenced = [node.name for node in self._program.sinks if node.is_transactional]
         if fenced:
             accepts = self._options.sinks == "accept_duplicates"
             consequence = "its records are written again" if accepts else "the start is refused"
             yield (
-                f"the last commit of {_named(fenced)}: if it is after snapshot {plan.manifest.snapshot}, {consequence}"
+                f"the last commit of {_quoted_names(fenced)}: if it is after snapshot {plan.manifest.snapshot}, "
+                f"{consequence}"
             )
 
 
@@ -318,5 +319,5 @@ def _parts_in(restored: RestoredState, source: str) -> list[Any]:
     return [part for by_part in restored.states.get(source, {}).values() for part in by_part]
 
 
-def _named(names: list[str]) -> str:
+def _quoted_names(names: list[str]) -> str:
     return " and ".join(f"'{name}'" for name in names)

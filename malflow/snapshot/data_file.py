@@ -215,7 +215,7 @@ def pack(sections: Iterable[Section], limit: int = _FILE_LIMIT) -> Iterator[list
     """
     group: list[Section] = []
     size = 0
-    for section in _cut(sections, limit):
+    for section in _in_pieces(sections, limit):
         if group and size + len(section.frame) > limit:
             yield group
             group, size = [], 0
@@ -290,7 +290,7 @@ def _failure(codec: Codec, value: Any, errors: type[BaseException]) -> BaseExcep
     return None
 
 
-def _cut(sections: Iterable[Section], limit: int) -> Iterator[Section]:
+def _in_pieces(sections: Iterable[Section], limit: int) -> Iterator[Section]:
     for section in sections:
         frame = section.frame
         if len(frame) <= limit or section.pieces > 1:

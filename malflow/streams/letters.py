@@ -25,7 +25,7 @@ def add_letters(graph: Graph, operators: Sequence[str] | None, location: str | N
     """
     if isinstance(operators, str):
         raise GraphError("on_dead_letters() takes a list of operators; got a string", location=location)
-    ports = list(_default(graph) if operators is None else _named(graph, operators, location))
+    ports = list(_default(graph) if operators is None else _of_operators(graph, operators, location))
     if not ports:
         message = "on_dead_letters() finds no operator with on_error='dead_letter'; set it on one, or name operators"
         raise GraphError(message, location=location)
@@ -42,7 +42,7 @@ def _default(graph: Graph) -> Iterator[Port]:
             yield Port(index, LETTERS_OUTPUT)
 
 
-def _named(graph: Graph, operators: Sequence[str], location: str | None) -> Iterator[Port]:
+def _of_operators(graph: Graph, operators: Sequence[str], location: str | None) -> Iterator[Port]:
     nodes = [(at, vertex.node) for at, vertex in enumerate(graph.vertices) if not isinstance(vertex.node, SinkNode)]
     guarded = {node.name: at for at, node in nodes if node.on_error is not None}
     for name in operators:

@@ -195,7 +195,7 @@ def same_value(wrote: Any, read: Any) -> bool:
     >>> same_value(0.1, 0.1), same_value(float("nan"), float("nan")), same_value(0.0, -0.0), same_value(1, True)
     (True, True, False, False)
     """
-    return _same(_plain(wrote), _plain(read))
+    return _same(_python_value(wrote), _python_value(read))
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -234,7 +234,7 @@ def _is_nan(number: Any) -> bool:
     return number.is_nan() if isinstance(number, Decimal) else bool(number != number)  # noqa: PLR0124 - NaN
 
 
-def _plain(value: Any) -> Any:
+def _python_value(value: Any) -> Any:
     """Return the value of Python's own types that a value stands for."""
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
         return value
@@ -244,16 +244,16 @@ def _plain(value: Any) -> Any:
         return bytes.__getitem__(value, slice(None))  # numpy's own would drop NUL at the end, as those of text
     if _is_of(value, "numpy"):
         item = value.tolist()
-        return _plain(item) if type(item) is not type(value) else value
+        return _python_value(item) if type(item) is not type(value) else value
     for kind in (bool, int):
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(it) for it in value]
+        return [_python_value(it) for it in value]
     if isinstance(value, Mapping):
-        return {key: _plain(it) for key, it in value.items()}
+        return {key: _python_value(it) for key, it in value.items()}
     return _of_pandas_plain(value)
 
 

@@ -189,7 +189,7 @@ def test_faults_of_hostile_names_and_values_are_short_lines(tmp_path: Path) -> N
     assert max(map(len, found)) < 500
     assert all(it.isprintable() for it in found)
     given = load(None, env={"MALFLOW_\udcff\x1b": "x"}).warnings
-    assert given == (r"MALFLOW_\udcff\u001b: is not a variable of malflow",)
+    assert given == (r"MALFLOW_\udcff\x1b: is not a variable of malflow",)
 
 
 def test_profiles_that_are_not_chosen_are_checked_without_their_variables(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_field_beside_a_function(method: str, kinds: list[Any]) -> None:
         (("Ulm",), "AttributeError: 'tuple' object has no", "the value has no attribute 'town'; pass a function of"),
         (None, "AttributeError: 'NoneType' object has no", "the value has no attribute 'town'"),
         (Nested(), "KeyError: 'inner'; in Nested.town", None),
-        (Ending(), "StopIteration: ; in Ending.town", None),
+        (Ending(), "StopIteration; in Ending.town", None),
         (Order(None), "its key is invalid: None cannot be used as a key", None),
         (Order([1]), r"its key is invalid: \[1\] of type list has no stable hash", None),
     ],

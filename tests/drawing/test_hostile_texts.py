@@ -15,7 +15,7 @@ from malflow import Progress, SingleThreadRuntime, StreamProvider, TimeRow, Time
 from malflow.drawing import document, draw
 from malflow.drawing.html_tables import table
 from malflow.drawing.picture import NAME_LIMIT
-from malflow.drawing.text import ending, plain, width
+from malflow.drawing.text import ending, fitted, width
 from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
@@ -91,7 +91,7 @@ def test_texts_are_printable_short_and_escaped(format: Any, text: str) -> None: 
         assert len({width(line) for line in drawn.splitlines() if line[:1] == "│"}) <= 3
         return
     names, arrows = read(drawn, format)
-    assert names == {"in", plain(text, NAME_LIMIT), "out"}
+    assert names == {"in", fitted(text, NAME_LIMIT), "out"}
     assert sum(arrows.values()) == 2
     if format == "svg":
         assert {element.tag.rpartition("}")[2] for element in ET.fromstring(drawn).iter()} == ELEMENTS  # noqa: S314
@@ -139,5 +139,5 @@ def test_tables_show_texts_as_text(make: Callable[[str], dict[str, str]], text: 
 @pytest.mark.parametrize("limit", [1, 2, 7, 40])
 @pytest.mark.parametrize("text", [*PRINTABLE, *UNPRINTABLE, "", "abc"], ids=lambda text: ascii(text)[:24])
 def test_plain_texts_have_at_most_their_width(text: str, limit: int) -> None:
-    assert width(plain(text, limit)) <= limit
+    assert width(fitted(text, limit)) <= limit
     assert width(ending(text, limit)) <= limit

@@ -15,7 +15,7 @@ from malflow.drawing.chains import collapsed
 from malflow.drawing.coordinates import COMPACT, name_lines
 from malflow.drawing.documents import compact_document_of
 from malflow.drawing.picture import picture_of
-from malflow.drawing.text import plain
+from malflow.drawing.text import fitted
 from malflow.nodes import SourceNode, StatelessNode
 from malflow.operators.stateless import Map
 from malflow.sources import SingleIteratorSource, StatelessSource
@@ -111,7 +111,7 @@ def test_a_large_dataflow_is_also_drawn_with_chains_as_one_box() -> None:
 
 @given(name=st.text(st.sampled_from("ab _./-"), max_size=30))
 def test_long_names_have_two_lines_of_which_the_longer_is_shortest(name: str) -> None:
-    label, lines = plain(name, COMPACT.limit), name_lines(name, COMPACT)
+    label, lines = fitted(name, COMPACT.limit), name_lines(name, COMPACT)
     assert "".join(lines) == label
     cuts = [at for at in range(2, len(label)) if label[at - 1] in " _./-" and label[at] not in " _./-"]
     cuts = [at for at in cuts if label[:at].strip(" _./-")]

@@ -14,17 +14,17 @@ DRAWING_BUGS = [
     Bug(
         "marks of direction turn a drawing around",
         "only control characters are escaped",
-        "drawing/text.py",
-        "character if character.isprintable() else",
-        'character if character >= " " else',
+        "words.py",
+        "it if it.isprintable() else",
+        'it if it >= " " else',
         (f"{_TEXTS}::test_texts_are_printable_short_and_escaped",),
     ),
     Bug(
         "accents without end are one letter wide",
         "the width is limited, and not the length",
         "drawing/text.py",
-        "for character in text[: 2 * limit + 1]:",
-        "for character in text:",
+        "printable(text[: 2 * limit + 1])",
+        "printable(text)",
         (f"{_TEXTS}::test_texts_are_printable_short_and_escaped",),
     ),
     Bug(
@@ -39,8 +39,8 @@ DRAWING_BUGS = [
         "a part is an element of the page",
         "cells of tables hold what the program says",
         "drawing/html_tables.py",
-        'return markup(plain(f"{cell:,}" if is_number else str(cell), _LONGEST))',
-        'return plain(f"{cell:,}" if is_number else str(cell), _LONGEST)',
+        'return markup(fitted(f"{cell:,}" if is_number else str(cell), _LONGEST))',
+        'return fitted(f"{cell:,}" if is_number else str(cell), _LONGEST)',
         (f"{_TEXTS}::test_tables_show_texts_as_text",),
     ),
     Bug(

@@ -128,14 +128,14 @@ def with_logical_types_of(reader: Any, writer: Any) -> Any:
     date would be numbers and dates.
     """
     writer = deepcopy(writer)
-    _align(writer, reader, _named(writer), _named(reader), set())
+    _align(writer, reader, _named_types(writer), _named_types(reader), set())
     if isinstance(writer, dict):  # to be parsed again
         writer.pop(_NAMED, None)
         writer.pop("__fastavro_parsed", None)
     return writer
 
 
-def _named(schema: Any) -> dict[str, Any]:
+def _named_types(schema: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     stack = [schema]
     while stack:

@@ -66,7 +66,7 @@ def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decode
     if isinstance(decode, Decoder):
         return decode
     if isinstance(decode, str):
-        return _named(_DECODERS, decode, wanted_by, option)
+        return _codec_named(_DECODERS, decode, wanted_by, option)
     _require_function(decode, wanted_by, option, Decoder)
     return _CalledDecoder(decode)
 
@@ -80,12 +80,12 @@ def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encode
     if isinstance(encode, Encoder):
         return encode
     if isinstance(encode, str):
-        return _named(_ENCODERS, encode, wanted_by, option)
+        return _codec_named(_ENCODERS, encode, wanted_by, option)
     _require_function(encode, wanted_by, option, Encoder)
     return _CalledEncoder(encode)
 
 
-def _named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, option: str) -> C:
+def _codec_named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, option: str) -> C:
     if name in codecs:
         return codecs[name]()
     raise GraphError(f"{wanted_by} has no codec {option}={name!r}{did_you_mean(name, codecs)}")

@@ -163,7 +163,7 @@ class CsvSink(LineSink[K, V, T]):
 
     def _values(self, record: Any) -> Sequence[Any]:
         """Return the values of a record in the order of the fields."""
-        named = _named(record)
+        named = _by_field(record)
         if named is None:
             if not isinstance(record, list | tuple):
                 problem = "a row is a dict, a dataclass, a named tuple, or a list of the values"
@@ -210,7 +210,7 @@ class CsvSink(LineSink[K, V, T]):
             return self._text(value.value, record)
         if isinstance(value, str):
             return self._quoted(str.__str__(value), record)
-        plain = _plain(value)
+        plain = _python_scalar(value)
         if type(plain) is str:
             return self._quoted(plain, record)
         kind = next((it for it in type(plain).__mro__ if it in _TEXTS), None)
@@ -232,7 +232,7 @@ class CsvSink(LineSink[K, V, T]):
         return text
 
 
-def _plain(value: Any) -> Any:
+def _python_scalar(value: Any) -> Any:
     """Return a scalar of numpy or pandas as Python's own; a point in time as its text, which has the nanoseconds."""
     if getattr(value, "nanosecond", None):
         return value.isoformat() if value == value else value  # noqa: PLR0124 - NaT
@@ -245,7 +245,7 @@ def _plain(value: Any) -> Any:
     return value if value.dtype.kind in "mM" else value.item()
 
 
-def _named(record: Any) -> Mapping[Any, Any] | None:
+def _by_field(record: Any) -> Mapping[Any, Any] | None:
     """Return the values of a record by the names of its fields; None if they have no names."""
     if isinstance(record, Mapping):
         return record

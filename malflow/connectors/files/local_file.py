@@ -270,7 +270,7 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     if position is not None and (position.path == str(path) or _was_moved(path, position)):
         if position.length and not _fits(path, position):
             raise SinkFileError(str(path), f"{_fault(path, position.length)}; {_BEGIN_ANEW}")
-        return _cut(path, position)
+        return _cut_back(path, position)
     size = path.stat().st_size if path.exists() else 0
     if size and not append:
         raise SinkFileError(
@@ -305,7 +305,7 @@ def _check_members(path: Path) -> None:
         )
 
 
-def _cut(path: Path, position: FileSinkPosition) -> LocalFile:
+def _cut_back(path: Path, position: FileSinkPosition) -> LocalFile:
     _check_members(path)
     length = position.length
     size = path.stat().st_size if path.exists() else 0

@@ -20,7 +20,7 @@ _FORMAT = inspect.Parameter(
 )
 
 
-def _named(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[..., T]:
+def _builder(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[..., T]:
     """Return a function that builds a source or sink from a URL.
 
     Args:
@@ -57,5 +57,5 @@ def _credentials(address: Address, settings: Mapping[str, Any] | None) -> dict[s
     return {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **ours, **(settings or {})}
 
 
-source = _named(KafkaSource, "decode", several=True)
-sink: Callable[..., KafkaSink[Any, Any, Any]] = _named(KafkaSink, "encode", several=False)
+source = _builder(KafkaSource, "decode", several=True)
+sink: Callable[..., KafkaSink[Any, Any, Any]] = _builder(KafkaSink, "encode", several=False)

@@ -58,7 +58,7 @@ class BadKafkaRecord(MalflowError, ValueError):
         topic, partition, offset = place
         super().__init__(
             f"topic '{topic}' partition {partition} offset {offset}: the record cannot be decoded: {reason}; its value "
-            f"is {_shown(value)}; to continue without it, pass on_error='skip', or a function that takes this error"
+            f"is {_beginning(value)}; to continue without it, pass on_error='skip', or a function that takes this error"
         )
         self.topic, self.partition, self.offset = place
         self.key = key
@@ -85,7 +85,7 @@ class UnwritableKafkaRecord(MalflowError, ValueError):
         self.reason = reason
 
 
-def _shown(raw: bytes | None) -> str:
+def _beginning(raw: bytes | None) -> str:
     if raw is None or len(raw) <= _SHOWN:
         return repr(raw)
     return f"{raw[:_SHOWN]!r}... ({plural(len(raw), 'byte')})"

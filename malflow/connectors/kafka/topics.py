@@ -71,7 +71,7 @@ def describe_known(settings: ClientSettings, topics: Sequence[str]) -> dict[str,
     found = describe(settings, topics)
     for topic in topics:
         if topic not in found:
-            raise KafkaFailed(f"topic '{topic}' does not exist on {settings.servers}{_near(settings, topic)}")
+            raise KafkaFailed(f"topic '{topic}' does not exist on {settings.servers}{_hint(settings, topic)}")
     return found
 
 
@@ -110,7 +110,7 @@ def _answer(settings: ClientSettings, topic: str, future: Future[Any], heard: Se
     return Topic(str(answer.topic_id), tuple(sorted(it.id for it in answer.partitions)))
 
 
-def _near(settings: ClientSettings, topic: str) -> str:
+def _hint(settings: ClientSettings, topic: str) -> str:
     try:
         names = [it for it in settings.admin().list_topics(timeout=REQUEST_SECONDS).topics if not it.startswith("__")]
     except KafkaException:

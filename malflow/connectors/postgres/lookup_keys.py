@@ -53,7 +53,7 @@ def key_texts(kind: Kind, place: str) -> KeyText:
     def text(key: Any) -> str | None:
         if is_text and type(key) is str:
             return key if _may_be_text(key) else None
-        key = _plain(key)
+        key = _python_number(key)
         if key is None:
             return None
         try:
@@ -82,7 +82,7 @@ def _may_be_text(text: str) -> bool:
         return False
 
 
-def _plain(key: Any) -> Any:
+def _python_number(key: Any) -> Any:
     """Return a number as an int, a float or a Decimal that equals it, if there is one; other keys as they are."""
     key = plain_number(key)
     if isinstance(key, Fraction) and key.denominator == 1:

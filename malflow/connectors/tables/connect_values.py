@@ -195,33 +195,33 @@ def _json(value: str) -> Any:
     return json.loads(value, parse_float=exact_number)
 
 
-def _plain(read: Read) -> Callable[[Mapping[str, Any]], Read]:
+def _always(read: Read) -> Callable[[Mapping[str, Any]], Read]:
     return lambda _: read
 
 
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium."
 _LOGICAL: Mapping[str, Callable[[Mapping[str, Any]], Read]] = {
     f"{_CONNECT}Decimal": _decimal,
-    f"{_CONNECT}Date": _plain(_date),
-    f"{_CONNECT}Time": _plain(_time_of(1000)),
-    f"{_CONNECT}Timestamp": _plain(_timestamp_of(1000)),
-    f"{_DEBEZIUM}time.Date": _plain(_date),
-    f"{_DEBEZIUM}time.Time": _plain(_time_of(1000)),
-    f"{_DEBEZIUM}time.MicroTime": _plain(_time_of(10**6)),
-    f"{_DEBEZIUM}time.NanoTime": _plain(_time_of(10**9)),
-    f"{_DEBEZIUM}time.Timestamp": _plain(_timestamp_of(1000)),
-    f"{_DEBEZIUM}time.MicroTimestamp": _plain(_timestamp_of(10**6)),
-    f"{_DEBEZIUM}time.NanoTimestamp": _plain(_timestamp_of(10**9)),
-    f"{_DEBEZIUM}time.ZonedTimestamp": _plain(_iso_timestamp),
-    f"{_DEBEZIUM}time.ZonedTime": _plain(lambda value: _whole(time.fromisoformat, value)),
-    f"{_DEBEZIUM}time.IsoDate": _plain(lambda value: date.fromisoformat(value.removesuffix("Z"))),
-    f"{_DEBEZIUM}time.IsoTime": _plain(lambda value: _whole(time.fromisoformat, value.removesuffix("Z"))),
-    f"{_DEBEZIUM}time.IsoTimestamp": _plain(lambda value: _iso_timestamp(value.removesuffix("Z"))),
-    f"{_DEBEZIUM}time.MicroDuration": _plain(lambda value: timedelta(microseconds=value)),
-    f"{_DEBEZIUM}time.NanoDuration": _plain(lambda value: _microseconds(value, 10**9)),
-    f"{_DEBEZIUM}data.VariableScaleDecimal": _plain(_variable_decimal),
-    f"{_DEBEZIUM}data.Bits": _plain(_bits),
-    f"{_DEBEZIUM}data.Json": _plain(_json),
-    f"{_DEBEZIUM}data.Uuid": _plain(UUID),
+    f"{_CONNECT}Date": _always(_date),
+    f"{_CONNECT}Time": _always(_time_of(1000)),
+    f"{_CONNECT}Timestamp": _always(_timestamp_of(1000)),
+    f"{_DEBEZIUM}time.Date": _always(_date),
+    f"{_DEBEZIUM}time.Time": _always(_time_of(1000)),
+    f"{_DEBEZIUM}time.MicroTime": _always(_time_of(10**6)),
+    f"{_DEBEZIUM}time.NanoTime": _always(_time_of(10**9)),
+    f"{_DEBEZIUM}time.Timestamp": _always(_timestamp_of(1000)),
+    f"{_DEBEZIUM}time.MicroTimestamp": _always(_timestamp_of(10**6)),
+    f"{_DEBEZIUM}time.NanoTimestamp": _always(_timestamp_of(10**9)),
+    f"{_DEBEZIUM}time.ZonedTimestamp": _always(_iso_timestamp),
+    f"{_DEBEZIUM}time.ZonedTime": _always(lambda value: _whole(time.fromisoformat, value)),
+    f"{_DEBEZIUM}time.IsoDate": _always(lambda value: date.fromisoformat(value.removesuffix("Z"))),
+    f"{_DEBEZIUM}time.IsoTime": _always(lambda value: _whole(time.fromisoformat, value.removesuffix("Z"))),
+    f"{_DEBEZIUM}time.IsoTimestamp": _always(lambda value: _iso_timestamp(value.removesuffix("Z"))),
+    f"{_DEBEZIUM}time.MicroDuration": _always(lambda value: timedelta(microseconds=value)),
+    f"{_DEBEZIUM}time.NanoDuration": _always(lambda value: _microseconds(value, 10**9)),
+    f"{_DEBEZIUM}data.VariableScaleDecimal": _always(_variable_decimal),
+    f"{_DEBEZIUM}data.Bits": _always(_bits),
+    f"{_DEBEZIUM}data.Json": _always(_json),
+    f"{_DEBEZIUM}data.Uuid": _always(UUID),
 }
 """How to read the values of logical types. Year, Interval, Enum, EnumSet, Xml and Ltree are as JSON has them."""

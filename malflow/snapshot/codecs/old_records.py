@@ -31,7 +31,7 @@ class OldRecord(Mapping[str, Any]):
     def __new__(cls, *args: Any, **facts: Any) -> OldRecord:
         """Create a record from the arguments of its class."""
         record = super().__new__(cls)
-        vars(record)["_held"] = dict(zip(_named(args, cls._args), args, strict=True)) | facts
+        vars(record)["_held"] = dict(zip(_argument_names(args, cls._args), args, strict=True)) | facts
         return record
 
     def __init__(self, *args: Any, **facts: Any) -> None:
@@ -90,7 +90,7 @@ class OldTuple(tuple[Any, ...]):
         if len(values) == len(cls._names):
             return super().__new__(cls, values)
         return super().__new__(
-            type(cls.__name__, (OldTuple,), {"_kind": cls._kind, "_names": _named(values, ())}), values
+            type(cls.__name__, (OldTuple,), {"_kind": cls._kind, "_names": _argument_names(values, ())}), values
         )
 
     def __init__(self, *values: Any) -> None:
@@ -175,7 +175,7 @@ def old_class(shape: Shape) -> type[OldRecord] | type[OldTuple]:
     return type(kind, (base,), {"_kind": kind, "_names": shape.fields, "_args": args})
 
 
-def _named(args: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
+def _argument_names(args: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the arguments of a class."""
     return names if len(args) == len(names) else tuple(f"args[{place}]" for place in range(len(args)))
 
