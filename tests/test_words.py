@@ -17,6 +17,7 @@ from malflow.words import (
     class_name,
     cut,
     did_you_mean,
+    error_line,
     error_text,
     iso,
     listed,
@@ -27,6 +28,7 @@ from malflow.words import (
     quoted,
     resembling,
     short_repr,
+    value_text,
 )
 
 
@@ -191,6 +193,37 @@ def test_a_repr_has_no_password_of_a_url() -> None:
 def test_the_text_of_an_error_never_raises() -> None:
     assert error_text(HostileError()) == "<its str raised RuntimeError>"
     assert error_text(ValueError("why")) == "why"
+
+
+def test_the_line_of_an_error_never_raises() -> None:
+    assert error_line(HostileError()) == "HostileError: <its str raised RuntimeError>"
+    assert error_line(ValueError("why")) == "ValueError: why"
+    assert error_line(StopIteration()) == "StopIteration"
+
+
+class Local(datetime):
+    """A datetime with a text of its own, as those of libraries have."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no str")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (datetime(2026, 3, 28, 12, tzinfo=UTC), "2026-03-28 12:00:00+00:00"),
+        (timedelta(minutes=5), "0:05:00"),
+        (1711627200, "1711627200"),
+        ("a\nb", r"'a\nb'"),
+    ],
+)
+def test_a_value_in_a_sentence_is_one_line(value: object, text: str) -> None:
+    assert value_text(value) == text
+
+
+def test_a_value_in_a_sentence_never_raises() -> None:
+    assert value_text(Hostile()).startswith("<Hostile instance at 0x")
+    assert "2026" in value_text(Local(2026, 3, 28))
 
 
 def test_a_class_can_not_hide_its_name() -> None:

@@ -128,7 +128,7 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
     elif count:
         several = len({record.source for record in feed.records}) > 1
         told = (short_repr(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
-        yield f"process {count} record{'s' if count > 1 else ''}: {', '.join(told)}"
+        yield f"process {plural(count, 'record')}: {', '.join(told)}"
 
 
 def _workers(count: int) -> str:

@@ -46,6 +46,7 @@ from malflow.disk_names import written_as
 from malflow.durations import Duration, checked_duration
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
+from malflow.words import plural
 
 __all__ = [
     "FileOptions",
@@ -388,9 +389,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         if self._skipped > self._told:
             self._told = self._skipped
             first, path = self._first_bad, shown_path(self._path)
-            records = "bad record" if self._skipped == 1 else "bad records"
             fate = "kept as dead letters" if self._options.on_error == "dead_letter" else "skipped"
-            _LOG.warning("%s: %d %s %s, the first in line %d", path, self._skipped, records, fate, first)
+            _LOG.warning("%s: %s %s, the first in line %d", path, plural(self._skipped, "bad record"), fate, first)
 
 
 class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition], ABC):
