@@ -13,7 +13,7 @@ from malflow.store.redaction import safe_line, safe_lines, safe_repr
 
 
 class Hostile:
-    """Has no repr."""
+    """Raises when its repr is asked for."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
