@@ -55,7 +55,6 @@ __all__ = [
     "not_imported",
     "offers",
     "qualified_name",
-    "reason_of",
     "refuse_deferred",
     "release_all",
     "require_arguments",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from malflow.cli.glyphs import bar
 from malflow.cli.texts import duration
+from malflow.drawing.text import fitted
 from malflow.store.redaction import safe_line
 
 __all__ = ["Bars"]
@@ -52,8 +53,7 @@ class Bars:
 
     def _line(self, name: str, share: float, seconds: float, width: int) -> str:
         rest = f" {share:>4.0%}{self._left(name, share, seconds)}"
-        label = safe_line(name)
-        label = label if len(label) <= _NAME else f"{label[: _NAME - 1]}…"
+        label = fitted(safe_line(name), _NAME)
         room = min(_WIDTH, width - len(label) - len(rest) - 1)
         return f"{label} {bar(share, room)}{rest}" if room >= _LEAST else f"{label}{rest}"
 
