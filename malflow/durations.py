@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from malflow.errors import GraphError
-from malflow.words import short_repr
-
-__all__ = ["EXAMPLES", "Duration", "as_length", "checked_duration", "checked_seconds", "read_duration", "wait_of"]
+__all__ = ["EXAMPLES", "Duration", "as_length", "as_span", "read_duration"]
 
 Duration: TypeAlias = timedelta | float | str
 """A span of time: a timedelta, a number of seconds, or a text such as ``"500ms"`` or ``"5 min"``."""
@@ -30,7 +26,6 @@ _UNITS: Final = {
     "h": "hours",
     "d": "days",
 }
-_ZERO = timedelta(0)
 
 
 def read_duration(text: str) -> timedelta | None:
@@ -45,76 +40,6 @@ datetime.timedelta(seconds=1, microseconds=500000), None)
         return None if found is None else timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
     except OverflowError:
         return None
-
-
-def checked_duration(
-    subject: str | Callable[[str], Exception],
-    option: str,
-    value: Any,
-    *,
-    may_be_zero: bool = False,
-    may_be_none: bool = False,
-) -> timedelta:
-    """Return a span of time as a timedelta.
-
-    Args:
-        subject: what has the option, for the error; or a function that makes the error from what is wrong.
-        option: the name of the option.
-        value: what the user has given.
-        may_be_zero: whether zero is allowed.
-        may_be_none: whether the error says that None is allowed; the caller has looked for it.
-
-    Raises:
-        GraphError: if it is not a span of time, or too short; or the error of the subject's function.
-
-    >>> checked_duration("KafkaSink", "timeout", 5), checked_duration("KafkaSink", "timeout", "100ms")
-    (datetime.timedelta(seconds=5), datetime.timedelta(microseconds=100000))
-    >>> checked_duration("KafkaSink", "timeout", "5 parsecs")
-    Traceback (most recent call last):
-    malflow.errors.GraphError: KafkaSink needs a time above zero as its timeout, such as '10s', a number of seconds or \
-a timedelta; got '5 parsecs'
-    """
-    found = _span(value)
-    if found is not None and (found > _ZERO or (may_be_zero and not found)):
-        return found
-    least = "of zero or more" if may_be_zero else "above zero"
-    none = ", or None" if may_be_none else ""
-    wrong = (
-        f"needs a time {least} as its {option}, such as '10s', a number of seconds or a timedelta{none}; got "
-        f"{short_repr(value)}"
-    )
-    raise GraphError(f"{subject} {wrong}") if isinstance(subject, str) else subject(wrong)
-
-
-def checked_seconds(
-    subject: str | Callable[[str], Exception],
-    option: str,
-    value: Any,
-    *,
-    may_be_zero: bool = False,
-    may_be_none: bool = False,
-) -> float:
-    """Return a span of time as seconds; the rest is as for `checked_duration`.
-
-    >>> checked_seconds("HttpSink", "timeout", "1m"), checked_seconds("HttpSink", "timeout", 30)
-    (60.0, 30.0)
-    """
-    options = {"may_be_zero": may_be_zero, "may_be_none": may_be_none}
-    return checked_duration(subject, option, value, **options).total_seconds()
-
-
-def wait_of(subject: str, value: Duration, option: str = "timeout") -> float:
-    """Return the seconds of a wait; a number is returned as it is, so zero or infinity are allowed.
-
-    Raises:
-        GraphError: if it is not a span of time.
-
-    >>> wait_of("why()", "1 min"), wait_of("why()", 0)
-    (60.0, 0)
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    return checked_seconds(subject, option, value, may_be_zero=True)
 
 
 def as_length(value: Any) -> Any:
@@ -133,7 +58,12 @@ def as_length(value: Any) -> Any:
     return value if span is None else span
 
 
-def _span(value: object) -> timedelta | None:
+def as_span(value: object) -> timedelta | None:
+    """Return a span of time as a timedelta; None for another value.
+
+    >>> as_span("5 min"), as_span(300), as_span("soon")
+    (datetime.timedelta(seconds=300), datetime.timedelta(seconds=300), None)
+    """
     if isinstance(value, str):
         return read_duration(value)
     if isinstance(value, timedelta):

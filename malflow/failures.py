@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
-from malflow.durations import Duration, checked_duration, checked_seconds
+from malflow.checks import checked_duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.words import did_you_mean, short_repr
 

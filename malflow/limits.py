@@ -7,7 +7,8 @@ from datetime import timedelta
 from math import isfinite
 from typing import Any, Literal
 
-from malflow.durations import Duration, checked_duration
+from malflow.checks import checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.words import short_repr
 

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import Breaker, Budget, GraphError, RestartPolicy, Retry, SingleThreadRuntime, agg, windows
+from malflow.checks import checked_duration
 from malflow.config import load
 from malflow.connectors.kafka import KafkaSource
 from malflow.connectors.parquet import ParquetSource
-from malflow.durations import checked_duration, read_duration
+from malflow.durations import read_duration
 from malflow.patterns import step
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
@@ -174,5 +175,5 @@ def test_a_text_is_a_time_or_refused(text: str) -> None:
     if found is not None:
         assert checked_duration("it", "wait", text, may_be_zero=True) == found
         return
-    with pytest.raises(GraphError, match="it needs a time of zero or more as its wait, such as '10s'"):
+    with pytest.raises(GraphError, match="it wait must be a time of zero or more, such as '10s'"):
         checked_duration("it", "wait", text, may_be_zero=True)

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Generic, TypeVar
 
+from malflow.checks import checked_seconds
 from malflow.connectors.retrying import repeated
-from malflow.durations import Duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import MalflowError
 from malflow.store.redaction import redacted
 

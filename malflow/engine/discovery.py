@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from malflow.durations import checked_duration
+from malflow.checks import checked_duration
 from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
@@ -45,7 +45,7 @@ def discovering(program: Program) -> dict[str, timedelta]:
         if every is None:
             continue
         fault = partial(_malformed, vertex)
-        found[vertex.node.name] = checked_duration(fault, "discover_every", every, may_be_none=True)
+        found[vertex.node.name] = checked_duration(fault, "discover_every", every, or_else="None")
     return found
 
 

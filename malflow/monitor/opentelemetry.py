@@ -13,7 +13,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from malflow.durations import Duration, checked_duration
+from malflow.checks import checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError, not_imported
 from malflow.events import Event, Rescaled, Restarted, RunStarted, SnapshotCommitted, SnapshotFailed, TickFinished
 from malflow.monitor.meters import SECONDS, Buckets

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from malflow.durations import checked_seconds
+from malflow.checks import checked_seconds
 from malflow.failures import Retry
 from malflow.limits import Breaker, BreakerOpen, Rate
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, timedelta
 from typing import Any, Protocol
 
-from malflow.durations import Duration, checked_duration
+from malflow.checks import checked_duration
+from malflow.durations import Duration
 from malflow.errors import failures
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, DataMessage

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from malflow.durations import Duration, wait_of
+from malflow.checks import checked_wait
+from malflow.durations import Duration
 from malflow.errors import GraphError, RunFailed
 
 __all__ = [
@@ -71,7 +72,7 @@ class Answer(Future[A]):
             GraphError: if user code of the dataflow waits for it.
         """
         self._refuse_to_wait()
-        return super().result(None if timeout is None else wait_of("result()", timeout))
+        return super().result(None if timeout is None else checked_wait("result()", timeout))
 
     def exception(self, timeout: Duration | None = None) -> BaseException | None:
         """Return the error, or None.
@@ -80,7 +81,7 @@ class Answer(Future[A]):
             GraphError: if user code of the dataflow waits for it.
         """
         self._refuse_to_wait()
-        return super().exception(None if timeout is None else wait_of("exception()", timeout))
+        return super().exception(None if timeout is None else checked_wait("exception()", timeout))
 
     def _refuse_to_wait(self) -> None:
         if not self.done():

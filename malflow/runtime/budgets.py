@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from malflow.durations import checked_duration
+from malflow.checks import checked_duration
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.reports import Report
 from malflow.errors import OperatorError

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from malflow.callables import deferred
+from malflow.checks import checked_duration, checked_seconds
 from malflow.diagnostics import describe
-from malflow.durations import Duration, checked_duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
@@ -69,7 +70,7 @@ class RunOptions:
     @property
     def interval(self) -> float | None:
         """The seconds between snapshots; None for no periodic snapshots."""
-        return None if self.snapshots is None else checked_seconds("a run", "snapshots", self.snapshots)
+        return None if self.snapshots is None else checked_seconds("a run's", "snapshots", self.snapshots)
 
     @property
     def finishes(self) -> bool:
@@ -119,7 +120,7 @@ def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> 
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
         return None
-    interval = checked_duration("a run", "snapshots", snapshots, may_be_none=True)
+    interval = checked_duration("a run's", "snapshots", snapshots, or_else="None")
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from malflow.durations import Duration, checked_duration, checked_seconds
+from malflow.checks import checked_duration, checked_seconds
+from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.errors import CommitUnknown, RunFailed, StoreError
 from malflow.events import Restarted

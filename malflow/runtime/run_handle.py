@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from malflow.checks import checked_seconds, checked_wait
 from malflow.drawing.notebook import notebook_display, picture_bundle, refresh
-from malflow.durations import Duration, checked_seconds, wait_of
+from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.runtime.progress import Progress
@@ -83,7 +84,7 @@ class RunHandle(Steered):
             MalflowError: the error that ended the run; see `execute` of the runtime.
         """
         self._requests.own.refuse_to_wait("await_termination() waits for the end of the run", "call it elsewhere")
-        deadline = None if timeout is None else time.monotonic() + wait_of("await_termination()", timeout)
+        deadline = None if timeout is None else time.monotonic() + checked_wait("await_termination()", timeout)
         while not self.has_ended:
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
             if left <= 0:

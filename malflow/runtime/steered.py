@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from malflow.durations import Duration, wait_of
+from malflow.checks import checked_wait
+from malflow.durations import Duration
 from malflow.engine.taps import Tap
 from malflow.failures import DeadLetter, Replayed
 from malflow.runtime.progress import Progress
@@ -167,7 +168,7 @@ class Steered(ABC):
         Raises:
             GraphError: if there is no such operator, or user code of the dataflow calls it.
         """
-        return ask_why(self._asked, lambda: self.progress, operator, wait_of("why()", timeout))
+        return ask_why(self._asked, lambda: self.progress, operator, checked_wait("why()", timeout))
 
     def tap(self, tap: Tap) -> None:
         """Add a reader of the records that leave an operator, from the next tick on; callable from any thread.
@@ -198,5 +199,5 @@ class Steered(ABC):
             TimeoutError: if the tick takes longer.
         """
         if self._has_begun:
-            self._asked.ask_explanation(wait_of("explain_time()", timeout))
+            self._asked.ask_explanation(checked_wait("explain_time()", timeout))
         return self._asked.time_table(self.progress)

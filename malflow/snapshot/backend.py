@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.durations import Duration, checked_duration, checked_seconds
+from malflow.checks import checked_duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Literal
 
-from malflow.durations import Duration, checked_duration
+from malflow.checks import checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.event_time.panes import zone_of
 from malflow.message import NoKey, NoKeyType

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
+from malflow.checks import checked_duration
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import describe, location
-from malflow.durations import as_length, checked_duration
+from malflow.durations import as_length
 from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import Graph, check_name
@@ -243,7 +244,7 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
 def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta | None, Any]:
     """Check the silence after which time advances and the units per second, and return both."""
     if idle_after is not None:
-        idle_after = checked_duration(partial(malformed, name), "idle_after", idle_after, may_be_none=True)
+        idle_after = checked_duration(partial(malformed, name), "idle_after", idle_after, or_else="None")
     if second is None:
         return idle_after, None
     checked_length(name, second, "second")

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.callables import deferred, takes
+from malflow.checks import checked_duration
 from malflow.diagnostics import describe
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.failures import ErrorPolicy, OnError, Retry
 from malflow.graph import check_name
 from malflow.limits import Breaker, Rate
@@ -145,7 +146,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
             if count is not None:
                 checked_count(name, count, what)
         if timeout is not None:
-            timeout = checked_duration(partial(malformed, name), "timeout", timeout, may_be_none=True)
+            timeout = checked_duration(partial(malformed, name), "timeout", timeout, or_else="None")
         if timeout is not None and threads is not None:
             raise malformed(
                 name, "can't stop a thread after a timeout; give the client that the function uses a timeout instead"

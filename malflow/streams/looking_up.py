@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from malflow.checks import checked_duration
 from malflow.connectors.by_name import Connection
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
 from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, require_cache
@@ -125,7 +126,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         if how not in ("left", "inner"):
             raise malformed(name, f"needs how='left' or how='inner'; got {short_repr(how)}")
         if cache is not None:
-            cache = checked_duration(partial(malformed, name), "cache", cache, may_be_none=True)
+            cache = checked_duration(partial(malformed, name), "cache", cache, or_else="None")
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise malformed(name, f"needs most, a number of rows above zero; got {short_repr(most)}")
         if cache is not None:

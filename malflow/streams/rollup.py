@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
-from malflow.durations import checked_duration
+from malflow.checks import checked_duration
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Unit
 from malflow.operators.epochs.reached_epoch import REACHED
@@ -212,5 +212,6 @@ def _checked_keep(name: str, levels: Sequence[str], keep: Any) -> dict[str, Any]
         if level not in levels:
             raise malformed(name, f"keeps windows of {short_repr(level)}, which is not one of its levels")
         known = partial(malformed, name)
-        kept[level] = span if span is FOREVER else checked_duration(known, f"keep of {level!r}, or FOREVER", span)
+        is_endless = span is FOREVER
+        kept[level] = span if is_endless else checked_duration(known, f"keep of {level!r}", span, or_else="FOREVER")
     return kept

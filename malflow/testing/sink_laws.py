@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.implementations.memory import MemoryFileSystem
 
+from malflow.checks import checked_wait
 from malflow.connectors.by_name import Connection
-from malflow.durations import Duration, wait_of
+from malflow.durations import Duration
 from malflow.errors import FencedError, GraphError
 from malflow.message import DataMessage
 from malflow.runtime.single_thread import SingleThreadRuntime
@@ -162,7 +163,7 @@ def assert_sink(
     try:
         suite.check()
         if freeze is not None and laws.has("frozen"):
-            suite.check_frozen(freeze, wait_of("assert_sink", timeout))
+            suite.check_frozen(freeze, checked_wait("assert_sink", timeout))
         if refuse is not None:
             suite.check_refusals(refuse, mend)
     finally:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.implementations.memory import MemoryFileSystem
 
+from malflow.checks import checked_wait
 from malflow.connectors.by_name import Connection
-from malflow.durations import Duration, wait_of
+from malflow.durations import Duration
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
 from malflow.operators.hosting.parts_listing import list_parts
@@ -124,7 +125,7 @@ def assert_source(
     """
     __tracebackhide__ = True
     laws = Laws("assert_source", SOURCE_LAWS, without, secrets)
-    suite = _SourceSuite(make_source, count, wait_of("assert_source", timeout), laws)
+    suite = _SourceSuite(make_source, count, checked_wait("assert_source", timeout), laws)
     suite.check()
     if add_records is not None and copy_input is not None and laws.has("restored"):
         for added, is_amid in _RETURNS:

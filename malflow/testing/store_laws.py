@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final
 
-from malflow.durations import Duration, wait_of
+from malflow.checks import checked_wait
+from malflow.durations import Duration
 from malflow.errors import FencedError, SnapshotIncomplete, StoreError
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.vec import VecSink
@@ -110,7 +111,7 @@ def assert_store(
     """
     __tracebackhide__ = True
     laws = Laws("assert_store", STORE_LAWS, without, secrets)
-    suite = _StoreSuite(make_store, laws, wait_of("assert_store", timeout))
+    suite = _StoreSuite(make_store, laws, checked_wait("assert_store", timeout))
     checks: dict[str, Callable[[], None]] = {
         "read": suite.check_read,
         "limit": suite.check_limit,

@@ -20,8 +20,9 @@ from typing import Any, Final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from malflow.checks import checked_wait
 from malflow.connectors.by_name import Connection
-from malflow.durations import Duration, wait_of
+from malflow.durations import Duration
 from malflow.message import DataMessage
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.sinks.contract import StatelessSink
@@ -321,7 +322,7 @@ class _Reader:
         source = made if isinstance(made, StatefulSource) else StatefulSource(made)
         found: list[Any] = []
         readers = [source.build_part(part, None) for part in list_parts("source", source)]
-        deadline = time.monotonic() + wait_of("SourceValues", self._kind.timeout)
+        deadline = time.monotonic() + checked_wait("SourceValues", self._kind.timeout)
         try:
             while len(found) < wanted and not all(reader.is_finished() for reader in readers):
                 before = len(found)

@@ -60,7 +60,7 @@ def test_the_last_snapshot_stands(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda: Budget(2), r"share= of Budget takes a number from 0 to 1; got 2"),
-        (lambda: Budget(0.1, timedelta(0)), r"Budget needs a time above zero as its window"),
+        (lambda: Budget(0.1, timedelta(0)), r"Budget window must be a time above zero"),
         (lambda: Budget(0.1, least=0), r"least= of Budget takes a positive integer; got 0"),
         (lambda: OnError("skip", budget=0.1), r"budget= of OnError takes a Budget; got 0.1"),  # type: ignore[arg-type]
         (lambda: OnError("skip", keep=0), r"keep= of OnError takes a positive integer; got 0"),

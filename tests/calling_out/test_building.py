@@ -68,7 +68,7 @@ def least_batch(function: Any = answer, **options: Any) -> int:
         (answer, {"capacity": 0}, "needs a positive integer as its capacity; got 0"),
         (answer, {"batch": True}, "needs a positive integer as its batch; got True"),
         (len, {"threads": -1}, "needs a positive integer as its threads; got -1"),
-        (answer, {"timeout": "soon"}, r"needs a time above zero as its timeout, such as '10s', .* or None; got 'soon'"),
+        (answer, {"timeout": "soon"}, r"timeout must be a time above zero, such as '10s', .* or None; got 'soon'"),
         (len, {"threads": 2, "timeout": timedelta(seconds=1)}, "can't stop a thread after a timeout"),
         (answer, {"retry": 3}, r"needs retry=Retry\(\.\.\.\), or None; got 3"),
         (answer, {"rate": 50}, r"needs rate=Rate\(\.\.\.\), or None; got 50"),

@@ -190,16 +190,16 @@ def test_calls_of_a_rate_and_a_breaker_keep_both() -> None:
     [
         (lambda: Retry(0), "attempts= of Retry takes a positive integer; got 0"),
         (lambda: Retry(True), "attempts= of Retry takes a positive integer; got True"),
-        (lambda: Retry(first=-1), "Retry needs a time of zero or more as its first, such as '10s'"),
+        (lambda: Retry(first=-1), "Retry first must be a time of zero or more, such as '10s'"),
         (lambda: Retry(factor=0.5), "factor= of Retry takes a number from 1; got 0.5"),
-        (lambda: Retry(longest=float("nan")), "Retry needs a time of zero or more as its longest, such as '10s'"),
+        (lambda: Retry(longest=float("nan")), "Retry longest must be a time of zero or more, such as '10s'"),
         (lambda: Retry(on=TimeoutError), "on= of Retry takes a tuple of classes of exceptions"),  # type: ignore[arg-type]
         (lambda: Retry(on=(KeyboardInterrupt,)), "on= of Retry takes a tuple"),  # type: ignore[arg-type]
         (lambda: Rate(0), "Rate takes a number of calls a second above zero; got 0"),
         (lambda: Rate(5, 0), "burst= of Rate takes a positive integer; got 0"),
         (lambda: Breaker(0), "failures= of Breaker takes a positive integer; got 0"),
         (lambda: Breaker(20, 10), "Breaker looks back on of=10 attempts, fewer than failures=20"),
-        (lambda: Breaker(open_for=0), "Breaker needs a time above zero as its open_for"),
+        (lambda: Breaker(open_for=0), "Breaker open_for must be a time above zero"),
         (lambda: Breaker(then="skip"), "then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got 'skip'"),  # type: ignore[arg-type]
     ],
 )

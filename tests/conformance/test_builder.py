@@ -272,11 +272,11 @@ def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
         ({"parallelism": 0}, "parallelism must be a positive integer; got 0"),
         ({"parallelism": 2.0}, "parallelism must be a positive integer"),
         ({"parallelism": True}, "parallelism must be a positive integer"),
-        ({"snapshots": "10x"}, "a run needs a time above zero as its snapshots, such as .*; got '10x'"),
+        ({"snapshots": "10x"}, "a run's snapshots must be a time above zero, such as .*; got '10x'"),
         ({"persistence": "state"}, r"persistence needs a backend; got 'state'; write FsspecBackend\('state'\)"),
         ({"persistence": 7}, r"persistence needs an object with a method open\(\); got 7"),
         ({"persistence": NoPersistence}, "persistence needs an instance; got the class NoPersistence"),
-        ({"snapshots": timedelta(0)}, "a run needs a time above zero as its snapshots"),
+        ({"snapshots": timedelta(0)}, "a run's snapshots must be a time above zero"),
     ],
 )
 def test_a_runtime_checks_its_options(runtime: Any, options: Any, message: str) -> None:

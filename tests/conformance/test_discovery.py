@@ -213,7 +213,7 @@ def test_a_list_of_parts_that_fails(runtime: Any, new_log: Any, tmp_path: Path) 
 def test_an_interval_that_is_none(runtime: Any, log: Log, tmp_path: Path, every: Any) -> None:
     source = Growing(tmp_path, log, every=every)
     source.write("a")
-    with pytest.raises(GraphError, match=r"source 'numbers' needs a time above zero as its discover_every, .* or None"):
+    with pytest.raises(GraphError, match=r"source 'numbers' discover_every must be a time above zero, .* or None"):
         runtime(reading(source, log)).execute()
 
 

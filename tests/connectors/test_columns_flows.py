@@ -37,7 +37,7 @@ def test_files_that_appear_while_the_run_goes_on(tmp_path: Path) -> None:
     handle.stop()
     handle.await_termination()
     assert found.values == [1, 2, 3]
-    with pytest.raises(GraphError, match=r"needs a time above zero as its discover_every, .*, or None; got '5x'"):
+    with pytest.raises(GraphError, match=r"discover_every must be a time above zero, .*, or None; got '5x'"):
         ParquetSource("x", discover_every="5x")
 
 

@@ -154,5 +154,5 @@ def test_mistakes_of_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency, match="pip install ipython"):
         handle.watch()
     for wrong in (0, -1, True, "x", float("nan")):
-        with pytest.raises(GraphError, match="a time above zero as its every"):
+        with pytest.raises(GraphError, match="every must be a time above zero"):
             handle.watch(wrong, display=Display())

@@ -77,7 +77,7 @@ def test_options_reach_the_table() -> None:
         ("redis://u:hush@h/users?decod=json", "has no option 'decod'; did you mean 'decode'?"),
         (
             "redis://u:hush@h/users?retry_for=long",
-            "RedisLookup needs a time of zero or more as its retry_for, such as '10s'",
+            "RedisLookup retry_for must be a time of zero or more, such as '10s'",
         ),
         ("redis://u:hush@h", "needs table='...', a hash, or prefix='...'"),
         ("postgres://u:hush@h/shop", "has no table; write it after the database"),

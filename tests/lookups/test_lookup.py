@@ -145,7 +145,7 @@ def test_functions_that_fail_name_their_record() -> None:
         ({"how": "outer"}, "needs how='left' or how='inner'; got 'outer'"),
         (
             {"cache": "soon"},
-            r"operator 'names' needs a time above zero as its cache, such as '10s', .* or None; got 'soon'",
+            r"operator 'names' cache must be a time above zero, such as '10s', .* or None; got 'soon'",
         ),
         ({"cache": timedelta(0)}, "above zero"),
         ({"most": 0}, "needs most, a number of rows above zero; got 0"),

@@ -80,8 +80,8 @@ def test_options_are_copies_that_the_caller_cannot_change() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"latency": "soon"}, "needs a time above zero as its latency, such as '10s', .*; got 'soon'"),
-        ({"latency": timedelta(0)}, "a time above zero as its latency"),
+        ({"latency": "soon"}, "latency must be a time above zero, such as '10s', .*; got 'soon'"),
+        ({"latency": timedelta(0)}, "latency must be a time above zero"),
         (
             {"latency": timedelta(seconds=1), "trigger": timedelta(seconds=2)},
             "is shorter than trigger=.*; omit trigger",

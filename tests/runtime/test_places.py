@@ -77,13 +77,13 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
     [
         ({"retain": 0}, "retain must be a positive integer, a timedelta or a text such as '7d'; got 0"),
         ({"retain": True}, "retain must be"),
-        ({"retain": timedelta(0)}, "FsspecBackend needs a time above zero as its retain"),
+        ({"retain": timedelta(0)}, "FsspecBackend retain must be a time above zero"),
         ({"compression": "zip"}, "compression must be 'lz4' or 'none'; got 'zip'"),
         ({"growth": 0}, "growth must be a positive number; got 0"),
         ({"growth": float("nan")}, "growth must be a positive number; got nan"),
         ({"codec": "pickel"}, "did you mean 'pickle'"),
-        ({"retry_for": "5x"}, "FsspecBackend needs a time above zero as its retry_for, .*; got '5x'"),
-        ({"tolerate_failures_for": timedelta(0)}, "a time above zero as its tolerate_failures_for"),
+        ({"retry_for": "5x"}, "FsspecBackend retry_for must be a time above zero, .*; got '5x'"),
+        ({"tolerate_failures_for": timedelta(0)}, "tolerate_failures_for must be a time above zero"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], said: str) -> None:
@@ -94,7 +94,7 @@ def test_options_are_checked(options: dict[str, Any], said: str) -> None:
 @pytest.mark.fault("G14")
 @pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 0, True, float("nan"), "1x", "0s"])
 def test_an_interval_is_a_length_of_time(interval: Any) -> None:
-    with pytest.raises(GraphError, match="a run needs a time above zero as its snapshots, such as '10s'"):
+    with pytest.raises(GraphError, match="a run's snapshots must be a time above zero, such as '10s'"):
         SingleThreadRuntime(counting(""), snapshots=interval)
 
 

@@ -452,7 +452,7 @@ def test_a_failing_merge_names_the_key() -> None:
             "hours don't fit the zone Australia/Lord_Howe, where clocks change by a part of an hour",
         ),
         (["hour", "day"], {"keep": {"month": timedelta(1)}}, "not one of its levels"),
-        (["hour", "day"], {"keep": {"hour": timedelta(0)}}, "a time above zero as its keep of 'hour', or FOREVER"),
+        (["hour", "day"], {"keep": {"hour": timedelta(0)}}, "keep of 'hour' must be a time above zero, .* or FOREVER"),
         (["hour", "day"], {"keep": timedelta(1)}, "a mapping of levels"),
     ],
 )

@@ -366,8 +366,8 @@ def test_small_steps_add_up(silences: list[int], epoch: Any, second: Any) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"idle_after": "5x"}, "operator 'e' needs a time above zero as its idle_after"),
-        ({"idle_after": timedelta(0)}, "operator 'e' needs a time above zero as its idle_after"),
+        ({"idle_after": "5x"}, "operator 'e' idle_after must be a time above zero"),
+        ({"idle_after": timedelta(0)}, "operator 'e' idle_after must be a time above zero"),
         (
             {"idle_after": SECOND, "second": 0},
             "operator 'e' needs a positive number or timedelta as its second",

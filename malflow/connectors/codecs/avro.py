@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from malflow.checks import check_flag
 from malflow.connectors.codecs.avro_fidelity import ambiguous_unions, difference, refuse_ambiguous
 from malflow.connectors.codecs.avro_resolution import (
     has_mutable_defaults,
@@ -21,7 +22,6 @@ from malflow.connectors.codecs.avro_resolution import (
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.registry import SchemaRegistry, require_registry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
-from malflow.connectors.options import require_flag
 from malflow.errors import GraphError, MissingDependency
 from malflow.words import error_line, short_repr
 
@@ -144,7 +144,7 @@ class AvroEncoder(Encoder[Any]):
         register: bool = True,
     ) -> None:
         require_subject("AvroEncoder", registry, subject)
-        require_flag("AvroEncoder", "register", register)
+        check_flag("AvroEncoder", "register", register)
         self._fastavro = _Fastavro()
         self._schema, self._text = _parsed(self._fastavro, schema, "AvroEncoder")
         self._named = self._schema.get("__named_schemas", {}) if isinstance(self._schema, dict) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from malflow.callables import without_result
+from malflow.checks import check_function
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.plain import (
     BytesDecoder,
@@ -16,7 +16,7 @@ from malflow.connectors.codecs.plain import (
     TextEncoder,
 )
 from malflow.errors import GraphError
-from malflow.words import did_you_mean, short_repr
+from malflow.words import did_you_mean
 
 __all__ = ["Decode", "Encode", "decoder_of", "encoder_of"]
 
@@ -54,7 +54,7 @@ class _CalledEncoder(Encoder[Any]):
         return raw
 
 
-def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decoder[Any]:
+def decoder_of(decode: Decode, asked_by: str, option: str = "decode") -> Decoder[Any]:
     """Return the decoder for a user's option.
 
     Raises:
@@ -66,12 +66,12 @@ def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decode
     if isinstance(decode, Decoder):
         return decode
     if isinstance(decode, str):
-        return _codec_named(_DECODERS, decode, wanted_by, option)
-    _require_function(decode, wanted_by, option, Decoder)
+        return _codec_named(_DECODERS, decode, asked_by, option)
+    _check_function(asked_by, option, decode, Decoder)
     return _CalledDecoder(decode)
 
 
-def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encoder[Any]:
+def encoder_of(encode: Encode, asked_by: str, option: str = "encode") -> Encoder[Any]:
     """Return the encoder for a user's option.
 
     Raises:
@@ -80,22 +80,18 @@ def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encode
     if isinstance(encode, Encoder):
         return encode
     if isinstance(encode, str):
-        return _codec_named(_ENCODERS, encode, wanted_by, option)
-    _require_function(encode, wanted_by, option, Encoder)
+        return _codec_named(_ENCODERS, encode, asked_by, option)
+    _check_function(asked_by, option, encode, Encoder)
     return _CalledEncoder(encode)
 
 
-def _codec_named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, option: str) -> C:
+def _codec_named(codecs: Mapping[str, Callable[[], C]], name: str, asked_by: str, option: str) -> C:
     if name in codecs:
         return codecs[name]()
-    raise GraphError(f"{wanted_by} has no codec {option}={name!r}{did_you_mean(name, codecs)}")
+    raise GraphError(f"{asked_by} has no codec {option}={name!r}{did_you_mean(name, codecs)}")
 
 
-def _require_function(function: object, wanted_by: str, option: str, kind: type) -> None:
+def _check_function(asked_by: str, option: str, function: object, kind: type) -> None:
     if isinstance(function, type) and issubclass(function, kind):
-        raise GraphError(f"{wanted_by} {option} got the class {function.__name__}; write {function.__name__}(...)")
-    if not callable(function) or without_result(function):
-        raise GraphError(
-            f"{wanted_by} {option} must be a name, a codec or a plain function; got "
-            f"{without_result(function) or short_repr(function)}"
-        )
+        raise GraphError(f"{asked_by} {option} got the class {function.__name__}; write {function.__name__}(...)")
+    check_function(asked_by, option, function, or_else=("a name", "a codec"))

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from malflow.checks import check_function
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.json_names import check_names
 from malflow.connectors.json_values import json_value, json_values
-from malflow.connectors.options import require_encoding, require_function
+from malflow.connectors.options import check_encoding
 
 __all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDecoder", "TextEncoder"]
 
@@ -58,7 +59,7 @@ class TextDecoder(Decoder[str]):
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        require_encoding("TextDecoder", encoding)
+        check_encoding("TextDecoder", encoding)
         self._encoding = encoding
 
     def decode(self, raw: bytes) -> str:
@@ -77,7 +78,7 @@ class TextEncoder(Encoder[str]):
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        require_encoding("TextEncoder", encoding)
+        check_encoding("TextEncoder", encoding)
         self._encoding = encoding
 
     def encode(self, value: str) -> bytes:
@@ -122,7 +123,7 @@ class JsonEncoder(Encoder[Any]):
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
         if default is not None:
-            require_function("JsonEncoder", "default", default)
+            check_function("JsonEncoder", "default", default)
         self._default = default
         checked = None if default is None else _Checked(default)
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=checked).encode

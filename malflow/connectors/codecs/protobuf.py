@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+from malflow.checks import check_flag
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.registry import SchemaRegistry, require_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, message_indexes, read_message_indexes, schema_id
-from malflow.connectors.options import require_flag
 from malflow.errors import GraphError
 from malflow.words import short_repr
 
@@ -29,7 +29,7 @@ class ProtobufDecoder(Decoder[M], Generic[M]):
     """
 
     def __init__(self, message: type[M], *, framed: bool = False) -> None:
-        require_flag("ProtobufDecoder", "framed", framed)
+        check_flag("ProtobufDecoder", "framed", framed)
         self._path = _path_of(message, "ProtobufDecoder")
         self._message, self._framed = message, framed
 

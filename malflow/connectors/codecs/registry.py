@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from malflow.checks import check_mapping, check_name, checked_seconds
 from malflow.connectors.codecs.contract import CodecUnavailable
-from malflow.connectors.options import require_mapping, require_name
-from malflow.durations import Duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.words import error_line, short_repr
 
@@ -67,7 +67,7 @@ class SchemaRegistry:
         headers: dict[str, str] | None = None,
     ) -> None:
         me = "SchemaRegistry"
-        require_mapping(me, "headers", headers, "names and texts")
+        check_mapping(me, "headers", headers, "names and texts")
         for option, given in {"url": url, "username": username or "", "password": password or ""}.items():
             if not isinstance(given, str):
                 raise GraphError(f"{me} {option} must be a text; got a {type(given).__name__}")
@@ -192,7 +192,7 @@ def require_subject(asked_by: str, registry: object, subject: object) -> None:
         GraphError: if one of them is of another kind, or passed without the other.
     """
     require_registry(asked_by, registry)
-    require_name(asked_by, "subject", subject, "the registry's name for the schema", optional=True)
+    check_name(asked_by, "subject", subject, "the registry's name for the schema", optional=True)
     if (registry is None) != (subject is None):
         got = f"registry={short_repr(registry)} and subject={short_repr(subject)}"
         raise GraphError(f"{asked_by} needs registry= and subject= together, or neither; got {got}")

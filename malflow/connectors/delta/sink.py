@@ -12,20 +12,16 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
+from malflow.checks import check_flag, check_mapping, checked_seconds
 from malflow.connectors.delta.checks import Checks
 from malflow.connectors.delta.files import DataFileWriter, Staged
 from malflow.connectors.delta.partitions import refuse_partitions
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import (
-    require_delivery,
-    require_flag,
-    require_mapping,
-    require_on_data_loss,
-)
+from malflow.connectors.options import check_delivery, check_on_data_loss
 from malflow.connectors.parquet.columns import Columns, UnfitRow
-from malflow.durations import Duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
@@ -103,11 +99,11 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
     ) -> None:
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
             raise GraphError(f"DeltaSink table must be the path or URL of a table; got {short_repr(table)}")
-        require_delivery("DeltaSink", delivery)
-        require_flag("DeltaSink", "on_workers", on_workers)
-        require_mapping("DeltaSink", "settings", settings, "arguments of deltalake.write_deltalake")
+        check_delivery("DeltaSink", delivery)
+        check_flag("DeltaSink", "on_workers", on_workers)
+        check_mapping("DeltaSink", "settings", settings, "arguments of deltalake.write_deltalake")
         seconds = checked_seconds("DeltaSink", "retry_for", retry_for, may_be_zero=True)
-        require_on_data_loss("DeltaSink", on_data_loss)
+        check_on_data_loss("DeltaSink", on_data_loss)
         stored = None if schema is None else _checked_schema(schema)
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:

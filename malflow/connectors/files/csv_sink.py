@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.headed import HeadedLines
 from malflow.connectors.files.sink import LineSink, UnwritableValue
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import names_of, require_flag
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sinks.formatting import Formatter
@@ -118,10 +118,10 @@ class CsvSink(LineSink[K, V, T]):
             on_data_loss=on_data_loss,
             on_workers=on_workers,
         )
-        require_flag("CsvSink", "header", header)
+        check_flag("CsvSink", "header", header)
         self._dialect = Dialect("CsvSink", delimiter, quotechar)
         self._has_header = header
-        self._fields = None if fields is None else names_of("CsvSink", "fields", fields)
+        self._fields = None if fields is None else checked_names("CsvSink", "fields", fields)
         if self._fields is not None and (fault := fault_in_fields(self._fields)):
             raise GraphError(f"CsvSink fields has {fault}; got {fields!r}")
         quote = quotechar or ""

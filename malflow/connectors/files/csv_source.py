@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
 
+from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
@@ -16,7 +17,6 @@ from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import DELIMITERS, FieldError, RecordTypes, Types
-from malflow.connectors.options import names_of, require_flag
 from malflow.durations import Duration
 from malflow.errors import GraphError
 
@@ -112,7 +112,7 @@ class CsvSource(FileSource[Any]):
             discover_every=discover_every,
             partitions=partitions,
         )
-        require_flag("CsvSource", "header", header, optional=True)
+        check_flag("CsvSource", "header", header, optional=True)
         self._dialect = Dialect("CsvSource", delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
@@ -136,7 +136,7 @@ class CsvSource(FileSource[Any]):
 
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
-    names = names_of("CsvSource", "fields", fields)
+    names = checked_names("CsvSource", "fields", fields)
     if fault := fault_in_fields(names):
         raise GraphError(f"CsvSource fields has {fault}; got {fields!r}")
     return names

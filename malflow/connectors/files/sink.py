@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from malflow.checks import check_flag, check_mapping
 from malflow.connectors.files.one_file import OneFile
 from malflow.connectors.files.staged_lines import StagedLines
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import require_flag, require_mapping
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.message import DataMessage
@@ -82,8 +82,8 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
         me = type(self).__name__
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise GraphError(f"{me} needs a path or URL; got {path!r}")
-        require_flag(me, "append", append)
-        require_mapping(me, "storage_options", storage_options, "options of the file system")
+        check_flag(me, "append", append)
+        check_mapping(me, "storage_options", storage_options, "options of the file system")
         self._path = os.fspath(path)
         self._output: OneFile | StagedLines
         if self._path.endswith(("/", os.sep)):

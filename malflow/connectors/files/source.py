@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
+from malflow.checks import check_choice, check_flag, check_mapping, checked_duration
 from malflow.connectors.files.bad_records import (
     IN_A_HEADER,
     IN_A_RECORD,
@@ -40,10 +41,9 @@ from malflow.connectors.files.paths import (
 from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside, names_of_unread
 from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
-from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
 from malflow.disk_names import written_as
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 from malflow.words import plural
@@ -416,16 +416,16 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         partitions: Partitions | None = None,
     ) -> None:
         me = type(self).__name__
-        require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
-        require_one_of(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
+        check_choice(me, "on_replaced", on_replaced, ("fail", "restart"))
+        check_choice(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
         handling = self.set_policy(me, on_error)
-        require_mapping(me, "storage_options", storage_options, "options of the file system")
-        require_flag(me, "in_order", in_order)
+        check_mapping(me, "storage_options", storage_options, "options of the file system")
+        check_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)
         self._on_renamed: OnRenamed = on_renamed
         self.in_order = in_order
         if discover_every is not None:  # a class derived from this one may have a default of its own
-            self.discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
+            self.discover_every = checked_duration(me, "discover_every", discover_every, or_else="None")
         self._options = FileOptions(
             checked_encoding(encoding, me),
             handling,

@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
+from malflow.checks import check_function, check_mapping, check_whole_number
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.key_texts import json_key, number_text
-from malflow.connectors.options import checked_wait, require_count, require_function, require_mapping
+from malflow.connectors.options import checked_timeout
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.lookups.contract import LookupTable
@@ -84,12 +85,12 @@ class HttpLookup(LookupTable[Any, Any]):
     ) -> None:
         me = "HttpLookup"
         for option, count in (("batch", batch), ("at_once", at_once), ("largest", largest)):
-            require_count(me, option, count)
-        require_count(me, "retries", retries, least=0)
-        seconds = checked_wait(me, "timeout", timeout)
-        require_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
+            check_whole_number(me, option, count)
+        check_whole_number(me, "retries", retries, least=0)
+        seconds = checked_timeout(me, timeout)
+        check_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
         if encode is not None:
-            require_function(me, "encode", encode)
+            check_function(me, "encode", encode)
         self._by_url = isinstance(url, str) and _PLACE in url
         if self._by_url and encode is not None:
             raise GraphError(f"{me} whose URL has {_PLACE} requests each key by itself, without a body; remove encode=")

@@ -14,14 +14,9 @@ from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
+from malflow.checks import check_choice, check_function, check_name, check_whole_number
 from malflow.connectors.http.inbox import Inbox
-from malflow.connectors.options import (
-    checked_wait,
-    require_choice_or_function,
-    require_count,
-    require_name,
-    require_one_of,
-)
+from malflow.connectors.options import checked_timeout
 from malflow.connectors.web_server.addresses import Place, is_loopback
 from malflow.connectors.web_server.server import Limits, WebServer
 from malflow.durations import Duration
@@ -121,11 +116,11 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         me = "WebhookSource"
         limits = {"max_queue": max_queue, "max_queue_bytes": max_queue_bytes, "max_body": max_body}
         for name, limit in {**limits, "max_connections": max_connections}.items():
-            require_count(me, name, limit, most=_MOST)
-        seconds = checked_wait(me, "timeout", timeout)
-        require_one_of(me, "on_full", on_full, ("429", "503", "wait"))
-        require_one_of(me, "acknowledge", acknowledge, ("queue", "snapshot"))
-        require_choice_or_function(me, "decode", decode, tuple(_DECODERS))
+            check_whole_number(me, name, limit, most=_MOST)
+        seconds = checked_timeout(me, timeout)
+        check_choice(me, "on_full", on_full, ("429", "503", "wait"))
+        check_choice(me, "acknowledge", acknowledge, ("queue", "snapshot"))
+        check_function(me, "decode", decode, choices=tuple(_DECODERS))
         decoder = decode if callable(decode) else _DECODERS[decode]
         secret = None if token is None else token.encode()
         self._options = _Options(
@@ -315,8 +310,8 @@ def _closing(status: int, text: str, headers: Mapping[str, str] | None = None) -
 
 
 def _check_place(host: str, port: int, path: str, token: str | None) -> None:
-    require_name("WebhookSource", "host", host, "an address")
-    require_count("WebhookSource", "port", port, least=0, most=65535)
+    check_name("WebhookSource", "host", host, "an address")
+    check_whole_number("WebhookSource", "port", port, least=0, most=65535)
     shown = path.partition("?")[0] if isinstance(path, str) else path  # a query may contain secrets
     if not isinstance(path, str) or not path.startswith("/") or not _NO_PATH.isdisjoint(path):
         raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {shown!r}")

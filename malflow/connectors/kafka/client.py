@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from malflow.checks import check_mapping
 from malflow.connectors.kafka.errors import KafkaFailed
-from malflow.connectors.options import require_mapping
 from malflow.errors import GraphError
 from malflow.words import short_repr
 
@@ -120,7 +120,7 @@ class ClientSettings:
         Raises:
             GraphError: if the user's settings conflict with the fixed ones.
         """
-        require_mapping(asked_by, "settings", settings, "librdkafka's settings")
+        check_mapping(asked_by, "settings", settings, "librdkafka's settings")
         given = dict(settings or {})
         for name, value in given.items():
             if name in _REPLACED:

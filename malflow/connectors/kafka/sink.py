@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from confluent_kafka import KafkaException, Producer
 
 from malflow.callables import without_result
+from malflow.checks import check_choice, check_flag, check_name, checked_duration
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.kafka.client import LOG, ClientSettings
@@ -28,10 +29,10 @@ from malflow.connectors.kafka.record_parts import (
 )
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
-from malflow.connectors.options import require_delivery, require_flag, require_name, require_one_of
+from malflow.connectors.options import check_delivery
 from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import SegmentWriter
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.sinks.distributed import Share
@@ -131,10 +132,10 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "KafkaSink"
-        require_delivery(me, delivery)
-        require_flag(me, "on_workers", on_workers)
-        require_one_of(me, "on_lost_marker", on_lost_marker, ("fail", "drop", "write"))
-        require_name(me, "marker_topic", marker_topic, "the name of a topic", optional=True)
+        check_delivery(me, delivery)
+        check_flag(me, "on_workers", on_workers)
+        check_choice(me, "on_lost_marker", on_lost_marker, ("fail", "drop", "write"))
+        check_name(me, "marker_topic", marker_topic, "the name of a topic", optional=True)
         if not (isinstance(topic, str) and topic) and not callable(topic):
             raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from malflow.checks import check_choice, check_name, checked_duration, checked_names
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.kafka.buffer import Mark, Part
 from malflow.connectors.kafka.client import LOG, ClientSettings
@@ -14,14 +15,9 @@ from malflow.connectors.kafka.consumer import OnDataLoss, SharedConsumer
 from malflow.connectors.kafka.errors import KafkaFailed
 from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, ReadOptions
 from malflow.connectors.kafka.topics import Topic, describe_known
-from malflow.connectors.options import (
-    names_of,
-    require_name,
-    require_one_of,
-    require_start,
-)
+from malflow.connectors.options import check_start
 from malflow.connectors.rejecting import Handling, RejectingSource
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl
 from malflow.words import short_repr
@@ -108,16 +104,16 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "KafkaSource"
-        require_one_of(me, "stop", stop, ("latest", None))
-        require_one_of(me, "emit", emit, ("value", "record"))
-        require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
-        require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
-        require_start(me, start)
+        check_choice(me, "stop", stop, ("latest", None))
+        check_choice(me, "emit", emit, ("value", "record"))
+        check_choice(me, "timestamps", timestamps, ("milliseconds", "datetime"))
+        check_choice(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        check_start(me, start)
         handling = self.set_policy(me, on_error)
         every = None
         if discover_every is not None and not stop:
-            every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
-        require_name(me, "group", group, "the name of a group", optional=True)
+            every = checked_duration(me, "discover_every", discover_every, or_else="None")
+        check_name(me, "group", group, "the name of a group", optional=True)
         self._topics = _topic_list(topic, me)
         fixed = {**_FIXED, "group.id": (group or "malflow", "pass group=")}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=fixed, usual=_USUAL)
@@ -227,7 +223,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
 
 
 def _topic_list(topic: str | Iterable[str], asked_by: str) -> list[str]:
-    topics = list(names_of(asked_by, "topic", [topic] if isinstance(topic, str) else topic))
+    topics = list(checked_names(asked_by, "topic", [topic] if isinstance(topic, str) else topic))
     if not topics or any(len(it) > _LONGEST_NAME for it in topics):
         raise GraphError(f"{asked_by} needs the name of a topic, or several; got topic={short_repr(topics)}")
     return topics

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.callables import without_result
-from malflow.connectors.options import names_of, require_one_of
+from malflow.checks import check_choice, checked_names
 from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
@@ -54,7 +54,7 @@ def row_options(
     Raises:
         GraphError: if one is not valid.
     """
-    require_one_of(asked_by, "nanoseconds", nanoseconds, ("fail", "truncate"))
+    check_choice(asked_by, "nanoseconds", nanoseconds, ("fail", "truncate"))
     for what, given in (("row", row), ("timestamp", timestamp)):
         if given is None and what == "timestamp":
             continue
@@ -63,7 +63,7 @@ def row_options(
             raise GraphError(f"{asked_by} {what} must be the name of a column or a function; got {got}")
     if columns is None:
         return RowOptions(None, row, timestamp, nanoseconds)
-    names = names_of(asked_by, "columns", columns)
+    names = checked_names(asked_by, "columns", columns)
     if not names:
         raise GraphError(f"{asked_by} columns must have one column or more; got []")
     if isinstance(row, str) and row not in names:

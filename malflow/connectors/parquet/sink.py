@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from malflow.checks import check_mapping, check_whole_number
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import require_count, require_mapping
 from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
@@ -102,7 +102,7 @@ class ParquetSink(StagedFiles[K, V, T]):
         )
         self._settings = _checked_settings(settings)
         self._schema = None if schema is None else _checked_schema(schema)
-        require_count("ParquetSink", "row_group_rows", row_group_rows)
+        check_whole_number("ParquetSink", "row_group_rows", row_group_rows)
         self._formatter = checked_formatter("ParquetSink", formatter)
         self._most = row_group_rows
         self._reset()
@@ -270,7 +270,7 @@ class _ParquetWriter:
 
 
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    require_mapping("ParquetSink", "settings", settings, "arguments of pyarrow.parquet.ParquetWriter")
+    check_mapping("ParquetSink", "settings", settings, "arguments of pyarrow.parquet.ParquetWriter")
     given = dict(settings or {})
     ours = sorted(_OURS.intersection(given))
     if ours:

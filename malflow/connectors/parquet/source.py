@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from malflow.checks import check_choice, check_flag, check_mapping, checked_duration
 from malflow.connectors.files.partitions import PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
@@ -25,7 +26,6 @@ from malflow.connectors.files.paths import (
 )
 from malflow.connectors.files.renamed import OnRenamed, is_set_aside, names_of_unread
 from malflow.connectors.files.source import OnReplaced
-from malflow.connectors.options import require_flag, require_mapping, require_one_of
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.renamed import RenamedWatch, renamed_files
@@ -38,7 +38,7 @@ from malflow.connectors.parquet.rows import (
     UnreadableColumn,
     row_options,
 )
-from malflow.durations import Duration, checked_duration
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import redacted, secrets_in, shown_path
@@ -320,11 +320,11 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
     ) -> None:
         me = "ParquetSource"
         if discover_every is not None:
-            discover_every = checked_duration(me, "discover_every", discover_every, may_be_none=True)
-        require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
-        require_one_of(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
-        require_flag(me, "in_order", in_order)
-        require_mapping(me, "storage_options", storage_options, "options of the file system")
+            discover_every = checked_duration(me, "discover_every", discover_every, or_else="None")
+        check_choice(me, "on_replaced", on_replaced, ("fail", "restart"))
+        check_choice(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
+        check_flag(me, "in_order", in_order)
+        check_mapping(me, "storage_options", storage_options, "options of the file system")
         rows = row_options(me, columns, row, timestamp, nanoseconds)
         self._paths = path_list(path, me)
         self._partitions = PartitionColumns(me, partitions)

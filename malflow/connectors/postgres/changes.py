@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
-from malflow.connectors.options import names_of, require_count, require_flag, require_name, require_one_of
+from malflow.checks import check_choice, check_flag, check_name, check_whole_number, checked_names
 from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.replication_slots import drop_slot
@@ -71,22 +71,22 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         me = "PostgresChanges"
         if not _is_slot_name(slot):
             raise GraphError(f"{me} slot must be 1 to 63 letters a-z, digits and underscores; got {slot!r}")
-        names = () if tables is None else names_of(me, "tables", tables)
-        require_name(me, "publication", publication, "the name of a publication", optional=True)
+        names = () if tables is None else checked_names(me, "tables", tables)
+        check_name(me, "publication", publication, "the name of a publication", optional=True)
         if not names and publication is None:
             raise GraphError(f"{me} needs tables=[...], or a publication")
-        require_one_of(me, "until", until, ("now", None))
-        require_count(me, "page_rows", page_rows)
-        require_flag(me, "copy", copy)
-        require_flag(me, "replace_slot", replace_slot)
-        require_flag(me, "require_old", require_old, optional=True)
+        check_choice(me, "until", until, ("now", None))
+        check_whole_number(me, "page_rows", page_rows)
+        check_flag(me, "copy", copy)
+        check_flag(me, "replace_slot", replace_slot)
+        check_flag(me, "require_old", require_old, optional=True)
         server = PostgresServer(dsn, retry_for, me)
         self._options = ChangeOptions(
             server,
             slot,
             publication or slot,
             names,
-            frozenset(names_of(me, "text", text, what="columns")),
+            frozenset(checked_names(me, "text", text, what="columns")),
             copy,
             until == "now",
             replace_slot,

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.options import names_of
+from malflow.checks import checked_names
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
@@ -63,7 +63,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         retry_for: Duration = timedelta(minutes=1),
     ) -> None:
         self._wanted = Wanted("PostgresLookup", table, key, columns, row)
-        self._text = frozenset(names_of("PostgresLookup", "text", text, what="columns"))
+        self._text = frozenset(checked_names("PostgresLookup", "text", text, what="columns"))
         self._server = PostgresServer(dsn, retry_for, "PostgresLookup")
         self._connection: Connection | None = None
         self._rows: LookupRows | None = None

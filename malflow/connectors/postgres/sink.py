@@ -11,8 +11,8 @@ from typing import Any
 
 import psycopg
 
+from malflow.checks import check_flag, checked_names
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import names_of, require_flag
 from malflow.connectors.postgres.appended_rows import AppendedWriter
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import PostgresServer
@@ -102,8 +102,8 @@ class PostgresSink(LedgerSink):
         on_data_loss: OnDataLoss = "fail",
         on_workers: bool = True,
     ) -> None:
-        require_flag("PostgresSink", "on_workers", on_workers)
-        require_flag("PostgresSink", "round", round)
+        check_flag("PostgresSink", "on_workers", on_workers)
+        check_flag("PostgresSink", "round", round)
         self._server = PostgresServer(dsn, retry_for, "PostgresSink")
         super().__init__(
             self._server,
@@ -116,7 +116,7 @@ class PostgresSink(LedgerSink):
             on_data_loss=on_data_loss,
         )
         self._rounds = round
-        self._text = frozenset(names_of("PostgresSink", "text", text, what="columns"))
+        self._text = frozenset(checked_names("PostgresSink", "text", text, what="columns"))
         self._ledger: Ledger | None = None
         self._writer: TableWriter | None = None
         self._staged: dict[int, Stages] = {}

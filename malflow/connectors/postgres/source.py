@@ -13,14 +13,14 @@ from typing import Any, ClassVar, TypeAlias, cast
 import psycopg
 from psycopg import sql
 
+from malflow.checks import check_function, check_name, check_whole_number, checked_names, checked_seconds
 from malflow.connectors.background import Background
-from malflow.connectors.options import names_of, require_count, require_function, require_name
 from malflow.connectors.postgres.closing_connections import close_after
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
-from malflow.durations import Duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.words import short_repr
@@ -101,15 +101,15 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         retry_for: Duration = timedelta(minutes=1),
     ) -> None:
         me = "PostgresSource"
-        require_name(me, "table", table, "the name of a table", optional=True)
-        require_name(me, "query", query, "a select", optional=True)
-        require_name(me, "timestamp", timestamp, "the name of a column", optional=True)
+        check_name(me, "table", table, "the name of a table", optional=True)
+        check_name(me, "query", query, "a select", optional=True)
+        check_name(me, "timestamp", timestamp, "the name of a column", optional=True)
         if (table is None) == (query is None):
             raise GraphError(f"{me} needs either a table or query=...")
-        keys = () if key is None else names_of(me, "key", key, what="columns")
-        chosen = None if columns is None else names_of(me, "columns", columns, what="columns")
-        require_count(me, "page_rows", page_rows)
-        require_function(me, "row", row)
+        keys = () if key is None else checked_names(me, "key", key, what="columns")
+        chosen = None if columns is None else checked_names(me, "columns", columns, what="columns")
+        check_whole_number(me, "page_rows", page_rows)
+        check_function(me, "row", row)
         if query is not None and (not keys or chosen is not None):
             raise GraphError(f"{me} with a query needs key=[...], and its columns are named in the query")
         self._options = SourceOptions(
@@ -121,8 +121,8 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
             row,
             timestamp,
             page_rows,
-            None if poll_every is None else checked_seconds(me, "poll_every", poll_every, may_be_none=True),
-            frozenset(names_of(me, "text", text, what="columns")),
+            None if poll_every is None else checked_seconds(me, "poll_every", poll_every, or_else="None"),
+            frozenset(checked_names(me, "text", text, what="columns")),
         )
 
     def list_parts(self) -> Sequence[str]:

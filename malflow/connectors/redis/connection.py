@@ -11,7 +11,7 @@ from redis.connection import parse_url
 from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnectionsError
 from redis.retry import Retry
 
-from malflow.connectors.options import require_mapping
+from malflow.checks import check_mapping
 from malflow.connectors.redis.errors import RedisFailed
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.durations import Duration
@@ -61,7 +61,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
         except ValueError:
             wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
             raise GraphError(f"{asked_by} got a URL that is not a Redis URL; write {wanted}") from None
-        require_mapping(asked_by, "settings", settings, "redis-py's arguments")
+        check_mapping(asked_by, "settings", settings, "redis-py's arguments")
         given = {**parsed, **(settings or {})}
         for name, why in _FIXED.items():
             if name in given:

@@ -9,9 +9,9 @@ from typing import Any
 
 import redis
 
+from malflow.checks import check_mapping
 from malflow.connectors.codecs.named import Decode, Encode, decoder_of
 from malflow.connectors.key_texts import key_encoder_of
-from malflow.connectors.options import require_mapping
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import RedisFailed
 from malflow.durations import Duration
@@ -61,7 +61,7 @@ class RedisLookup(LookupTable[Any, Any]):
                 "RedisLookup needs table='...', a hash, or prefix='...', a key a row; "
                 f"got table={short_repr(table)}, prefix={short_repr(prefix)}"
             )
-        require_mapping("RedisLookup", "settings", settings, "redis-py's arguments")
+        check_mapping("RedisLookup", "settings", settings, "redis-py's arguments")
         self._server = RedisServer(url, settings, retry_for, "RedisLookup")
         self._table, self._prefix = table, (prefix or "").encode()
         self._name = table if table is not None else f"{prefix}*"

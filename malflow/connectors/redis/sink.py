@@ -7,16 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from malflow.checks import check_flag, check_function, check_whole_number
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.key_texts import KeyKind, KindOfKeys, PlainKeyEncoder, key_encoder_of
-from malflow.connectors.options import (
-    require_count,
-    require_delivery,
-    require_flag,
-    require_function,
-    require_on_data_loss,
-)
+from malflow.connectors.options import check_delivery, check_on_data_loss
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.plain import PLAIN
@@ -114,12 +109,12 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
                 "RedisSink needs table='...', a hash, or prefix='...', a key a record; "
                 f"got table={short_repr(table)}, prefix={short_repr(prefix)}"
             )
-        require_delivery("RedisSink", delivery)
-        require_on_data_loss("RedisSink", on_data_loss)
-        require_count("RedisSink", "rows_per_call", rows_per_call, most=_MOST_ROWS)
-        require_flag("RedisSink", "on_workers", on_workers)
+        check_delivery("RedisSink", delivery)
+        check_on_data_loss("RedisSink", on_data_loss)
+        check_whole_number("RedisSink", "rows_per_call", rows_per_call, most=_MOST_ROWS)
+        check_flag("RedisSink", "on_workers", on_workers)
         if delete is not None:
-            require_function("RedisSink", "delete", delete)
+            check_function("RedisSink", "delete", delete)
         self.delivery = delivery
         self._server = RedisServer(url, settings, retry_for, "RedisSink")
         self._name = table if table is not None else f"{prefix}*"

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from malflow.checks import check_choice, checked_names
 from malflow.connectors.codecs.named import Decode, decoder_of
-from malflow.connectors.options import names_of, require_one_of, require_start
+from malflow.connectors.options import check_start
 from malflow.connectors.redis.connection import RedisServer
 from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
@@ -69,14 +70,14 @@ class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Posit
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "RedisStreamSource"
-        require_one_of(me, "stop", stop, ("latest", None))
-        require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
-        require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
-        require_start(me, start)
+        check_choice(me, "stop", stop, ("latest", None))
+        check_choice(me, "timestamps", timestamps, ("milliseconds", "datetime"))
+        check_choice(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        check_start(me, start)
         handling = self.set_policy(me, on_error)
         if not isinstance(field, str | None):
             raise GraphError(f"{me} field must be the name of a field; got {short_repr(field)}")
-        self._streams = list(names_of(me, "streams", [streams] if isinstance(streams, str) else streams))
+        self._streams = list(checked_names(me, "streams", [streams] if isinstance(streams, str) else streams))
         if not self._streams:
             raise GraphError(f"{me} needs the keys of streams; got streams=[]")
         self._server = RedisServer(url, settings, retry_for, me)

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from malflow.checks import check_mapping
 from malflow.connectors.attention import Attention, ServerSilent, attended
-from malflow.connectors.options import require_mapping
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.sql.errors import SqlError
 from malflow.durations import Duration
@@ -86,7 +86,7 @@ class Database(RemoteSystem[SqlError]):
         self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: Duration, asked_by: str
     ) -> None:
         super().__init__(asked_by, retry_for)
-        require_mapping(asked_by, "settings", settings, "arguments of sqlalchemy.create_engine")
+        check_mapping(asked_by, "settings", settings, "arguments of sqlalchemy.create_engine")
         self._url = _parsed(url, asked_by)
         self._settings = dict(settings or {})
         for name, why in _REFUSED.items():

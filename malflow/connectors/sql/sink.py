@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from malflow.checks import check_flag
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.options import require_flag
 from malflow.connectors.sql.database import Database, largest_packet, without_references
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.doubts import Doubts
@@ -102,8 +102,8 @@ class SqlSink(LedgerSink):
             ledger=ledger,
             on_data_loss=on_data_loss,
         )
-        require_flag("SqlSink", "on_workers", on_workers)
-        require_flag("SqlSink", "round", round)
+        check_flag("SqlSink", "on_workers", on_workers)
+        check_flag("SqlSink", "round", round)
         self._rounds = round
         self._without_zone: frozenset[str] = frozenset()
         self.on_workers = on_workers

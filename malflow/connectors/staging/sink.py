@@ -11,18 +11,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
 
+from malflow.checks import check_flag, check_mapping, checked_seconds
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
-from malflow.connectors.options import (
-    require_delivery,
-    require_flag,
-    require_mapping,
-    require_on_data_loss,
-)
+from malflow.connectors.options import check_delivery, check_on_data_loss
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import HIDDEN, Place, Staged, StagedFile
-from malflow.durations import Duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares, new_token
@@ -75,10 +71,10 @@ class StagedFiles(DistributedSinkImpl[K, V, T]):
         on_data_loss: OnDataLoss,
         on_workers: bool = True,
     ) -> None:
-        require_flag(asked_by, "on_workers", on_workers)
-        require_mapping(asked_by, "storage_options", storage_options, "options of the file system")
-        require_delivery(asked_by, delivery)
-        require_on_data_loss(asked_by, on_data_loss)
+        check_flag(asked_by, "on_workers", on_workers)
+        check_mapping(asked_by, "storage_options", storage_options, "options of the file system")
+        check_delivery(asked_by, delivery)
+        check_on_data_loss(asked_by, on_data_loss)
         self._options = dict(storage_options or {})
         self._folder = _checked_folder(asked_by, folder)
         self.delivery = delivery

@@ -8,8 +8,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final, TypeAlias
 
+from malflow.checks import check_name, checked_names
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
-from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
+from malflow.connectors.options import check_delivery, check_on_data_loss
 from malflow.connectors.remote_system import RemoteSystem
 from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
 from malflow.connectors.segments import Sealed
@@ -69,14 +70,14 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
         on_data_loss: OnDataLoss,
     ) -> None:
         me = type(self).__name__
-        require_delivery(me, delivery)
-        require_on_data_loss(me, on_data_loss)
-        require_name(me, "table", table, "the name of a table")
-        require_name(me, "ledger", ledger, "the name of a table")
+        check_delivery(me, delivery)
+        check_on_data_loss(me, on_data_loss)
+        check_name(me, "table", table, "the name of a table")
+        check_name(me, "ledger", ledger, "the name of a table")
         self.delivery = delivery
         self._remote, self._table_name, self._ledger_name = remote, table, ledger
-        self._key = None if key is None else names_of(me, "key", key, what="columns")
-        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
+        self._key = None if key is None else checked_names(me, "key", key, what="columns")
+        self._columns = None if columns is None else checked_names(me, "columns", columns, what="columns")
         self._formatter = checked_formatter(me, formatter)
         self._confirmed = Confirmed(ledger, remote.error, accepts_loss=on_data_loss == "continue")
         self._owner: SinkOwner | None = None

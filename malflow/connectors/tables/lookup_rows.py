@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from malflow.connectors.options import names_of, require_function, require_name
+from malflow.checks import check_function, check_name, checked_names
 from malflow.errors import MalflowError
 from malflow.words import plural, short_repr
 
@@ -36,11 +36,11 @@ class Wanted:
 
     def __post_init__(self) -> None:
         """Check the arguments, and keep the names of columns as tuples."""
-        require_name(self.asked_by, "table", self.table, "the name of a table")
-        require_function(self.asked_by, "row", self.row)
+        check_name(self.asked_by, "table", self.table, "the name of a table")
+        check_function(self.asked_by, "row", self.row)
         for option, names in (("key", self.key), ("columns", self.columns)):
             if names is not None:
-                object.__setattr__(self, option, names_of(self.asked_by, option, names, what="columns"))
+                object.__setattr__(self, option, checked_names(self.asked_by, option, names, what="columns"))
 
 
 class LookupRows:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from malflow.durations import Duration, checked_duration, checked_seconds
+from malflow.checks import checked_duration, checked_seconds
+from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions, check_positive
 from malflow.runtime.restarts import RestartPolicy
@@ -77,7 +78,7 @@ class SparkOptions(RunOptions):
         Raises:
             GraphError: if it is not a span of time above zero, or shorter than the trigger.
         """
-        most = checked_duration("SparkRuntime", "latency", latency, may_be_none=True)
+        most = checked_duration("SparkRuntime", "latency", latency, or_else="None")
         if most.total_seconds() < self.pause:
             raise GraphError(
                 f"latency={most!r} is shorter than trigger={self.trigger!r}: records would wait for the next tick "

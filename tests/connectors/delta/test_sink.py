@@ -320,7 +320,7 @@ def test_no_secret_in_an_error() -> None:
         ({"delivery": "once"}, "delivery must be"),
         ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery depends"),
-        ({"retry_for": timedelta(seconds=-1)}, "needs a time of zero or more as its retry_for"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a time of zero or more"),
         ({"formatter": 3}, "needs a plain function as formatter"),
         ({"storage_options": {"key": "a"}}, "has 'key', an option of s3fs; deltalake calls it 'AWS_ACCESS_KEY_ID'"),
         (

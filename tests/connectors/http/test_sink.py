@@ -322,7 +322,7 @@ def test_dataflow_into_a_server(server: Server) -> None:
         ({"url": "http://"}, "url must be one such as https"),
         ({"batch": 0}, "batch must be a whole number, at least 1"),
         ({"retries": -1}, "retries must be a whole number, at least 0"),
-        ({"timeout": 0}, "needs a time above zero as its timeout"),
+        ({"timeout": 0}, "timeout must be a time above zero"),
         ({"encode": "xml"}, "encode must be 'json', 'json-lines' or a plain function"),
         ({"delivery": "once"}, "delivery must be"),
         ({"headers": {"idempotency-key": "1"}}, "sets the header Idempotency-Key"),
@@ -331,7 +331,7 @@ def test_dataflow_into_a_server(server: Server) -> None:
         ({"headers": [("X", "1")]}, "headers must be a mapping of names to texts; got list"),
         ({"url": b"http://x"}, "url must be one such as https"),
         ({"method": "PO ST"}, "method must be an HTTP method, such as 'POST'; got 'PO ST'"),
-        ({"timeout": math.inf}, "needs a time above zero as its timeout, .*; got inf"),
+        ({"timeout": math.inf}, "timeout must be a time above zero, .*; got inf"),
         ({"settings": {"certs": "x"}}, "settings are not valid for urllib3.PoolManager: .*'certs'"),
     ],
 )

@@ -247,7 +247,7 @@ def test_webhook_on_spark() -> None:
         ({"path": "/a?b"}, "path must begin with a slash, without any of {}[?]#%; got '/a'"),
         ({"token": " "}, "token must be a text that is not empty"),
         ({"token": "hush\n"}, "token must be a text that is not empty, without white space around it"),
-        ({"timeout": float("nan")}, "needs a time above zero as its timeout, .*; got nan"),
+        ({"timeout": float("nan")}, "timeout must be a time above zero, .*; got nan"),
         ({"max_queue": 0}, "max_queue must be a whole number, from 1 to"),
         ({"on_full": "drop"}, "on_full must be '429', '503' or 'wait'"),
         ({"acknowledge": "never"}, "acknowledge must be 'queue' or 'snapshot'"),

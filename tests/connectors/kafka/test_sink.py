@@ -414,7 +414,7 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
         ({"settings": {"message.max.bytes": "1 MB"}}, "'message.max.bytes' must be a number of bytes; got '1 MB'"),
         ({"settings": ["acks"]}, "settings must be a dict"),
         ({"servers": 9092}, "needs servers='host:9092'"),
-        ({"timeout": "5x"}, "a time above zero as its timeout, such as"),
+        ({"timeout": "5x"}, "timeout must be a time above zero, such as"),
         ({"settings": {"metadata.broker.list": "x"}}, "pass servers="),
     ],
 )

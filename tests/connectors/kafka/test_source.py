@@ -437,7 +437,7 @@ def test_source_used_twice_in_a_dataflow(broker: Broker) -> None:
         ({"decode": "jsn"}, "did you mean 'json'"),
         ({"discover_every": timedelta(0)}, "discover_every"),
         ({"topic": []}, "name of a topic, or several; got topic="),
-        ({"topic": ["a", "a"]}, "has 'a' more than once"),
+        ({"topic": ["a", "a"]}, "'a' more than once"),
         ({"topic": ""}, "topic must be a list of names, none empty"),
     ],
 )

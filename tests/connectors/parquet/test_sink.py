@@ -361,8 +361,8 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
         ({"settings": {"codec": "zstd"}}, "settings are not valid for pyarrow.parquet.ParquetWriter: .*'codec'"),
         ({"settings": ["codec"]}, "settings must be a dict of arguments of pyarrow"),
         ({"schema": pa.schema([("x", pa.list_(pa.struct([])))])}, "schema can't be stored: Parquet has no struct with"),
-        ({"retry_for": "5x"}, "a time of zero or more as its retry_for, such as"),
-        ({"retry_for": timedelta(seconds=-1)}, "needs a time of zero or more as its retry_for"),
+        ({"retry_for": "5x"}, "retry_for must be a time of zero or more, such as"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a time of zero or more"),
         ({"formatter": 3}, "needs a plain function as formatter; got 3"),
     ],
 )

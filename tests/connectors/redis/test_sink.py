@@ -359,7 +359,7 @@ def test_no_secret_in_texts() -> None:
         ({"rows_per_call": 0}, "rows_per_call must be a whole number, from 1 to"),
         ({"delete": 3}, "delete must be a plain function"),
         ({"encode": "jsn"}, "did you mean 'json'"),
-        ({"retry_for": "5x"}, "needs a time of zero or more as its retry_for, .*; got '5x'"),
+        ({"retry_for": "5x"}, "retry_for must be a time of zero or more, .*; got '5x'"),
         ({"settings": ["db"]}, "settings must be a dict"),
         ({"settings": {"decode_responses": True}}, "got the setting 'decode_responses'"),
     ],

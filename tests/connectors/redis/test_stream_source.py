@@ -332,14 +332,14 @@ def test_no_secret_in_texts(name: str) -> None:
         ({"settings": {"decode_responses": True}}, "got the setting 'decode_responses'"),
         ({"settings": {"hots": "h"}}, "a setting that redis-py refuses: .*'hots'"),
         ({"streams": []}, "needs the keys of streams; got streams="),
-        ({"streams": ["a", "a"]}, "streams has 'a' more than once"),
+        ({"streams": ["a", "a"]}, "streams must be .*'a' more than once in"),
         ({"start": "first"}, "start must be 'earliest', 'latest' or an aware datetime; got 'first'"),
         ({"start": datetime(2026, 1, 1)}, "start must be an aware datetime"),
         ({"stop": "now"}, "stop must be 'latest' or None; got 'now'"),
         ({"decode": "jsn"}, "did you mean 'json'"),
         ({"on_error": "raise"}, "on_error must be 'fail', 'skip', 'dead_letter' or a plain function"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail', 'earliest' or 'latest'"),
-        ({"retry_for": timedelta(-1)}, "needs a time of zero or more as its retry_for"),
+        ({"retry_for": timedelta(-1)}, "retry_for must be a time of zero or more"),
     ],
 )
 def test_arguments_that_are_refused(arguments: dict[str, Any], reason: str) -> None:

@@ -421,7 +421,7 @@ def test_table_whose_engine_has_no_transactions(mariadb: Database) -> None:
         ("sqlite://", {"settings": {"isolation_level": "AUTOCOMMIT"}}, "transactions"),
         ("sqlite://", {"settings": {"hide_parameters": False}}, "hide_parameters"),
         ("sqlite://", {"settings": {"pol_size": 1}}, "pol_size"),
-        ("sqlite://", {"retry_for": -timedelta(1)}, "needs a time of zero or more as its retry_for"),
+        ("sqlite://", {"retry_for": -timedelta(1)}, "retry_for must be a time of zero or more"),
         ("nothing", {}, "can't parse"),
         ("fox://h/d", {}, "no dialect 'fox'"),
         ("mysql+aiomysql://h/d", {}, "asyncio"),
