@@ -28,7 +28,7 @@ from malflow.aggregators.distinct import CountDistinct, EstimateDistinct
 from malflow.aggregators.ends import First, Last
 from malflow.aggregators.exact import ExactSum
 from malflow.aggregators.extremes import Max, MaxBy, Min, MinBy
-from malflow.aggregators.fields import checked_callable, checked_field, whole_number
+from malflow.aggregators.fields import checked_field, checked_whole_number
 from malflow.aggregators.folds import Fold
 from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
@@ -40,6 +40,7 @@ from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
 from malflow.aggregators.variances import Deviation, Variance
 from malflow.callables import takes
+from malflow.checks import check_function, check_number, located
 from malflow.diagnostics import location
 from malflow.errors import GraphError
 from malflow.words import short_repr
@@ -102,7 +103,7 @@ def count(predicate: Any = None) -> Any:
     >>> aggregate(agg.count(), "abc"), aggregate(agg.count(str.isupper), "aBC")
     (3, 2)
     """
-    return Count(checked_field("agg.count", predicate))
+    return Count(checked_field("agg.count", predicate, "predicate"))
 
 
 @overload
@@ -224,7 +225,7 @@ def variance(field: Any = None, *, ddof: int = 1) -> Any:
     >>> aggregate(agg.variance(), [1e9 + 1, 1e9 + 2, 1e9 + 3])
     1.0
     """
-    return Variance(checked_field("agg.variance", field), whole_number("agg.variance", "ddof", ddof, 0))
+    return Variance(checked_field("agg.variance", field), checked_whole_number("agg.variance", "ddof", ddof, 0))
 
 
 @overload
@@ -239,7 +240,7 @@ def stddev(field: Any = None, *, ddof: int = 1) -> Any:
     >>> aggregate(agg.stddev(ddof=0), [1, 3])
     1.0
     """
-    return Deviation(checked_field("agg.stddev", field), whole_number("agg.stddev", "ddof", ddof, 0))
+    return Deviation(checked_field("agg.stddev", field), checked_whole_number("agg.stddev", "ddof", ddof, 0))
 
 
 @overload
@@ -420,8 +421,7 @@ def _check_fractions(function: str, fractions: tuple[Any, ...]) -> None:
     if not fractions:
         raise GraphError(f"{function} needs a fraction such as 0.5 after the field", location=location())
     for fraction in fractions:
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise GraphError(f"{function} needs fractions from 0 to 1; got {short_repr(fraction)}", location=location())
+        check_number(located(function), "fraction", fraction, least=0, most=1)
 
 
 @overload
@@ -453,7 +453,7 @@ def largest(n: int, field: Any = None) -> Any:
     >>> aggregate(agg.largest(2), [3, 1, 4, 1, 5])
     (5, 4)
     """
-    return Largest(whole_number("agg.largest", "n", n, 1), checked_field("agg.largest", field))
+    return Largest(checked_whole_number("agg.largest", "n", n), checked_field("agg.largest", field))
 
 
 @overload
@@ -468,7 +468,7 @@ def smallest(n: int, field: Any = None) -> Any:
     >>> aggregate(agg.smallest(2), [3, 1, 4, 1, 5])
     (1, 1)
     """
-    return Smallest(whole_number("agg.smallest", "n", n, 1), checked_field("agg.smallest", field))
+    return Smallest(checked_whole_number("agg.smallest", "n", n), checked_field("agg.smallest", field))
 
 
 @overload
@@ -500,11 +500,11 @@ def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
     >>> aggregate(agg.top(2), "abracadabra")
     (('a', 5), ('b', 2))
     """
-    whole_number("agg.top", "n", n, 1)
+    checked_whole_number("agg.top", "n", n)
     checked_field("agg.top", field)
     if capacity is None:
         return Top(n, field)
-    return MostFrequent(n, field, whole_number("agg.top", "capacity", capacity, n))
+    return MostFrequent(n, field, checked_whole_number("agg.top", "capacity", capacity, n))
 
 
 @overload
@@ -578,13 +578,14 @@ def fold(create: Any, add: Any, merge: Any = None, *, result: Any = None) -> Any
     >>> aggregate(agg.fold(str, lambda text, word, timestamp: f"{text}{timestamp}{word} "), ["to", "be"])
     '0to 1be '
     """
-    checked_callable("agg.fold", create, 0, "()")
+    asked_by = located("agg.fold")
     timed = callable(add) and not takes(add, 2)
-    checked_callable("agg.fold", add, 3 if timed else 2, "(accumulator, value) or (accumulator, value, timestamp)")
+    check_function(asked_by, "create", create, arguments="")
+    check_function(asked_by, "add", add, arguments=f"accumulator, value{', timestamp' if timed else ''}")
     if merge is not None:
-        checked_callable("agg.fold", merge, 2, "(one, other)")
+        check_function(asked_by, "merge", merge, arguments="one, other")
     if result is not None:
-        checked_callable("agg.fold", result, 1, "(accumulator)")
+        check_function(asked_by, "result", result, arguments="accumulator")
     return Fold(create, add, merge, result, timed)
 
 

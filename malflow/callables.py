@@ -8,10 +8,9 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from malflow.returns import returns_nothing
 from malflow.words import did_you_mean, resembling
 
-__all__ = ["advice", "deferred", "misspelt", "takes", "without_result"]
+__all__ = ["advice", "deferred", "misspelt", "takes"]
 
 _OTHER_HOOKS = frozenset(
     {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
@@ -109,16 +108,6 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
         if not generators and inspect.isgeneratorfunction(target):
             return "a generator function"
     return None
-
-
-def without_result(function: Any) -> str | None:
-    """Return the kind of a function whose call has no result, since it is deferred or lacks a return; else None.
-
-    >>> def forgetful(value): value += 1
-    >>> without_result(forgetful), without_result(len)
-    ("a function that has no 'return' with a value", None)
-    """
-    return deferred(function) or ("a function that has no 'return' with a value" if returns_nothing(function) else None)
 
 
 def takes(function: Any, count: int) -> bool:

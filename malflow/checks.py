@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from math import isfinite
-from numbers import Integral
-from typing import Any, TypeAlias, TypeGuard
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from malflow.callables import deferred, without_result
-from malflow.durations import as_span
+from malflow.callables import deferred, takes
+from malflow.diagnostics import describe, location
+from malflow.durations import as_length, as_span
 from malflow.errors import GraphError
+from malflow.returns import returns_nothing
 from malflow.words import short_repr
 
 __all__ = [
     "AskedBy",
+    "Cures",
     "check_choice",
+    "check_choice_or_function",
     "check_flag",
     "check_function",
     "check_mapping",
@@ -26,17 +31,34 @@ __all__ = [
     "check_number",
     "check_whole_number",
     "checked_duration",
+    "checked_length",
     "checked_names",
     "checked_seconds",
     "checked_wait",
     "is_number",
     "is_whole_number",
+    "located",
 ]
 
 AskedBy: TypeAlias = str | Callable[[str], Exception]
 """The owner of an option, such as ``"KafkaSink"``; or a function that returns the error for what is wrong."""
 
 _ZERO = timedelta(0)
+
+
+class Cures(NamedTuple):
+    """Remedies for functions whose calls have no result.
+
+    Attributes:
+        deferred: for a coroutine or generator function.
+        forgetful: for a function without a return.
+    """
+
+    deferred: str = "return the result itself"
+    forgetful: str = "end it with a return"
+
+
+_CURES = Cures()
 
 
 def check_whole_number(
@@ -62,11 +84,11 @@ def check_whole_number(
         raise _error(asked_by, option, wanted, f"{short_repr(value)}{_whole(value)}")
 
 
-def is_whole_number(value: object, *, least: int = 1, most: int | None = None) -> TypeGuard[int]:
-    """Whether a value is an integer in a range, and not a bool."""
+def is_whole_number(value: object, *, least: int | None = 1, most: int | None = None) -> TypeGuard[int]:
+    """Whether a value is an integer in a range, and not a bool; None is no limit."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
-    return value >= least and (most is None or value <= most)
+    return (least is None or value >= least) and (most is None or value <= most)
 
 
 def check_number(
@@ -103,12 +125,8 @@ def is_number(
     """Whether a value is a finite int or float in a range, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    try:
-        is_finite = isfinite(value)
-    except OverflowError:  # an integer beyond floats
-        return False
     is_in_range = (least is None or value >= least) and (most is None or value <= most)
-    return is_finite and is_in_range and (above is None or value > above)
+    return is_in_range and (above is None or value > above) and _is_finite(value)
 
 
 def checked_duration(
@@ -243,34 +261,103 @@ def check_function(
     option: str,
     value: object,
     *,
-    choices: Sequence[str] = (),
+    arguments: str | None = None,
     or_else: Sequence[str] = (),
+    generators: bool = False,
     returns: bool = True,
+    cures: Cures = _CURES,
 ) -> None:
-    """Check an option that is a function. It is not a coroutine or generator function: a call would run nothing.
+    """Check an option that is a function, and runs when it is called: not a coroutine or generator function.
 
     Args:
         asked_by: the owner of the option.
         option: the name of the option.
         value: the value that the user passed.
-        choices: texts that are allowed too.
+        arguments: the arguments of the calls, such as ``key, value``; None if unknown.
         or_else: other values that the caller has allowed, for the error.
+        generators: whether a generator function is allowed.
         returns: whether its result is used, so that it must return something.
+        cures: the remedies.
 
-    >>> check_function("HttpSink", "encode", 5, choices=("json", "json-lines"))
+    >>> check_function("KafkaSource", "decode", 5, or_else=["a codec"])
     Traceback (most recent call last):
-    malflow.errors.GraphError: HttpSink encode must be 'json', 'json-lines' or a plain function; got 5
+    malflow.errors.GraphError: KafkaSource decode must be a codec or a plain function; got 5
     """
-    if isinstance(value, str) and value in choices:
-        return
-    fault = (without_result if returns else deferred)(value) if callable(value) else short_repr(value)
-    if fault:
-        raise _error(asked_by, option, _listed([*map(repr, choices), *or_else, "a plain function"]), fault)
+    wanted = _listed([*or_else, "a plain function"])
+    if not callable(value):
+        raise _error(asked_by, option, wanted, short_repr(value))
+    kind = deferred(value, generators=generators)
+    if kind is not None:
+        words = "'yield'" if kind == "a generator function" else "'async'"
+        what = f"{kind}, {describe(value)}, which runs nothing when it is called"
+        raise _error(asked_by, option, wanted, f"{what}; write it without {words}: {cures.deferred}")
+    if arguments is not None and not takes(value, arguments.count(",") + 1 if arguments else 0):
+        raise _fault(asked_by, f"calls {option}({arguments}), but {describe(value)} takes other arguments")
+    if returns and returns_nothing(value):
+        raise _fault(
+            asked_by,
+            f"{option} must return a value; {describe(value)} has no 'return' with one, so its result is always None; "
+            f"{cures.forgetful}, or with 'return None' if that is meant",
+        )
+
+
+def check_choice_or_function(
+    asked_by: AskedBy, option: str, value: object, choices: Sequence[str], *, returns: bool = True
+) -> None:
+    """Check an option that is one of a few texts, or a function.
+
+    >>> check_choice_or_function("HttpSink", "encode", "xml", ("json", "json-lines"))
+    Traceback (most recent call last):
+    malflow.errors.GraphError: HttpSink encode must be 'json', 'json-lines' or a plain function; got 'xml'
+    """
+    if not isinstance(value, str) or value not in choices:
+        check_function(asked_by, option, value, or_else=list(map(repr, choices)), returns=returns)
+
+
+def checked_length(
+    asked_by: AskedBy, option: str, value: Any, *, may_be_zero: bool = False, may_be_negative: bool = False
+) -> Any:
+    """Return a length of event time: a number in the unit of the timestamps, or a timedelta; a text as a timedelta.
+
+    Args:
+        asked_by: the owner of the option.
+        option: the name of the option.
+        value: the value that the user passed.
+        may_be_zero: whether zero is allowed.
+        may_be_negative: whether any length is allowed.
+
+    >>> checked_length("operator 'it'", "within", "5 min"), checked_length("operator 'it'", "within", 300)
+    (datetime.timedelta(seconds=300), 300)
+    """
+    length = as_length(value)
+    is_one = isinstance(length, timedelta | int) or (isinstance(length, Real | Decimal) and _is_finite(length))
+    if is_one and not isinstance(length, bool):
+        zero = length - length
+        if may_be_negative or length > zero or (may_be_zero and length == zero):
+            return length
+    number = "a number or timedelta" if may_be_negative or may_be_zero else "a positive number or timedelta"
+    least = " of zero or more" if may_be_zero and not may_be_negative else ""
+    raise _error(asked_by, option, f"{number}{least}, or a text such as '5 min' for datetimes", short_repr(value))
+
+
+def located(asked_by: str) -> Callable[[str], GraphError]:
+    """Return a function that returns an error with the location in the user's code, as an `AskedBy`."""
+    return lambda wrong: GraphError(f"{asked_by} {wrong}", location=location())
 
 
 def _error(asked_by: AskedBy, option: str, wanted: str, got: str) -> Exception:
-    wrong = f"{option} must be {wanted}; got {got}"
+    return _fault(asked_by, f"{option} must be {wanted}; got {got}")
+
+
+def _fault(asked_by: AskedBy, wrong: str) -> Exception:
     return GraphError(f"{asked_by} {wrong}") if isinstance(asked_by, str) else asked_by(wrong)
+
+
+def _is_finite(number: Any) -> bool:
+    try:
+        return isfinite(number)
+    except (OverflowError, ValueError):  # an integer beyond floats, a signalling NaN
+        return False
 
 
 def _range(least: float | None, most: float | None) -> str:
@@ -297,7 +384,7 @@ def _whole(value: object) -> str:
 
 
 _MOST_DIGITS = 20
-"""The digits of a number that a remedy repeats: those of any 64-bit integer. A longer text is no number of things."""
+"""The digits of a number that a remedy repeats: those of any 64-bit integer. A longer text is not repeated."""
 
 
 def _listed(choices: Iterable[str]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.callables import deferred, takes
-from malflow.checks import checked_duration, checked_seconds
+from malflow.checks import check_choice, check_number, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.words import did_you_mean, short_repr
@@ -125,11 +124,9 @@ class Budget:
     least: int = 100
 
     def __post_init__(self) -> None:
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share <= 1:
-            raise GraphError(f"share= of Budget takes a number from 0 to 1; got {short_repr(self.share)}")
+        check_number("Budget", "share", self.share, least=0, most=1)
         object.__setattr__(self, "window", checked_duration("Budget", "window", self.window))
-        if isinstance(self.least, bool) or not isinstance(self.least, int) or self.least < 1:
-            raise GraphError(f"least= of Budget takes a positive integer; got {short_repr(self.least)}")
+        check_whole_number("Budget", "least", self.least)
 
 
 class Failures(NamedTuple):
@@ -201,17 +198,15 @@ class Retry:
     on: tuple[type[Exception], ...] = (TimeoutError,)
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
-            raise GraphError(f"attempts= of Retry takes a positive integer; got {short_repr(self.attempts)}")
+        check_whole_number("Retry", "attempts", self.attempts)
         for name in ("first", "longest"):
             pause = getattr(self, name)
             seconds = checked_seconds("Retry", name, pause, may_be_zero=True)
             object.__setattr__(self, name, seconds if isinstance(pause, str | timedelta) else pause)
-        if not _is_number(self.factor) or self.factor < 1:
-            raise GraphError(f"factor= of Retry takes a number from 1; got {short_repr(self.factor)}")
+        check_number("Retry", "factor", self.factor, least=1)
         kinds: Any = self.on
         if not isinstance(kinds, tuple) or not kinds or not all(map(_is_exception, kinds)):
-            raise GraphError(f"on= of Retry takes a tuple of classes of exceptions; got {short_repr(kinds)}")
+            raise GraphError(f"Retry on must be a tuple of classes of exceptions; got {short_repr(kinds)}")
 
     def pauses(self) -> Iterator[float]:
         """Yield the pause before each attempt but the first, in seconds."""
@@ -236,18 +231,14 @@ def _check_retry(retry: object) -> None:
     if retry is None:
         return
     if not isinstance(retry, Retry):
-        raise GraphError(f"retry= of OnError takes a Retry; got {short_repr(retry)}")
+        raise GraphError(f"OnError retry must be a Retry; got {short_repr(retry)}")
     if retry.attempts > _MOST_ATTEMPTS:
-        raise GraphError(f"retry= of OnError takes at most {_MOST_ATTEMPTS} attempts; got {retry.attempts:,}")
+        raise GraphError(f"OnError retry must have at most {_MOST_ATTEMPTS} attempts; got {retry.attempts:,}")
     if (pauses := sum(retry.pauses())) > _LONGEST_SLEEP:
         raise GraphError(
-            f"retry= of OnError may pause for {pauses:.3g} s in sum, and the whole run waits meanwhile; at most "
+            f"OnError retry may pause for {pauses:.3g} s in sum, and the whole run waits meanwhile; at most "
             f"{_LONGEST_SLEEP:g} s is allowed: lower attempts=, first= or longest=, or call out by .map_async()"
         )
-
-
-def _is_number(number: Any) -> bool:
-    return not isinstance(number, bool) and isinstance(number, (int, float)) and isfinite(number)
 
 
 def _is_exception(kind: Any) -> bool:
@@ -279,14 +270,12 @@ class OnError:
     retry: Retry | None = None
 
     def __post_init__(self) -> None:
-        for name, limit in (("keep", self.keep), ("keep_bytes", self.keep_bytes)):
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-                raise GraphError(f"{name}= of OnError takes a positive integer; got {short_repr(limit)}")
+        check_whole_number("OnError", "keep", self.keep)
+        check_whole_number("OnError", "keep_bytes", self.keep_bytes)
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise GraphError(f"budget= of OnError takes a Budget; got {short_repr(self.budget)}")
+            raise GraphError(f"OnError budget must be a Budget; got {short_repr(self.budget)}")
         _check_retry(self.retry)
-        if self.full not in ("fail", "drop_oldest"):
-            raise GraphError(f"full= of OnError takes 'fail' or 'drop_oldest'; got {short_repr(self.full)}")
+        check_choice("OnError", "full", self.full, ("fail", "drop_oldest"))
         if isinstance(self.fate, str):
             if self.fate not in FATES:
                 hint = did_you_mean(self.fate, FATES, else_="")

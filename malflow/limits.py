@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from math import isfinite
-from typing import Any, Literal
+from typing import Literal
 
-from malflow.checks import checked_duration
+from malflow.checks import check_choice, check_number, check_whole_number, checked_duration
 from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.words import short_repr
 
 __all__ = ["Breaker", "BreakerOpen", "Rate"]
 
@@ -33,11 +31,8 @@ class Rate:
     burst: int = 1
 
     def __post_init__(self) -> None:
-        number: Any = self.per_second
-        is_number = not isinstance(number, bool) and isinstance(number, (int, float)) and isfinite(number)
-        if not is_number or number <= 0:
-            raise GraphError(f"Rate takes a number of calls a second above zero; got {short_repr(number)}")
-        _check_count("burst= of Rate", self.burst)
+        check_number("Rate", "per_second", self.per_second, above=0)
+        check_whole_number("Rate", "burst", self.burst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +61,13 @@ class Breaker:
     then: Literal["wait", "fail", "dead_letter"] = "wait"
 
     def __post_init__(self) -> None:
-        _check_count("failures= of Breaker", self.failures)
-        _check_count("of= of Breaker", self.of)
+        check_whole_number("Breaker", "failures", self.failures)
+        check_whole_number("Breaker", "of", self.of)
         if self.failures > self.of:
             raise GraphError(f"Breaker looks back on of={self.of} attempts, fewer than failures={self.failures}")
         object.__setattr__(self, "open_for", checked_duration("Breaker", "open_for", self.open_for))
-        if self.then not in ("wait", "fail", "dead_letter"):
-            raise GraphError(f"then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got {short_repr(self.then)}")
+        check_choice("Breaker", "then", self.then, ("wait", "fail", "dead_letter"))
 
 
 class BreakerOpen(ConnectionError):
     """A call was not made, since too many of the last attempts have failed."""
-
-
-def _check_count(what: str, count: Any) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise GraphError(f"{what} takes a positive integer; got {short_repr(count)}")

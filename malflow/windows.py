@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from malflow.checks import check_whole_number
 from malflow.durations import as_length
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
@@ -118,8 +119,7 @@ class TimeWindows:
     def __post_init__(self) -> None:
         """Check the numbers of panes."""
         for count, what in ((self.span, "span"), (self.step, "step")):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise GraphError(f"windows need a positive integer as their {what}; got {short_repr(count)}")
+            check_whole_number("TimeWindows", what, count)
         for method in () if hasattr(self.panes, "fit") else ("number", "start", "last"):
             if not callable(getattr(self.panes, method, None)):
                 raise GraphError(f"windows need panes with a method {method}(); got {short_repr(self.panes)}")
@@ -292,9 +292,8 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     CountWindows(size=100, every=100)
     """
     every = size if every is None else every
-    for count, what in ((size, "size"), (every, "distance")):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise GraphError(f"counting windows need a positive integer as their {what}; got {short_repr(count)}")
+    check_whole_number("counting windows", "size", size)
+    check_whole_number("counting windows", "every", every)
     return CountWindows(size, every)
 
 

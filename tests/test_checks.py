@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from malflow.checks import (
     check_choice,
+    check_choice_or_function,
     check_flag,
     check_function,
     check_mapping,
@@ -20,6 +22,7 @@ from malflow.checks import (
     check_number,
     check_whole_number,
     checked_duration,
+    checked_length,
     checked_names,
     checked_seconds,
     checked_wait,
@@ -63,6 +66,8 @@ NAME = partial(check_name, "Sink", "table", what="the name of a table")
 NAMES = partial(checked_names, "Sink", "key", what="columns")
 MAPPING = partial(check_mapping, "Sink", "settings", what="options")
 FUNCTION = partial(check_function, "Sink", "row")
+EITHER = partial(check_choice_or_function, "Sink", "row", choices=("json",))
+LENGTH = partial(checked_length, "Sink", "within")
 
 WRONG: list[tuple[Callable[[Any], Any], Any, str]] = [
     (WHOLE, True, "batch must be a whole number, at least 1; got True"),
@@ -126,10 +131,21 @@ WRONG: list[tuple[Callable[[Any], Any], Any, str]] = [
     (MAPPING, HostileMapping({5: 1}), "with texts as names; got the name 5"),
     (FUNCTION, 5, "row must be a plain function; got 5"),
     (FUNCTION, None, "row must be a plain function; got None"),
-    (FUNCTION, deferred, "row must be a plain function; got a coroutine function"),
-    (FUNCTION, forgetful, "row must be a plain function; got a function that has no 'return' with a value"),
+    (FUNCTION, deferred, "row must be a plain function; got a coroutine function, deferred ("),
+    (FUNCTION, forgetful, "row must return a value; forgetful ("),
     (FUNCTION, Hostile(), f"row must be a plain function; {GOT_HOSTILE}"),
-    (partial(FUNCTION, choices=("json",)), "xml", "row must be 'json' or a plain function; got 'xml'"),
+    (EITHER, "xml", "row must be 'json' or a plain function; got 'xml'"),
+    (EITHER, ["json"], "row must be 'json' or a plain function; got ['json']"),
+    (partial(FUNCTION, arguments="key, row"), len, "calls row(key, row), but len takes other arguments"),
+    (partial(FUNCTION, arguments=""), "Infinity".join, "calls row(), but join takes other arguments"),
+    (LENGTH, "5", "within must be a positive number or timedelta, or a text such as '5 min' for datetimes; got '5'"),
+    (LENGTH, True, "within must be a positive number or timedelta, or a text such as '5 min' for datetimes; got True"),
+    (LENGTH, timedelta(0), "; got datetime.timedelta(0)"),
+    (LENGTH, float("nan"), "; got nan"),
+    (LENGTH, Decimal("sNaN"), "; got Decimal('sNaN')"),
+    (LENGTH, Hostile(), GOT_HOSTILE),
+    (partial(LENGTH, may_be_zero=True), -1, "within must be a number or timedelta of zero or more, or a text"),
+    (partial(LENGTH, may_be_negative=True), None, "within must be a number or timedelta, or a text such as '5 min'"),
     (partial(FUNCTION, or_else=("a name",)), 5, "row must be a name or a plain function; got 5"),
 ]
 
@@ -167,7 +183,8 @@ def test_a_function_makes_the_error_of_its_own_kind(check: Any, value: Any, sent
         (MAPPING, [None, {}, {"a": 1}]),
         (FUNCTION, [len, lambda it: it, int]),
         (partial(FUNCTION, returns=False), [print, forgetful]),
-        (partial(FUNCTION, choices=("json",)), ["json", len]),
+        (EITHER, ["json", len]),
+        (partial(FUNCTION, arguments="key, row"), [lambda key, row: row, lambda *all_of_them: all_of_them]),
     ],
     ids=lambda it: None,
 )
@@ -185,6 +202,12 @@ def test_durations_are_returned_as_timedeltas_or_seconds() -> None:
     assert TIMEOUT("1.5m") == TIMEOUT(90) == TIMEOUT(Fraction(90)) == timedelta(seconds=90)
     assert TIMEOUT(0, may_be_zero=True) == timedelta(0)
     assert checked_seconds("Sink", "timeout", "100ms") == 0.1
+
+
+def test_lengths_are_returned_in_the_unit_of_the_timestamps() -> None:
+    assert [LENGTH(it) for it in ("5 min", 300, HUGE, Decimal(3))] == [timedelta(minutes=5), 300, HUGE, 3]
+    assert [LENGTH(it, may_be_zero=True) for it in (0, "0s")] == [0, timedelta(0)]
+    assert LENGTH(-1, may_be_negative=True) == -1
 
 
 def test_a_wait_may_be_any_number() -> None:

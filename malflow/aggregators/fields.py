@@ -8,11 +8,9 @@ from keyword import iskeyword
 from numbers import Integral
 from typing import Any
 
-from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, note_missing_field
-from malflow.errors import GraphError
+from malflow.checks import check_function, check_whole_number, located
+from malflow.diagnostics import describe, note_missing_field
 from malflow.message import DataMessage
-from malflow.returns import returns_nothing
 from malflow.words import short_repr
 
 __all__ = [
@@ -20,8 +18,8 @@ __all__ = [
     "TEXTS",
     "TEXT_CURE",
     "Field",
-    "checked_callable",
     "checked_field",
+    "checked_whole_number",
     "exact",
     "read",
     "read_of_message",
@@ -30,7 +28,6 @@ __all__ = [
     "refuse_not_integer",
     "refuse_other",
     "source_of_field",
-    "whole_number",
 ]
 
 Field = Callable[[Any], Any] | str | None
@@ -46,61 +43,16 @@ TEXTS = (str, bytes, bytearray)
 TEXT_CURE = "convert it when it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
 
 
-def checked_field(function: str, field: Any) -> Any:
-    """Check the field that a function of `malflow.agg` was called with, and return it.
-
-    Raises:
-        GraphError: if nothing can be read with it.
-    """
-    if field is None or isinstance(field, str):
-        return field
-    if not callable(field):
-        raise GraphError(
-            f"{function} reads a field by its name, or with a function of the value; got {short_repr(field)}",
-            location=location(),
-        )
-    return checked_callable(function, field, 1, "(value)")
+def checked_field(function: str, field: Any, option: str = "field") -> Any:
+    """Check the field that a function of `malflow.agg` was called with, and return it."""
+    if field is not None and not isinstance(field, str):
+        check_function(located(function), option, field, arguments="value", or_else=("the name of a field",))
+    return field
 
 
-def checked_callable(function: str, given: Any, count: int, arguments: str) -> Any:
-    """Check that a function can be called with `count` arguments and runs when it is called; return it.
-
-    Raises:
-        GraphError: if it does not.
-    """
-    if not callable(given):
-        raise GraphError(f"{function} calls a function {arguments}; got {short_repr(given)}", location=location())
-    kind = deferred(given)
-    if kind is not None:
-        raise GraphError(
-            f"{function} needs a plain function {arguments}; got {kind}, {describe(given)}, which runs nothing when "
-            "it is called; write it without 'async' and 'yield'",
-            location=location(),
-        )
-    if not takes(given, count):
-        raise GraphError(
-            f"{function} calls its function with {arguments}, but {describe(given)} takes other arguments",
-            location=location(),
-        )
-    if returns_nothing(given):
-        raise GraphError(
-            f"{function} needs a function {arguments} that returns a value; {describe(given)} has no 'return' with one",
-            location=location(),
-        )
-    return given
-
-
-def whole_number(function: str, name: str, given: Any, least: int) -> int:
-    """Check an integer argument, and return it.
-
-    Raises:
-        GraphError: if it is not an integer, or below `least`.
-    """
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise GraphError(
-            f"{function} needs an integer of at least {least} as its {name}; got {short_repr(given)}",
-            location=location(),
-        )
+def checked_whole_number(function: str, option: str, given: int, least: int = 1) -> int:
+    """Check an integer argument, and return it."""
+    check_whole_number(located(function), option, given, least=least)
     return given
 
 

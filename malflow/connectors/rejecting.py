@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Self
 
-from malflow.checks import check_function
+from malflow.checks import check_choice_or_function
 from malflow.errors import GraphError
 from malflow.failures import OnError
 from malflow.words import short_repr
@@ -46,7 +46,7 @@ class RejectingSource:
                 )
             self.policy = on_error
             return on_error.fate
-        check_function(asked_by, "on_error", on_error, choices=_WORDS, returns=False)
+        check_choice_or_function(asked_by, "on_error", on_error, _WORDS, returns=False)
         self.policy = OnError(on_error) if isinstance(on_error, str) else OnError("skip")  # type: ignore[arg-type]
         return on_error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, get_args
 
+from malflow.checks import check_whole_number
 from malflow.drawing.boxes import boxes
 from malflow.drawing.documents import compact_document_of, document_of
 from malflow.drawing.dot import dot
@@ -39,8 +40,7 @@ def draw(dataflow: Dataflow, format: Format = "boxes", *, stages: bool = False, 
     if format not in get_args(Format):
         known = ", ".join(map(repr, get_args(Format)))
         raise GraphError(f"draw() has no format {short_repr(format)}; write one of {known}")
-    if not isinstance(width, int) or width < 1:
-        raise GraphError(f"draw() needs a width of one column or more; got {short_repr(width)}")
+    check_whole_number("draw()", "width", width)
     picture = picture_of(dataflow)
     match format:
         case "boxes":

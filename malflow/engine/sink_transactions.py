@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from malflow.checks import is_whole_number
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
 from malflow.engine.sink_letters import SinkLetters
@@ -158,7 +159,7 @@ class SinkTransactions:
         if store is not None and offers(self._impl, "use_store"):
             self._call("use_store", store)
         committed = self._call("fence", SinkOwner(job, self.owner, claim, self.committed))
-        if committed is not None and (isinstance(committed, bool) or not isinstance(committed, int)):
+        if committed is not None and not is_whole_number(committed, least=None):
             text = f"fence() must return the last committed transaction's number or None; got {short_repr(committed)}"
             raise operator_error(self.name, text, None, self._impl)
         if committed is None or committed <= self.last:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
+from malflow.checks import check_whole_number
 from malflow.engine.discovery import discovering
 from malflow.engine.loading import loaded
 from malflow.engine.part_placement import Parts, Place, place_parts
@@ -15,7 +16,7 @@ from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
 from malflow.engine.state_specs import States, stored_once
 from malflow.engine.worker import Worker
-from malflow.errors import GraphError, release_all
+from malflow.errors import release_all
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
 from malflow.operators.hosting.parts_listing import gone_error, list_parts
@@ -26,7 +27,6 @@ from malflow.records.batch import Batch
 from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
-from malflow.words import short_repr
 
 __all__ = ["Exchange", "Sent", "Workers", "raised_epochs"]
 
@@ -335,8 +335,7 @@ class Workers:
             SnapshotError: if the program keeps state under ``key_local``; nothing has changed then.
             OperatorError: if user code fails.
         """
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"parallelism must be a positive integer; got {short_repr(parallelism)}")
+        check_whole_number("a run's", "parallelism", parallelism)
         if parallelism == self.parallelism:
             return
         refuse_local(self._program)

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from decimal import Decimal
-from math import isfinite
-from numbers import Real
 from types import GenericAlias, UnionType
 from typing import Any, get_args
 
-from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location
-from malflow.durations import as_length
+from malflow.checks import check_choice, check_function, check_whole_number, located
+from malflow.diagnostics import location
 from malflow.errors import GraphError
-from malflow.returns import returns_nothing
 from malflow.words import short_repr
 
 __all__ = [
     "check_after",
-    "check_connector",
     "check_counts",
     "check_kind",
     "check_name",
     "check_predicate",
-    "checked_duration",
     "is_class",
     "malformed",
 ]
-
-_CONNECTORS = ("then", "next", "then_any")
 
 
 def malformed(message: str) -> GraphError:
@@ -75,62 +65,9 @@ def check_kind(name: str, kind: Any) -> None:
 
 
 def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> None:
-    """Check that a predicate is a plain function with these arguments; None is allowed.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    if predicate is None:
-        return
-    if not callable(predicate):
-        raise malformed(f"step {name!r} needs a function as its {role}; got {short_repr(predicate)}")
-    kind = deferred(predicate)
-    if kind is not None:
-        raise malformed(
-            f"step {name!r} needs a plain function as its {role}; got {kind}, {describe(predicate)}, which runs "
-            "nothing when it is called"
-        )
-    if not takes(predicate, arguments.count(",") + 1):
-        raise malformed(f"step {name!r} calls {role}({arguments}), but {describe(predicate)} takes other arguments")
-    if returns_nothing(predicate):
-        raise malformed(
-            f"step {name!r} needs a {role} that returns True or False; {describe(predicate)} has no 'return' with a "
-            "value"
-        )
-
-
-def checked_duration(called: str, role: str, given: Any) -> Any:
-    """Return a duration, which is a number or a timedelta, and not negative; a text as a timedelta.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    duration = as_length(given)
-    is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and _is_finite(duration)
-    if not is_number and not isinstance(duration, timedelta):
-        raise malformed(
-            f"{called} needs a number or a timedelta as its {role}, or a text such as '5 min'; got {short_repr(given)}"
-        )
-    if duration < duration - duration:
-        raise malformed(f"{called} needs a {role} that is not negative; got {short_repr(duration)}")
-    return duration
-
-
-def _is_finite(number: Any) -> bool:
-    try:
-        return isfinite(number)
-    except OverflowError:  # beyond floats
-        return True
-
-
-def check_connector(by: Any) -> None:
-    """Check the connector between repetitions.
-
-    Raises:
-        GraphError: if it is unknown.
-    """
-    if by not in _CONNECTORS:
-        raise malformed(f"times() needs 'then', 'next' or 'then_any' as its by; got {short_repr(by)}")
+    """Check that a predicate is a plain function with these arguments; None is allowed."""
+    if predicate is not None:
+        check_function(located(f"step {name!r}"), role, predicate, arguments=arguments)
 
 
 def check_counts(low: Any, high: Any) -> None:
@@ -139,11 +76,9 @@ def check_counts(low: Any, high: Any) -> None:
     Raises:
         GraphError: if it is invalid.
     """
-    for count in (low,) if high is None else (low, high):
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise malformed(f"times() needs integers; got {short_repr(count)}")
-    if low < 0 or (high is not None and high < 1):
-        raise malformed(f"times() needs a low of at least 0 and a high of at least 1; got {low} and {high}")
+    check_whole_number(located("times()"), "low", low, least=0)
+    if high is not None:
+        check_whole_number(located("times()"), "high", high)
     if high is not None and low > high:
         raise malformed(f"times() needs a low that does not exceed the high; got {low} and {high}")
 
@@ -154,5 +89,4 @@ def check_after(after: object) -> None:
     Raises:
         GraphError: if it is unknown.
     """
-    if after not in ("end", "start", "all"):
-        raise malformed(f"after= needs 'end', 'start' or 'all'; got {short_repr(after)}")
+    check_choice(located("a match's"), "after", after, ("end", "start", "all"))

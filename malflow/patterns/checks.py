@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Protocol
 
-from malflow.diagnostics import describe
+from malflow.checks import check_function, located
 from malflow.patterns.arguments import malformed
 from malflow.patterns.masks import has_class
 from malflow.patterns.tree import (
@@ -23,7 +23,6 @@ from malflow.patterns.tree import (
     positions,
     steps_of,
 )
-from malflow.returns import returns_nothing
 from malflow.words import short_repr
 
 __all__ = [
@@ -152,10 +151,7 @@ def check_kind_function(pattern: Parts, kind: Any) -> None:
         raise malformed(f'{pattern} has no step with a kind that kind= could return; write step("name", "the kind")')
     if kind is None or isinstance(kind, str):
         return
-    if not callable(kind):
-        raise malformed(f"kind= needs a function that returns the kind of a value; got {short_repr(kind)}")
-    if returns_nothing(kind):
-        raise malformed(f"kind= needs a function that returns something; {describe(kind)} has no 'return' with a value")
+    check_function(located("a match's"), "kind", kind, or_else=("the name of a field",))
 
 
 def _check_has_no_span(pattern: Parts, called: str) -> None:

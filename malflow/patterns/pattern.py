@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from malflow.aggregators.fields import read
-from malflow.patterns.arguments import check_after, check_connector, check_counts, checked_duration, malformed
+from malflow.checks import check_choice, checked_length, located
+from malflow.patterns.arguments import check_after, check_counts, malformed
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.checks import (
     check_can_end,
@@ -171,7 +172,7 @@ class Pattern(Generic[V_co]):
         greatest = low if high == "low" else high
         check_counts(low, greatest)
         check_is_part(self, "times()")
-        check_connector(by)
+        check_choice(located("times()"), "by", by, ("then", "next", "then_any"))
         check_can_repeat(self)
         return self._made(Repeated(self.tree, low, greatest, _gap("times()", by, within, without)))
 
@@ -244,7 +245,7 @@ class Pattern(Generic[V_co]):
         """
         if self.span is not None:
             raise malformed(f"{self} already has a within()")
-        return _checked(replace(self, span=checked_duration("within()", "duration", duration)))
+        return _checked(replace(self, span=checked_length(located("within()"), "duration", duration, may_be_zero=True)))
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -472,7 +473,7 @@ def _single(called: str, role: str, pattern: Any) -> Step:
 
 def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
     if within is not None:
-        within = checked_duration(called, "within", within)
+        within = checked_length(located(called), "within", within, may_be_zero=True)
     if without is None:
         return Gap(by, within)
     if by == "next":
@@ -482,7 +483,7 @@ def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
 
 def _absence(called: str, step: Any, during: Any) -> Absence:
     if during is not None:
-        during = checked_duration(called, "during", during)
+        during = checked_length(located(called), "during", during, may_be_zero=True)
     return Absence(_single(called, "step", step), during)
 
 

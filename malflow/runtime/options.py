@@ -8,9 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Literal
 
-from malflow.callables import deferred
-from malflow.checks import checked_duration, checked_seconds
-from malflow.diagnostics import describe
+from malflow.checks import Cures, check_choice, check_function, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError, require_methods
 from malflow.events import InputEnded, Listener
@@ -19,10 +17,13 @@ from malflow.partitioners import SLOTS
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, check_wish, job_of
 from malflow.words import did_you_mean, short_repr
 
-__all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism", "check_positive"]
+__all__ = ["NOTHING", "RunOptions", "check_build", "checked_parallelism"]
 
 NOTHING = NoPersistence()
 """The default persistence of a runtime."""
+
+_RUN = "a run's"
+"""The owner of the options, for errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +56,11 @@ class RunOptions:
         """Check the options, and copy those that the caller might mutate later."""
         object.__setattr__(self, "snapshots", _checked_snapshots(self.snapshots, self.persistence))
         if self.parallelism is not None:
-            check_parallelism(self.parallelism)
+            checked_parallelism(self.parallelism)
         _check_restore(self.restore, self.recovery, self.allow_dropped_state)
         _check_listeners(self.listeners)
-        if self.sinks not in ("exactly_once", "accept_duplicates"):
-            raise GraphError(f"sinks must be 'exactly_once' or 'accept_duplicates'; got {short_repr(self.sinks)}")
-        if self.at_end not in (None, "finish", "keep"):
-            raise GraphError(f"at_end must be 'finish', 'keep' or None; got {short_repr(self.at_end)}")
+        check_choice(_RUN, "sinks", self.sinks, ("exactly_once", "accept_duplicates"))
+        check_choice(_RUN, "at_end", self.at_end, ("finish", "keep", None))
         _check_pinned(self.pinned, [it.name for it in fields(self) if it.name != "pinned"])
         object.__setattr__(self, "pinned", tuple(self.pinned))
         object.__setattr__(self, "renamed", dict(self.renamed or {}))
@@ -70,7 +69,7 @@ class RunOptions:
     @property
     def interval(self) -> float | None:
         """The seconds between snapshots; None for no periodic snapshots."""
-        return None if self.snapshots is None else checked_seconds("a run's", "snapshots", self.snapshots)
+        return None if self.snapshots is None else checked_seconds(_RUN, "snapshots", self.snapshots)
 
     @property
     def finishes(self) -> bool:
@@ -120,7 +119,7 @@ def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> 
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
         return None
-    interval = checked_duration("a run's", "snapshots", snapshots, or_else="None")
+    interval = checked_duration(_RUN, "snapshots", snapshots, or_else="None")
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
@@ -129,27 +128,18 @@ def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> 
     return interval
 
 
-def check_parallelism(parallelism: object) -> int:
+def checked_parallelism(parallelism: int) -> int:
     """Check a number of workers.
 
     Raises:
         GraphError: if it is not a positive integer, or greater than the number of slots.
     """
-    checked = check_positive(parallelism, "parallelism")
-    if checked > SLOTS:
-        raise GraphError(f"parallelism is {checked:,}, but keys belong to {SLOTS:,} slots: this is the most workers")
-    return checked
-
-
-def check_positive(count: object, name: str) -> int:
-    """Check an option.
-
-    Raises:
-        GraphError: if it is not a positive integer.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise GraphError(f"{name} must be a positive integer; got {short_repr(count)}")
-    return count
+    check_whole_number(_RUN, "parallelism", parallelism)
+    if parallelism > SLOTS:
+        raise GraphError(
+            f"parallelism is {parallelism:,}, but keys belong to {SLOTS:,} slots: this is the most workers"
+        )
+    return parallelism
 
 
 def _check_restore(restore: object, recovery: object, allow_dropped_state: object) -> None:
@@ -160,8 +150,7 @@ def _check_restore(restore: object, recovery: object, allow_dropped_state: objec
     """
     if restore is not None:
         check_wish("restore", restore, ", or None to start without state")
-    if recovery not in ("strict", "previous"):
-        raise GraphError(f"recovery must be 'strict' or 'previous'; got {short_repr(recovery)}")
+    check_choice(_RUN, "recovery", recovery, ("strict", "previous"))
     if isinstance(allow_dropped_state, str):
         raise GraphError(f"allow_dropped_state needs a list of names; got {allow_dropped_state!r}")
 
@@ -198,11 +187,4 @@ def check_build(build_dataflow: object, runtime: str) -> None:
     Raises:
         GraphError: if it is not callable, or is a generator or coroutine function, which a call would not run.
     """
-    if not callable(build_dataflow):
-        raise GraphError(f"{runtime} needs a function that builds the dataflow; got {short_repr(build_dataflow)}")
-    kind = deferred(build_dataflow)
-    if kind is not None:
-        raise GraphError(
-            f"{runtime} needs a plain function that builds the dataflow; got {kind}, {describe(build_dataflow)}, whose "
-            "body does not run when it is called"
-        )
+    check_function(runtime, "build_dataflow", build_dataflow, returns=False, cures=Cures("add operators at once"))

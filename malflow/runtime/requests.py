@@ -23,7 +23,7 @@ from malflow.runtime.answers import (
     abandon,
 )
 from malflow.runtime.listeners import Listeners
-from malflow.runtime.options import check_parallelism
+from malflow.runtime.options import checked_parallelism
 from malflow.runtime.pauses import Wake
 from malflow.runtime.progress import Progress, Status
 from malflow.runtime.queries import Query, StateAnswer
@@ -136,7 +136,7 @@ class RunRequests:
             GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
-        return self.ask(RescaleRequest(check_parallelism(parallelism), Answer(self.own)))
+        return self.ask(RescaleRequest(checked_parallelism(parallelism), Answer(self.own)))
 
     def ask_state(self, query: Query) -> StateAnswer[Any]:
         """Queue a question, answered after the current tick or, on Spark, with the next one.

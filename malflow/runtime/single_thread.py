@@ -12,7 +12,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.events import Listener
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.local_run import LocalRuntime
-from malflow.runtime.options import NOTHING, RunOptions, check_parallelism
+from malflow.runtime.options import NOTHING, RunOptions, checked_parallelism
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
@@ -73,7 +73,7 @@ class SingleThreadRuntime(LocalRuntime):
             RunOptions(
                 persistence=persistence,
                 snapshots=snapshots,
-                parallelism=check_parallelism(parallelism),
+                parallelism=checked_parallelism(parallelism),
                 restore=restore,
                 recovery=recovery,
                 renamed=renamed,

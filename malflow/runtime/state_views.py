@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
 
+from malflow.checks import check_whole_number
 from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_letters, kept_state
 from malflow.engine.window_results import check_unit, windows_node
 from malflow.errors import GraphError, QueryError
@@ -112,7 +113,8 @@ class StateView(Generic[K, S]):
             GraphError: if the limit is not valid, or the run's own thread asks.
             QueryError: if the run has ended.
         """
-        if _checked(limit) > MOST_KEYS:
+        check_whole_number("items()", "limit", limit)
+        if limit > MOST_KEYS:
             raise self._too_many(f"limit may be {MOST_KEYS:,} at most; got {limit:,}")
         question = Question(self.name, self._kept.stage, limit=limit)
         return self._ask(question, lambda found: [*islice(chain.from_iterable(found), limit)])
@@ -205,19 +207,14 @@ class WindowsView(Generic[K, R, T]):
 
 def asked_letters(requests: RunRequests, operator: str, limit: int) -> StateAnswer[list[DeadLetter]]:
     """Ask for the dead letters of an operator; see `malflow.RunHandle.letters`."""
+    check_whole_number("letters()", "limit", limit)
     kept = kept_letters(requests.running, operator)
 
     def read(found: Sequence[Found]) -> list[DeadLetter]:
         return [letter_of(operator, *it) for it in oldest_first(dict(chain.from_iterable(found)))[:limit]]
 
-    question = Question(kept.spec.name, kept.stage, limit=min(_checked(limit), MOST_KEYS), letters=True)
+    question = Question(kept.spec.name, kept.stage, limit=min(limit, MOST_KEYS), letters=True)
     return _asked(requests, kept, question, read)
-
-
-def _checked(limit: Any) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise GraphError(f"limit must be a positive integer; got {short_repr(limit)}")
-    return limit
 
 
 def _asked(

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import length_hint
 from typing import Any, TypeAlias
 
-from malflow.callables import takes, without_result
-from malflow.diagnostics import describe
-from malflow.errors import GraphError
+from malflow.checks import check_function
 from malflow.message import DataMessage
 from malflow.words import short_repr
 
@@ -17,25 +15,10 @@ __all__ = ["Formatter", "checked_formatter", "formatted"]
 Formatter: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
 
-def checked_formatter(sink: object, formatter: Formatter | None) -> Formatter | None:
-    """Check the formatter of a sink, and return it; None is allowed.
-
-    Args:
-        sink: the sink, or the name of its class.
-        formatter: the argument.
-
-    Raises:
-        GraphError: if it is not a plain function of a message, or returns nothing.
-    """
-    if formatter is None:
-        return None
-    if not callable(formatter):
-        raise GraphError(f"{sink} needs a plain function as formatter; got {short_repr(formatter)}")
-    fault = without_result(formatter)
-    if fault is not None:
-        raise GraphError(f"{sink} needs a plain function as formatter; got {fault}, {describe(formatter)}")
-    if not takes(formatter, 1):
-        raise GraphError(f"{sink} calls formatter(msg), but {describe(formatter)} takes other arguments")
+def checked_formatter(asked_by: str, formatter: Formatter | None) -> Formatter | None:
+    """Check the formatter of a sink, a plain function of a message, and return it; None is allowed."""
+    if formatter is not None:
+        check_function(asked_by, "formatter", formatter, arguments="msg")
     return formatter
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
+from malflow.checks import check_choice, check_whole_number
 from malflow.errors import GraphError, offers, require_methods
 from malflow.message import NoKey
 from malflow.sinks.contract import StatelessSinkImpl
@@ -223,13 +224,10 @@ def check_transactional(impl: object) -> None:
         GraphError: if its delivery is unknown, or it lacks one of the other methods.
     """
     delivery = getattr(impl, "delivery", "exactly-once")
-    if delivery not in _DELIVERIES:
-        raise GraphError(f"delivery must be 'exactly-once' or 'at-least-once'; got {short_repr(delivery)}")
+    check_choice("a sink's", "delivery", delivery, _DELIVERIES)
     if delivery == "exactly-once" and any(offers(impl, it) for it in ("fence", "prepare")):
         require_methods(impl, "a transactional sink", _METHODS)
-        most = getattr(impl, "max_pending", 1)
-        if not isinstance(most, int) or most < 1:
-            raise GraphError(f"max_pending must be an integer of at least 1; got {short_repr(most)}")
+        check_whole_number("a sink's", "max_pending", getattr(impl, "max_pending", 1))
         if offers(impl, "snapshot") and offers(impl, "restore"):
             raise GraphError(
                 f"{short_repr(impl)} has both prepare() and snapshot(): a sink is either committed with snapshots or "

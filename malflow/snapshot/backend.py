@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.checks import checked_duration, checked_seconds
+from malflow.checks import check_choice, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.candidates import candidates
@@ -107,10 +107,9 @@ class FsspecBackend:
         self._unsafe = allow_unsafe_single_writer
         if isinstance(retain, timedelta | str):
             retain = checked_duration("FsspecBackend", "retain", retain)
-        elif isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
-            raise GraphError(f"retain must be a positive integer, a timedelta or a text such as '7d'; got {retain!r}")
-        if compression not in _COMPRESSIONS:
-            raise GraphError(f"compression must be 'lz4' or 'none'; got {compression!r}")
+        else:
+            check_whole_number("FsspecBackend", "retain", retain, or_else="a timedelta or a text such as '7d'")
+        check_choice("FsspecBackend", "compression", compression, _COMPRESSIONS)
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:
             raise GraphError(f"growth must be a positive number; got {growth!r}")
         self._retry_seconds = checked_seconds("FsspecBackend", "retry_for", retry_for)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from malflow.checks import is_whole_number
 from malflow.errors import GraphError, OperatorError
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateSpec
@@ -102,7 +103,7 @@ def check_wish(name: str, wish: object, others: str = "") -> None:
     Raises:
         GraphError: if it is neither ``"latest"`` nor an id nor a datetime with a time zone.
     """
-    if wish == "latest" or (isinstance(wish, int) and not isinstance(wish, bool)):
+    if wish == "latest" or is_whole_number(wish, least=None):
         return
     if not isinstance(wish, datetime):
         raise GraphError(f"{name} needs 'latest', the id of a snapshot, or a datetime{others}; got {short_repr(wish)}")

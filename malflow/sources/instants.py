@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Literal
 
-from malflow.checks import checked_duration
+from malflow.checks import check_choice, checked_duration
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.event_time.panes import zone_of
@@ -36,8 +36,7 @@ class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | Non
 
     def __init__(self, *, until: datetime | None, missed: Missed) -> None:
         kind = type(self).__name__
-        if missed not in ("all", "latest", "none"):
-            raise GraphError(f"{kind} needs missed='all', 'latest' or 'none'; got {short_repr(missed)}")
+        check_choice(kind, "missed", missed, ("all", "latest", "none"))
         if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
             raise GraphError(f"{kind} needs a datetime with a time zone as its until; got {short_repr(until)}")
         self.until = until

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from math import isfinite
 from numbers import Real
 from typing import Any, Literal
 
 from malflow.aggregators.fields import read
-from malflow.callables import deferred, misspelt, takes
-from malflow.checks import checked_duration
+from malflow.callables import misspelt, takes
+from malflow.checks import Cures, check_function, check_whole_number, checked_duration, checked_length
 from malflow.connectors.by_name import Connection, Replacement
-from malflow.diagnostics import describe, location
-from malflow.durations import as_length
+from malflow.diagnostics import location
 from malflow.errors import ConfigFault, GraphError, offers, require_methods
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import Graph, check_name
 from malflow.operators.connected import TwoFunctions
-from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.words import short_repr
@@ -29,12 +26,11 @@ __all__ = [
     "CONNECT_HOOKS",
     "STATEFUL_HOOKS",
     "STATELESS_HOOKS",
-    "checked_count",
+    "check_count",
     "checked_default",
     "checked_field_of",
     "checked_function",
     "checked_idleness",
-    "checked_length",
     "checked_logic",
     "checked_policy",
     "checked_sink",
@@ -89,18 +85,18 @@ CONNECT_HOOKS = {
 }
 """The methods that a logic may have, with their arguments."""
 
-_INSTEAD = {
-    "mapper": "return the value; call .map_async() for a coroutine function, .flat_map() to yield any number of values",
-    "logic": "send messages by output.send(DataMessage(...))",
+_CURES = {
+    "mapper": Cures(
+        "return the value; call .map_async() for a coroutine function, .flat_map() to yield any number of values",
+        "end it with a return, call .inspect() for a function that only looks at records",
+    ),
+    "logic": Cures(
+        "send messages by output.send(DataMessage(...))",
+        "end it with 'return state', call .stateless_op() for one without state",
+    ),
+    "function": Cures(forgetful="return the values, or yield them"),
 }
-"""The hint for a deferred function, by its role."""
-
-_FORGOTTEN = {
-    "mapper": "end it with a return, call .inspect() for a function that only looks at records",
-    "logic": "end it with 'return state', call .stateless_op() for one without state",
-    "function": "return the values, or yield them",
-}
-"""The hint for a function without a result, by its role."""
+"""Remedies for functions whose calls have no result, by role."""
 
 
 def checked_source(
@@ -177,35 +173,9 @@ def checked_table(name: str, table: Any) -> Any:
     return table
 
 
-def checked_count(name: str, count: Any, what: str) -> None:
-    """Check that an argument is a positive integer.
-
-    Args:
-        name: the operator's name.
-        count: the argument.
-        what: the name of the argument, such as ``version``.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise malformed(name, f"needs a positive integer as its {what}; got {short_repr(count)}")
-
-
-def checked_length(name: str, length: Any, what: str) -> Any:
-    """Return a length of event time: a positive number or timedelta, or a text of a time as a timedelta.
-
-    Args:
-        name: the operator's name.
-        length: the argument.
-        what: the name of the argument, such as ``within``.
-    """
-    length = as_length(length)
-    is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
-    if not (is_number or isinstance(length, timedelta)) or length <= length - length:
-        raise malformed(
-            name,
-            f"needs a positive number or timedelta as its {what}, or a text such as '5 min' for datetimes; got "
-            f"{short_repr(length)}",
-        )
-    return length
+def check_count(name: str, count: Any, what: str) -> None:
+    """Check that an argument of an operator, such as ``version``, is a positive whole number."""
+    check_whole_number(partial(malformed, name), what, count)
 
 
 def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:
@@ -231,7 +201,7 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
     """
     if every is None:
         return None
-    every = checked_length(name, every, "every")
+    every = checked_length(partial(malformed, name), "every", every)
     if isinstance(bound, (Real, Decimal) if isinstance(every, timedelta) else timedelta):
         raise malformed(
             name,
@@ -247,9 +217,8 @@ def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta
         idle_after = checked_duration(partial(malformed, name), "idle_after", idle_after, or_else="None")
     if second is None:
         return idle_after, None
-    checked_length(name, second, "second")
-    if isinstance(second, timedelta):
-        raise malformed(name, f"needs a positive number as its second; got {short_repr(second)}")
+    if isinstance(checked_length(partial(malformed, name), "second", second), timedelta):
+        raise malformed(name, f"second must be a positive number; got {short_repr(second)}")
     if idle_after is None:
         raise malformed(name, "has a second= without idle_after=, which alone needs it")
     return idle_after, second
@@ -269,37 +238,16 @@ def checked_function(
         returns: whether its result matters.
     """
     check_name(name, location())
-    if not callable(function):
-        raise malformed(name, f"needs a function as its {role}; got {short_repr(function)}")
-    _refuse_deferred(name, role, function, generators=generators)
-    if not takes(function, arguments.count(",") + 1 if arguments else 0):
-        raise malformed(
-            name, f"calls its {role} as {role}({arguments}), but {describe(function)} takes other arguments"
-        )
-    if returns:
-        _refuse_forgetful(name, role, function)
+    check_function(
+        partial(malformed, name),
+        role,
+        function,
+        arguments=arguments,
+        generators=generators,
+        returns=returns,
+        cures=_CURES.get(role, Cures()),
+    )
     return function
-
-
-def _refuse_forgetful(name: str, role: str, function: Any) -> None:
-    if returns_nothing(function):
-        raise malformed(
-            name,
-            f"needs a {role} that returns a value; {describe(function)} has no 'return' with one, so that its result "
-            f"is always None; {_FORGOTTEN.get(role, 'end it with a return')}, or with 'return None' if that is meant",
-        )
-
-
-def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
-    kind = deferred(function, generators=generators)
-    if kind is not None:
-        words = "'yield'" if kind == "a generator function" else "'async'"
-        instead = _INSTEAD.get(role, "return the result itself")
-        raise malformed(
-            name,
-            f"needs a plain function as its {role}; got {kind}, {describe(function)}, which runs nothing when it is "
-            f"called; write it without {words}: {instead}",
-        )
 
 
 def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: bool = False) -> Any:
@@ -318,9 +266,7 @@ def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: b
         raise malformed(name, f"needs a logic with a method on_data(), or a function; got {short_repr(logic)}")
     if not hasattr(logic, "on_data"):
         return checked_function(name, "logic", logic, hooks["on_data"], returns=returns)
-    _check_hooks(name, logic, hooks)
-    if returns:
-        _refuse_forgetful(name, "logic", logic.on_data)
+    _check_hooks(name, logic, hooks, ("on_data",) if returns else ())
     return logic
 
 
@@ -350,26 +296,26 @@ def checked_two(name: str, on_left: Any, on_right: Any) -> Any:
             f"these names; got {short_repr(on_left)} without {' and '.join(missing)}; write "
             f".connect({name!r}, other, on_left, on_right)",
         )
-    _check_hooks(name, on_left, CONNECT_HOOKS)
-    _refuse_forgetful(name, "logic", on_left.on_left)
-    _refuse_forgetful(name, "logic", on_left.on_right)
+    _check_hooks(name, on_left, CONNECT_HOOKS, ("on_left", "on_right"))
     return on_left
 
 
-def _check_hooks(name: str, logic: Any, hooks: Mapping[str, str]) -> None:
+def _check_hooks(name: str, logic: Any, hooks: Mapping[str, str], returning: Collection[str]) -> None:
+    """Check the methods of a logic, some of which must return a state."""
     for hook, arguments in hooks.items():
-        if hasattr(logic, hook):
-            _check_hook(name, hook, getattr(logic, hook), arguments)
+        if callable(getattr(logic, hook, None)):
+            check_function(
+                partial(malformed, name),
+                hook,
+                getattr(logic, hook),
+                arguments=arguments,
+                returns=hook in returning,
+                cures=_CURES["logic"],
+            )
     found = misspelt(logic, hooks)
     if found is not None:
         meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
         raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
-
-
-def _check_hook(name: str, hook: str, method: Any, arguments: str) -> None:
-    _refuse_deferred(name, "logic", method)
-    if callable(method) and not takes(method, arguments.count(",") + 1):
-        raise malformed(name, f"calls {hook}({arguments}) of its logic, but {describe(method)} takes other arguments")
 
 
 def checked_policy(name: str, on_error: ErrorPolicy) -> OnError:

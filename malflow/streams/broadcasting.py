@@ -11,7 +11,7 @@ from malflow.nodes import ExchangeNode, KeyNode, StatefulNode
 from malflow.operators.tables.broadcast import BroadcastJoin, Replicate
 from malflow.partitioners import index_select
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed
+from malflow.streams.arguments import check_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.table import Table
 from malflow.type_parameters import K, T, V_co
@@ -70,7 +70,7 @@ class BroadcastOperators(StreamHandle[K, V_co, T]):
         [30, 20]
         """
         joiner = checked_function(name, "joiner", joiner, "value, rows")
-        checked_count(name, version, "version")
+        check_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate, "old, old_version")
         stream: Any = rows.rows() if isinstance(rows, Table) else rows

@@ -17,7 +17,7 @@ from malflow.limits import Breaker, Rate
 from malflow.nodes import StatelessNode
 from malflow.operators.call_options import CALL_COUNTS, CallOptions
 from malflow.operators.calling_out import CallingOut
-from malflow.streams.arguments import checked_count, checked_function, checked_policy, location, malformed
+from malflow.streams.arguments import check_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
 from malflow.words import short_repr
@@ -141,10 +141,10 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         [1, 2]
         """
         _check_function(name, function, threads)
-        checked_count(name, capacity, "capacity")
+        check_count(name, capacity, "capacity")
         for what, count in (("batch", batch), ("threads", threads)):
             if count is not None:
-                checked_count(name, count, what)
+                check_count(name, count, what)
         if timeout is not None:
             timeout = checked_duration(partial(malformed, name), "timeout", timeout, or_else="None")
         if timeout is not None and threads is not None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from decimal import Decimal
 from functools import partial
-from math import isfinite
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from malflow.durations import as_length
+from malflow.checks import check_choice, checked_length
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.joins.asof_join import AsofJoin
 from malflow.operators.joins.interval_join import Interval, IntervalJoin
@@ -130,9 +127,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         [(5, 6), (6, 7)]
         """
         before, after = _checked_bounds(name, before, after)
-        if how not in _KEPT:
-            known = ", ".join(map(repr, _KEPT))
-            raise malformed(name, f"needs one of {known} as its how; got {short_repr(how)}")
+        check_choice(partial(malformed, name), "how", how, tuple(_KEPT))
         logic = partial(IntervalJoin, interval=Interval(before, after, _KEPT[how]))
         definition = f"{_ARTICLES[how]} {how} join from {before} before to {after} after"
         return self._join(name, logic, [right], definition, version, migrate)
@@ -200,12 +195,9 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         >>> run([5, 6, 7], priced)
         [(5, None), (6, 6), (7, 6)]
         """
-        if how not in ("left", "inner"):
-            raise malformed(name, f"needs 'left' or 'inner' as its how; got {short_repr(how)}")
+        check_choice(partial(malformed, name), "how", how, ("left", "inner"))
         if tolerance is not None:
-            tolerance = _checked_length(name, tolerance, "tolerance")
-            if tolerance < tolerance - tolerance:
-                raise malformed(name, f"needs a tolerance that is not negative; got {short_repr(tolerance)}")
+            tolerance = checked_length(partial(malformed, name), "tolerance", tolerance, may_be_zero=True)
         tie = checked_field_of(name, "tie", tie)
         logic = partial(AsofJoin, tolerance=tolerance, keeps_left=how == "left", tie=tie)
         limit = "" if tolerance is None else f" with a tolerance of {tolerance}"
@@ -234,7 +226,9 @@ def _checked_bounds(name: str, before: Any, after: Any) -> tuple[Any, Any]:
     Raises:
         GraphError: if they are not lengths, or do not fit each other.
     """
-    before, after = _checked_length(name, before, "before"), _checked_length(name, after, "after")
+    asked_by = partial(malformed, name)
+    before = checked_length(asked_by, "before", before, may_be_negative=True)
+    after = checked_length(asked_by, "after", after, may_be_negative=True)
     if isinstance(before, timedelta) != isinstance(after, timedelta):
         raise malformed(
             name,
@@ -248,18 +242,3 @@ def _checked_bounds(name: str, before: Any, after: Any) -> tuple[Any, Any]:
             "the right record may be from `before` earlier to `after` later than the left one",
         )
     return before, after
-
-
-def _checked_length(name: str, given: Any, what: str) -> Any:
-    """Return a length, which is a number or a timedelta; a text as a timedelta.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    length = as_length(given)
-    is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
-    if not is_number and not isinstance(length, timedelta):
-        raise malformed(
-            name, f"needs a number or a timedelta as its {what}, or a text such as '5 min'; got {short_repr(given)}"
-        )
-    return length

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from malflow.checks import checked_duration
+from malflow.checks import check_choice, check_whole_number, checked_duration
 from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
@@ -15,7 +15,6 @@ from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, require_cache
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
-from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import Stream
@@ -123,12 +122,10 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         [(1, 'one'), (3, None), (1, 'one')]
         """
         table = checked_table(name, table)
-        if how not in ("left", "inner"):
-            raise malformed(name, f"needs how='left' or how='inner'; got {short_repr(how)}")
+        check_choice(partial(malformed, name), "how", how, ("left", "inner"))
         if cache is not None:
             cache = checked_duration(partial(malformed, name), "cache", cache, or_else="None")
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise malformed(name, f"needs most, a number of rows above zero; got {short_repr(most)}")
+        check_whole_number(partial(malformed, name), "most", most)
         if cache is not None:
             require_cache()
         logic = partial(

@@ -14,7 +14,7 @@ from malflow.patterns import Match, Pattern
 from malflow.patterns.arguments import check_after
 from malflow.patterns.flat import PartialMigration
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
+from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
 from malflow.streams.several import Matches
 from malflow.streams.stateful import StatefulOperators
 from malflow.words import short_repr
@@ -121,7 +121,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         check_name(name, location())
         if not isinstance(pattern, Pattern):
             raise malformed(name, f"needs a pattern, such as step(...).then(...); got {short_repr(pattern)}")
-        checked_count(name, limit, "limit")
+        check_count(name, limit, "limit")
         if overflow not in ("fail", "oldest"):
             raise malformed(name, f"needs 'fail' or 'oldest' as its overflow; got {short_repr(overflow)}")
         if order not in ("time", "arrival"):

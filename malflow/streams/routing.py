@@ -14,7 +14,7 @@ from malflow.operators.contract import Logic
 from malflow.operators.key_fields import KeyByField
 from malflow.operators.routing import Cloned, KeyBy, Split
 from malflow.partitioners import rendezvous_select
-from malflow.streams.arguments import checked_count, checked_function, checked_policy, location
+from malflow.streams.arguments import check_count, checked_function, checked_policy, location
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -162,6 +162,6 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._append(KeyNode(name, logic, checked_policy(name, on_error), self._placed_by()))
 
     def _split(self, name: str, logic: Logic, outputs: int, policy: OnError | None = None) -> Any:
-        checked_count(name, outputs, "number of outputs")
+        check_count(name, outputs, "number of outputs")
         port = self._append(SplitNode(name, logic, outputs, policy, self._placed_by()))
         return [self._at(Port(port.vertex, output)) for output in range(outputs)]

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from malflow.checks import checked_length
 from malflow.operators.batching import Batches
 from malflow.operators.distinct import Changes, Distinct
 from malflow.operators.epochs.rounding import Step
 from malflow.operators.sort import Sort
 from malflow.operators.throttle import SlidingLimit, TokenBuckets
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_count, checked_field_of, checked_length, malformed
+from malflow.streams.arguments import check_count, checked_field_of, malformed
 from malflow.streams.several import Throttled
 from malflow.streams.stateful import StatefulOperators
 from malflow.windows import FOREVER, Forever
@@ -69,7 +70,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
                 "within=FOREVER, of malflow.windows, keeps them forever, in a state that grows without limit",
             )
         if within is not FOREVER:
-            within = checked_length(name, within, "within")
+            within = checked_length(partial(malformed, name), "within", within)
         lasting = f"within {within}"
         return self._stateful(  # type: ignore[no-any-return] # a keyed stream of the same records
             name,
@@ -132,8 +133,8 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         >>> run(range(8), limited)
         [0, 1, 6, 7]
         """
-        checked_count(name, n, "n")
-        per = checked_length(name, per, "per")
+        check_count(name, n, "n")
+        per = checked_length(partial(malformed, name), "per", per)
         if kind not in _LIMITS:
             raise malformed(name, f"needs 'sliding' or 'bucket' as its kind; got {short_repr(kind)}")
         limit = f"at most {n} per {per}"
@@ -194,7 +195,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         >>> run([1, 2, 3, 4, 5], lists)
         [[1, 2, 3], [4, 5]]
         """
-        checked_count(name, size, "size")
-        within = checked_length(name, within, "within")
+        check_count(name, size, "size")
+        within = checked_length(partial(malformed, name), "within", within)
         logic = partial(Batches, size=size, within=within)
         return self._stateful(name, logic, StateKind.BATCH, version, migrate)  # type: ignore[no-any-return] # lists of them

@@ -19,7 +19,7 @@ from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import (
     STATEFUL_HOOKS,
-    checked_count,
+    check_count,
     checked_default,
     checked_function,
     checked_logic,
@@ -263,7 +263,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         waits: bool = True,
         **facts: Any,
     ) -> Any:
-        checked_count(name, version, "version")
+        check_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate, "old, old_version")
         ports = self._ports(name, others, keyed=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from malflow.checks import check_number
 from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
 from malflow.nodes import StatelessNode
@@ -31,7 +32,6 @@ from malflow.streams.arguments import (
     malformed,
 )
 from malflow.streams.handle import StreamHandle
-from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream, Stream
@@ -105,8 +105,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run(range(100), lambda stream: stream.sample("some", 0.05))
         [30, 59, 71, 93]
         """
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise malformed(name, f"needs a fraction from 0 to 1; got {short_repr(fraction)}")
+        check_number(partial(malformed, name), "fraction", fraction, least=0, most=1)
         logic = partial(Sample, by=checked_field_of(name, "by", by), limit=round(fraction * 2**64))
         return self._stateless(name, logic)
 

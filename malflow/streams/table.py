@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
+from malflow.checks import check_choice
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, StatefulNode, StatelessNode
 from malflow.operators.contract import Logic, Operator
 from malflow.operators.epochs.frontiers import INPUTS
@@ -15,7 +16,7 @@ from malflow.operators.tables.foreign_keys import REFERENCES, ByReference, Forei
 from malflow.operators.tables.joins import TableJoin
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
+from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
 from malflow.table_change import TableChange
 from malflow.words import short_repr
 
@@ -257,8 +258,7 @@ class Table(Generic[K, V, T]):
         """
         if not isinstance(right, Table):
             raise malformed(name, f"joins two tables; got {short_repr(right)}; call .to_table() on a stream of rows")
-        if how not in _KEEPS:
-            raise malformed(name, f"needs 'inner', 'left' or 'outer' as its how; got {short_repr(how)}")
+        check_choice(partial(malformed, name), "how", how, tuple(_KEEPS))
         joiner = checked_function(name, "joiner", joiner, "left_row, right_row")
         if on is not None:
             return Table(self._joined_on(name, right, joiner, on, how, version, migrate), None)
@@ -290,7 +290,7 @@ class Table(Generic[K, V, T]):
         stream, graph = self._changes, self._changes._graph
         left_port, right_port = stream._ports(name, [right._changes], keyed=True)
         left_place, right_place = (self._place(name, port) for port in (left_port, right_port))
-        checked_count(name, version, "version")
+        check_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate, "old, old_version")
         graph.claim(name, location())

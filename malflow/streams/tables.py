@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from malflow.checks import check_choice, checked_length
 from malflow.nodes import Port
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.epochs.rounding import Step
@@ -14,7 +15,7 @@ from malflow.operators.logic_timers import TIMERS
 from malflow.operators.tables.joins import ArrivalJoin
 from malflow.operators.tables.table import ToTable
 from malflow.states.kinds import StateKind
-from malflow.streams.arguments import checked_field_of, checked_function, checked_length, malformed
+from malflow.streams.arguments import checked_field_of, checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.table import Table
 from malflow.words import short_repr
@@ -90,7 +91,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         """
         row = checked_field_of(name, "row", row)
         if ttl is not None:
-            ttl = checked_length(name, ttl, "ttl")
+            ttl = checked_length(partial(malformed, name), "ttl", ttl)
             if not self._graph.has_epochs(self._input(name)):
                 raise malformed(
                     name,
@@ -177,8 +178,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         >>> run([5, 6, 7], priced)
         [(5, None), (6, 6), (7, 6)]
         """
-        if how not in _ARTICLES:
-            raise malformed(name, f"needs 'left' or 'inner' as its how; got {short_repr(how)}")
+        check_choice(partial(malformed, name), "how", how, tuple(_ARTICLES))
         joiner = checked_function(name, "joiner", joiner, "value, row")
         if isinstance(table, Table):
             self._ports(name, [table.changes()])  # before a node is added to another dataflow

@@ -9,6 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
+from malflow.checks import check_choice, check_whole_number, is_whole_number
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.nodes import SinkNode, StatefulNode
@@ -250,12 +251,9 @@ def _check(max_examples: object, at_end: object, runtime: object) -> None:
     Raises:
         GraphError: if one is invalid.
     """
-    if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
-        raise GraphError(f"max_examples must be a positive integer; got {short_repr(max_examples)}")
-    if at_end not in ("finish", "keep"):
-        raise GraphError(f"at_end must be 'finish' or 'keep'; got {short_repr(at_end)}")
-    if runtime not in ("single_thread", "processes"):
-        raise GraphError(f"runtime must be 'single_thread' or 'processes'; got {short_repr(runtime)}")
+    check_whole_number("assert_exactly_once", "max_examples", max_examples)
+    check_choice("assert_exactly_once", "at_end", at_end, ("finish", "keep"))
+    check_choice("assert_exactly_once", "runtime", runtime, ("single_thread", "processes"))
 
 
 def _check_replays(program: Program, number: object, names: object, records: int) -> None:
@@ -264,7 +262,7 @@ def _check_replays(program: Program, number: object, names: object, records: int
     Raises:
         GraphError: if not.
     """
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < records:
+    if not is_whole_number(number, least=0, most=records - 1):
         raise GraphError(f"replays takes numbers of records, from 0 to {records - 1}; got {short_repr(number)}")
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise GraphError(f"replays takes lists of operators; got {short_repr(names)}")
@@ -304,6 +302,6 @@ def _numbered(lines: Sequence[str]) -> str:
 def _numbers(parallelism: object) -> list[int]:
     numbers = [parallelism] if isinstance(parallelism, int) else parallelism
     listed = list(numbers) if isinstance(numbers, Iterable) else []
-    if not listed or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in listed):
-        raise GraphError(f"parallelism must be one or more positive integers; got {short_repr(parallelism)}")
+    if not listed or not all(map(is_whole_number, listed)):
+        raise GraphError(f"parallelism must be one or more whole numbers above 0; got {short_repr(parallelism)}")
     return listed

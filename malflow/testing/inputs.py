@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from math import inf
 from typing import Any
 
+from malflow.checks import is_number
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.nodes import SourceNode
@@ -143,9 +143,7 @@ def tick_times(feed: Feed, ticks: float | Sequence[float]) -> list[datetime]:
         GraphError: if one is not a number, or negative.
     """
     gaps = list(ticks) if isinstance(ticks, Sequence) else [ticks]
-    if not gaps or any(
-        isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < inf for gap in gaps
-    ):
+    if not gaps or not all(is_number(gap, least=0) for gap in gaps):
         raise GraphError(f"ticks must be a number of seconds, or several; got {short_repr(ticks)}")
     times = [_START]
     for index, record in enumerate(feed.records):

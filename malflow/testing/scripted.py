@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from math import inf
 from typing import Any, Final
 
+from malflow.checks import is_number
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -30,8 +30,7 @@ class Mark(Enum):
 
     def __call__(self, seconds: float) -> Pause:
         """Return a pause of some seconds of tick time; only `PAUSE` can be called."""
-        is_number = not isinstance(seconds, bool) and isinstance(seconds, (int, float))
-        if self is not Mark.PAUSE or not is_number or not 0 < seconds < inf:
+        if self is not Mark.PAUSE or not is_number(seconds, above=0):
             raise GraphError(f"write PAUSE(seconds), with a positive number; got {self!r}({short_repr(seconds)})")
         return Pause(seconds)
 

@@ -59,12 +59,12 @@ def test_the_last_snapshot_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Budget(2), r"share= of Budget takes a number from 0 to 1; got 2"),
+        (lambda: Budget(2), r"Budget share must be a number, from 0 to 1; got 2"),
         (lambda: Budget(0.1, timedelta(0)), r"Budget window must be a time above zero"),
-        (lambda: Budget(0.1, least=0), r"least= of Budget takes a positive integer; got 0"),
-        (lambda: OnError("skip", budget=0.1), r"budget= of OnError takes a Budget; got 0.1"),  # type: ignore[arg-type]
-        (lambda: OnError("skip", keep=0), r"keep= of OnError takes a positive integer; got 0"),
-        (lambda: OnError("skip", full="drop"), r"full= of OnError takes 'fail' or"),  # type: ignore[arg-type]
+        (lambda: Budget(0.1, least=0), r"Budget least must be a whole number, at least 1; got 0"),
+        (lambda: OnError("skip", budget=0.1), r"OnError budget must be a Budget; got 0.1"),  # type: ignore[arg-type]
+        (lambda: OnError("skip", keep=0), r"OnError keep must be a whole number, at least 1; got 0"),
+        (lambda: OnError("skip", full="drop"), r"OnError full must be 'fail' or"),  # type: ignore[arg-type]
     ],
 )
 def test_mistakes_in_options_are_refused(make: Any, message: str) -> None:

@@ -131,7 +131,7 @@ def test_memory_is_never_retried(monkeypatch: pytest.MonkeyPatch) -> None:
             r"may pause for 3\.5 s in sum, and the whole run waits meanwhile; at most 1 s is allowed",
         ),
         (Retry(1_000, first=0), r"takes at most 100 attempts; got 1,000"),
-        (3, r"retry= of OnError takes a Retry; got 3"),
+        (3, r"OnError retry must be a Retry; got 3"),
     ],
 )
 def test_too_long_a_retry_is_refused_when_it_is_built(retry: Any, message: str) -> None:

@@ -188,19 +188,19 @@ def test_calls_of_a_rate_and_a_breaker_keep_both() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Retry(0), "attempts= of Retry takes a positive integer; got 0"),
-        (lambda: Retry(True), "attempts= of Retry takes a positive integer; got True"),
+        (lambda: Retry(0), "Retry attempts must be a whole number, at least 1; got 0"),
+        (lambda: Retry(True), "Retry attempts must be a whole number, at least 1; got True"),
         (lambda: Retry(first=-1), "Retry first must be a time of zero or more, such as '10s'"),
-        (lambda: Retry(factor=0.5), "factor= of Retry takes a number from 1; got 0.5"),
+        (lambda: Retry(factor=0.5), "Retry factor must be a number, at least 1; got 0.5"),
         (lambda: Retry(longest=float("nan")), "Retry longest must be a time of zero or more, such as '10s'"),
-        (lambda: Retry(on=TimeoutError), "on= of Retry takes a tuple of classes of exceptions"),  # type: ignore[arg-type]
-        (lambda: Retry(on=(KeyboardInterrupt,)), "on= of Retry takes a tuple"),  # type: ignore[arg-type]
-        (lambda: Rate(0), "Rate takes a number of calls a second above zero; got 0"),
-        (lambda: Rate(5, 0), "burst= of Rate takes a positive integer; got 0"),
-        (lambda: Breaker(0), "failures= of Breaker takes a positive integer; got 0"),
+        (lambda: Retry(on=TimeoutError), "Retry on must be a tuple of classes of exceptions"),  # type: ignore[arg-type]
+        (lambda: Retry(on=(KeyboardInterrupt,)), "Retry on must be a tuple"),  # type: ignore[arg-type]
+        (lambda: Rate(0), "Rate per_second must be a number, above 0; got 0"),
+        (lambda: Rate(5, 0), "Rate burst must be a whole number, at least 1; got 0"),
+        (lambda: Breaker(0), "Breaker failures must be a whole number, at least 1; got 0"),
         (lambda: Breaker(20, 10), "Breaker looks back on of=10 attempts, fewer than failures=20"),
         (lambda: Breaker(open_for=0), "Breaker open_for must be a time above zero"),
-        (lambda: Breaker(then="skip"), "then= of Breaker takes 'wait', 'fail' or 'dead_letter'; got 'skip'"),  # type: ignore[arg-type]
+        (lambda: Breaker(then="skip"), "Breaker then must be 'wait', 'fail' or 'dead_letter'; got 'skip'"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_limits_are_refused(make: Callable[[], object], problem: str) -> None:

@@ -153,7 +153,7 @@ def test_a_missing_file_and_one_that_is_no_file(tmp_path: Path) -> None:
         ({"MALFLOW_RUN__SNAPSHOTS": "soon"}, {}, "MALFLOW_RUN__SNAPSHOTS: run.snapshots needs a time such as"),
         ({"MALFLOW_RUN__PARALLELISM": ""}, {}, "MALFLOW_RUN__PARALLELISM: run.parallelism needs an integer, or none"),
         ({"MALFLOW_SERVE__CONTROL": "maybe"}, {}, "MALFLOW_SERVE__CONTROL: serve.control needs true or false"),
-        ({}, {"run.parallelism": 0}, "--set run.parallelism: run.parallelism: parallelism must be a positive integer"),
+        ({}, {"run.parallelism": 0}, "--set run.parallelism: run.parallelism: a run's parallelism must be a whole"),
         ({}, {"run..job": "x"}, "--set run..job: a setting is written table.name, such as run.parallelism"),
         ({}, {"": "x"}, "--set : a setting is written table.name"),
         ({}, {"run": "x"}, "--set run: run needs a table; got 'x'"),

@@ -214,7 +214,7 @@ def test_an_option_of_a_store_that_is_not_ours() -> None:
 
 
 def test_the_build_function_is_checked() -> None:
-    with pytest.raises(GraphError, match="needs a function that builds the dataflow"):
+    with pytest.raises(GraphError, match="build_dataflow must be a plain function"):
         load(None, env={}).runtime(3)  # type: ignore[arg-type]
 
 

@@ -140,7 +140,7 @@ def test_a_function_in_the_place_of_the_name_is_explained() -> None:
     ],
 )
 def test_a_callback_is_a_function(method: str, role: str) -> None:
-    with refused(f"operator 'op' needs a function as its {role}; got 7"):
+    with refused(f"operator 'op' {role} must be a plain function; got 7"):
         build(lambda provider: getattr(source(provider), method)("op", 7))
 
 
@@ -161,7 +161,7 @@ def test_a_logic_is_an_object_with_on_data() -> None:
 
 @pytest.mark.parametrize("outputs", [0, -1, "2", 1.0])
 def test_outputs_are_one_or_more(outputs: Any) -> None:
-    with refused("operator 'op' needs a positive integer as its number of outputs"):
+    with refused("operator 'op' number of outputs must be a whole number, at least 1"):
         build(lambda provider: source(provider).cloned("op", outputs))
 
 
@@ -269,9 +269,9 @@ def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"parallelism": 0}, "parallelism must be a positive integer; got 0"),
-        ({"parallelism": 2.0}, "parallelism must be a positive integer"),
-        ({"parallelism": True}, "parallelism must be a positive integer"),
+        ({"parallelism": 0}, "parallelism must be a whole number, at least 1; got 0"),
+        ({"parallelism": 2.0}, "parallelism must be a whole number, at least 1"),
+        ({"parallelism": True}, "parallelism must be a whole number, at least 1"),
         ({"snapshots": "10x"}, "a run's snapshots must be a time above zero, such as .*; got '10x'"),
         ({"persistence": "state"}, r"persistence needs a backend; got 'state'; write FsspecBackend\('state'\)"),
         ({"persistence": 7}, r"persistence needs an object with a method open\(\); got 7"),
@@ -285,7 +285,7 @@ def test_a_runtime_checks_its_options(runtime: Any, options: Any, message: str) 
 
 
 def test_a_runtime_needs_a_function() -> None:
-    with refused("SingleThreadRuntime needs a function that builds the dataflow; got 7"):
+    with refused("SingleThreadRuntime build_dataflow must be a plain function; got 7"):
         SingleThreadRuntime(7)  # type: ignore[arg-type]
 
 
@@ -377,14 +377,16 @@ ROLES: dict[str, Any] = {
 @pytest.mark.parametrize("role", ROLES)
 def test_a_function_of_which_nothing_runs_is_refused(role: str, function: Any, kind: str) -> None:
     plain = role.partition(" of ")[0]
-    with refused(rf"operator 'op' needs a plain function as its {plain}; got {re.escape(kind)} \(.*test_builder.py"):
+    with refused(rf"operator 'op' {plain} must be a plain function; got {re.escape(kind)} \(.*test_builder.py"):
         build(lambda provider: ROLES[role](source(provider), function))
 
 
 @pytest.mark.parametrize("logic", [Lazy(), LazyHook(), Lazy().__call__], ids=["on_data", "on_epoch", "__call__"])
 def test_a_logic_of_which_nothing_runs_is_refused(logic: Any) -> None:
     for role in ("logic", "logic of states"):
-        with refused(r"needs a plain function as its logic; got .*: send messages by output.send\(DataMessage"):
+        with refused(
+            r"(logic|on_data|on_epoch) must be a plain function; got .*: send messages by output.send\(DataMessage"
+        ):
             build(lambda provider, role=role: ROLES[role](source(provider), logic))  # type: ignore[misc]
 
 
@@ -561,13 +563,13 @@ class Listing(Stateless):
 
 @pytest.mark.parametrize("function", [awaits, gives])
 def test_a_function_that_would_build_nothing_is_refused(runtime: Any, function: Any) -> None:
-    with refused(r"Runtime needs a plain function that builds the dataflow; got a .*, (awaits|gives) \(.*test_builder"):
+    with refused(r"Runtime build_dataflow must be a plain function; got a .*, (awaits|gives) \(.*test_builder"):
         runtime(function)
 
 
 @pytest.mark.parametrize("function", [awaits, gives])
 def test_functions_of_files_are_plain(function: Any) -> None:
-    with refused("needs a plain function as formatter; got a (coroutine|generator) function"):
+    with refused("formatter must be a plain function; got a (coroutine|generator) function"):
         TextFileSink("x", formatter=function)
     with refused("or a plain function; got a (coroutine|generator) function"):
         TextFileSource("x", on_error=function)

@@ -138,7 +138,7 @@ def test_a_multiple_keeps_the_zone_of_its_epoch(log: Log) -> None:
 @pytest.mark.parametrize(
     ("bound", "every", "told"),
     [
-        (None, 0, "operator 'e' needs a positive number or timedelta as its every, .*; got 0"),
+        (None, 0, "operator 'e' every must be a positive number or timedelta, .*; got 0"),
         (None, -1.5, "got -1.5"),
         (None, timedelta(0), r"got datetime.timedelta\(0\)"),
         (None, float("nan"), "got nan"),

@@ -98,7 +98,7 @@ def test_run_without_persistence_takes_no_snapshot(runtime: Any) -> None:
     try:
         with pytest.raises(GraphError, match="a snapshot needs a persistence"):
             handle.snapshot()
-        with pytest.raises(GraphError, match="parallelism must be a positive integer"):
+        with pytest.raises(GraphError, match="parallelism must be a whole number, at least 1"):
             handle.rescale(0)
     finally:
         handle.stop()

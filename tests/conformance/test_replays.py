@@ -83,7 +83,7 @@ def test_letters_are_replayed_once_and_fail_again_or_not(
         for ask in (handle.replay, handle.letters):
             with pytest.raises(GraphError, match=r"no operator 'prse' can have dead letters; did you mean 'parse'\?"):
                 ask("prse")
-        with pytest.raises(GraphError, match="limit must be a positive integer"):
+        with pytest.raises(GraphError, match="limit must be a whole number, at least 1"):
             handle.letters("add", 0)
     finally:
         handle.stop()

@@ -118,7 +118,7 @@ def test_an_error_names_the_formatter_and_the_message() -> None:
 @pytest.mark.parametrize(
     ("formatter", "words"),
     [
-        ("{value}", "needs a plain function as formatter; got '{value}'"),
+        ("{value}", "formatter must be a plain function; got '{value}'"),
         (lambda key, value: value, r"calls formatter\(msg\), but .*<lambda> \(.*test_formatters.py:\d+\) takes other"),
     ],
 )

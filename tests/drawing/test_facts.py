@@ -168,8 +168,8 @@ def test_tables_and_streams_without_epochs_are_drawn_as_others() -> None:
     ("arguments", "message"),
     [
         ({"format": "png"}, "draw\\(\\) has no format 'png'; write one of 'boxes', 'mermaid'"),
-        ({"width": 0}, "needs a width of one column or more; got 0"),
-        ({"width": "wide"}, "needs a width of one column or more; got 'wide'"),
+        ({"width": 0}, "width must be a whole number, at least 1; got 0"),
+        ({"width": "wide"}, "width must be a whole number, at least 1; got 'wide'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -183,5 +183,5 @@ def test_a_malformed_dataflow_is_refused_as_by_a_run() -> None:
 
     with pytest.raises(GraphError, match="leaves a stream without epochs"):
         malflow.draw(build)
-    with pytest.raises(GraphError, match="needs a function that builds the dataflow; got 3"):
+    with pytest.raises(GraphError, match="build_dataflow must be a plain function; got 3"):
         malflow.draw(3)  # type: ignore[arg-type] # a mistake of a user

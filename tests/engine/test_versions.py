@@ -172,7 +172,7 @@ def test_a_ttl_map_is_migrated_to_an_expire_map() -> None:
     ],
 )
 def test_a_version_is_a_whole_number_of_one_or_more(build: Any, version: Any) -> None:
-    with pytest.raises(GraphError, match=r"operator 'op' needs a positive integer as its version; got "):
+    with pytest.raises(GraphError, match=r"operator 'op' version must be a whole number, at least 1; got "):
         program_of(lambda keyed: build(keyed, version=version))
-    with pytest.raises(GraphError, match=r"operator 'op' needs a function as its migrate; got 7"):
+    with pytest.raises(GraphError, match=r"operator 'op' migrate must be a plain function; got 7"):
         program_of(lambda keyed: build(keyed, migrate=7))

@@ -146,7 +146,7 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "no return": (
         lambda left, right: left.connect("both", right, _forgets, _send),
-        "needs a on_left that returns a value; _forgets",
+        "on_left must return a value; _forgets",
     ),
     "a URL": (
         lambda left, _: left.connect("both", connect("towns.csv"), _send, _send),

@@ -32,13 +32,13 @@ def build(add: Callable[[Any, Any], object], *, keyed: bool = True, **right: Any
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"before": "1", "after": 1}, "needs a number or a timedelta as its before, .*; got '1'"),
-        ({"before": 1, "after": None}, "needs a number or a timedelta as its after, .*; got None"),
-        ({"before": float("inf"), "after": 1}, "needs a number or a timedelta as its before, .*; got inf"),
+        ({"before": "1", "after": 1}, "before must be a number or timedelta, .*; got '1'"),
+        ({"before": 1, "after": None}, "after must be a number or timedelta, .*; got None"),
+        ({"before": float("inf"), "after": 1}, "before must be a number or timedelta, .*; got inf"),
         ({"before": timedelta(1), "after": 1}, "needs two numbers or two timedeltas"),
         ({"before": 1, "after": -2}, "has before=1 and after=-2, whose sum is negative"),
-        ({"before": 1, "after": 1, "how": "full"}, "needs one of 'inner', 'left', 'right', 'outer' as its how;"),
-        ({"before": 1, "after": 1, "version": 0}, "needs a positive integer as its version"),
+        ({"before": 1, "after": 1, "how": "full"}, "how must be 'inner', 'left', 'right' or 'outer';"),
+        ({"before": 1, "after": 1, "version": 0}, "version must be a whole number, at least 1"),
     ],
 )
 def test_arguments_of_interval_joins_are_checked(options: dict[str, Any], problem: str) -> None:
@@ -49,10 +49,10 @@ def test_arguments_of_interval_joins_are_checked(options: dict[str, Any], proble
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"tolerance": "1"}, "needs a number or a timedelta as its tolerance, .*; got '1'"),
-        ({"tolerance": -1}, "needs a tolerance that is not negative; got -1"),
-        ({"how": "outer"}, "needs 'left' or 'inner' as its how; got 'outer'"),
-        ({"tie": 3}, "needs a function as its tie; got 3"),
+        ({"tolerance": "1"}, "tolerance must be a number or timedelta of zero or more, .*; got '1'"),
+        ({"tolerance": -1}, "tolerance must be a number or timedelta of zero or more, .*; got -1"),
+        ({"how": "outer"}, "how must be 'left' or 'inner'; got 'outer'"),
+        ({"tie": 3}, "tie must be a plain function; got 3"),
     ],
 )
 def test_arguments_of_asof_joins_are_checked(options: dict[str, Any], problem: str) -> None:

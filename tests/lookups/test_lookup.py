@@ -142,13 +142,13 @@ def test_functions_that_fail_name_their_record() -> None:
     ("options", "problem"),
     [
         ({"table": {1: 2}}, r"operator 'names' table .*get_many"),
-        ({"how": "outer"}, "needs how='left' or how='inner'; got 'outer'"),
+        ({"how": "outer"}, "how must be 'left' or 'inner'; got 'outer'"),
         (
             {"cache": "soon"},
             r"operator 'names' cache must be a time above zero, such as '10s', .* or None; got 'soon'",
         ),
         ({"cache": timedelta(0)}, "above zero"),
-        ({"most": 0}, "needs most, a number of rows above zero; got 0"),
+        ({"most": 0}, "most must be a whole number, at least 1; got 0"),
         ({"by": 5}, "by"),
     ],
 )

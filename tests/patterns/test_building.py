@@ -98,11 +98,11 @@ async def soon(value: Any) -> bool:
         (lambda: step(3), "printable, non-blank string as its name; got 3"),  # type: ignore[call-overload]
         (lambda: step(" "), "printable, non-blank string"),
         (lambda: step("a", len, len), "step 'a' has two predicates"),  # type: ignore[call-overload]
-        (lambda: step("a", int, 3), "step 'a' needs a function as its where; got 3"),  # type: ignore[call-overload]
+        (lambda: step("a", int, 3), "step 'a' where must be a plain function; got 3"),  # type: ignore[call-overload]
         (lambda: step("a", ["a"]), "step 'a' needs a class, a predicate, or a hashable value as its kind"),  # type: ignore[call-overload]
         (lambda: step("a", (int, str)), r"several as One \| Other"),
         (lambda: step("a", list[int]), "without parameters"),
-        (lambda: step("a", soon), "step 'a' needs a plain function as its where; got a coroutine function"),
+        (lambda: step("a", soon), "step 'a' where must be a plain function; got a coroutine function"),
         (lambda: step("a", lambda value, so_far: True), r"step 'a' calls where\(value\), but .* other arguments"),  # type: ignore[arg-type,misc]
         (lambda: step("a", given=lambda value: True), r"step 'a' calls given\(value, so_far\)"),  # type: ignore[misc,arg-type]
         (lambda: a.then(len), r"then\(\) needs a pattern, such as step\(...\)"),  # type: ignore[arg-type]
@@ -113,8 +113,8 @@ async def soon(value: Any) -> bool:
         (lambda: a.then(b, within="5 parsecs"), "as its within, or a text such as '5 min'; got '5 parsecs'"),
         (lambda: a.then(b, within=True), "a number or a timedelta as its within, .*; got True"),
         (lambda: a.within(float("nan")), "a number or a timedelta as its duration, .*; got nan"),
-        (lambda: a.within(-1), "a duration that is not negative; got -1"),
-        (lambda: a.then_not(b, during=-MINUTE), "a during that is not negative"),
+        (lambda: a.within(-1), "duration must be a number or timedelta of zero or more, .*; got -1"),
+        (lambda: a.then_not(b, during=-MINUTE), "during must be a number or timedelta of zero or more"),
         (lambda: a.then(b, within=MINUTE).within(5), "durations of different types: 5, .*timedelta"),
         (lambda: absent(a, during=5).then(b.within(MINUTE)), "durations of different types"),
         (lambda: a.within(5).then(b), r"a within 5 has a within\(\), .* call it after then\(\)"),
@@ -132,9 +132,9 @@ async def soon(value: Any) -> bool:
         (lambda: a.then(step("a", len)), "two different steps named 'a'"),
         (lambda: a.then(b, without=step("a", len)), "two different steps named 'a'"),
         (lambda: a.times(3, 2), "a low that does not exceed the high; got 3 and 2"),
-        (lambda: a.times(0), "a low of at least 0 and a high of at least 1; got 0 and 0"),
-        (lambda: a.times(True), r"times\(\) needs integers; got True"),
-        (lambda: a.times(2, by="after"), "'then', 'next' or 'then_any' as its by; got 'after'"),  # type: ignore[arg-type]
+        (lambda: a.times(0), "high must be a whole number, at least 1; got 0"),
+        (lambda: a.times(True), r"times\(\) low must be a whole number, at least 0; got True"),
+        (lambda: a.times(2, by="after"), "by must be 'then', 'next' or 'then_any'; got 'after'"),  # type: ignore[arg-type]
         (lambda: a.times(100).times(11), "up to 1,000 steps, including repetitions; this one has 1,100"),
         (lambda: a & b.then(c), "& needs steps on both sides; got b -> c"),
         (lambda: a & b & c & d & e, "& takes up to 4 steps; got 5"),

@@ -200,8 +200,8 @@ def test_any_number_of_predicates_makes_a_column(count: int) -> None:
     [
         (step("a", "A"), {}, "step 'a' of a has the kind 'A', which is not a class; pass kind="),
         (step("a", int), {"kind": type}, "no step with a kind that kind= could return"),
-        (step("a", "A"), {"kind": 3}, "kind= needs a function"),
-        (a, {"after": "next"}, "after= needs 'end', 'start' or 'all'; got 'next'"),
+        (step("a", "A"), {"kind": 3}, "kind must be the name of a field or a plain function; got 3"),
+        (a, {"after": "next"}, "after must be 'end', 'start' or 'all'; got 'next'"),
         (a.optional(), {}, "needs no event"),
     ],
 )

@@ -288,15 +288,15 @@ def with_epochs(provider: Any) -> Any:
     [
         (lambda keyed: keyed.match("it", 3), r"operator 'it' needs a pattern, such as step\(...\)"),
         (lambda keyed: keyed.match("it", a.optional()), "operator 'it' can't find it: a[?] needs no event"),
-        (lambda keyed: keyed.match("it", a, after="next"), "after= needs 'end', 'start' or 'all'"),
-        (lambda keyed: keyed.match("it", a, limit=0), "operator 'it' needs a positive integer as its limit; got 0"),
+        (lambda keyed: keyed.match("it", a, after="next"), "after must be 'end', 'start' or 'all'"),
+        (lambda keyed: keyed.match("it", a, limit=0), "operator 'it' limit must be a whole number, at least 1; got 0"),
         (lambda keyed: keyed.match("it", a, overflow="drop"), "'fail' or 'oldest' as its overflow; got 'drop'"),
         (lambda keyed: keyed.match("it", a, order="any"), "'time' or 'arrival' as its order; got 'any'"),
-        (lambda keyed: keyed.match("it", a, ties=3), "needs a function as its ties"),
+        (lambda keyed: keyed.match("it", a, ties=3), "ties must be a plain function"),
         (lambda keyed: keyed.match("it", a, ties=len, order="arrival"), "drop one"),
         (lambda keyed: keyed.match("it", step("a", "A")), "step 'a' of a has the kind 'A'.*pass kind="),
-        (lambda keyed: keyed.match("it", a, version=0), "positive integer as its version"),
-        (lambda keyed: keyed.match("it", a, migrate=3), "needs a function as its migrate"),
+        (lambda keyed: keyed.match("it", a, version=0), "version must be a whole number, at least 1"),
+        (lambda keyed: keyed.match("it", a, migrate=3), "migrate must be a plain function"),
     ],
 )
 def test_wrong_arguments_are_refused(add: Callable[[Any], Any], message: str) -> None:

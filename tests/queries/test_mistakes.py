@@ -105,8 +105,8 @@ def running(
         (lambda it: it.state("sums").get("a"), r"whose keys are \(pane, key\); got key 'a'; windows\(\).get\(\) takes"),
         (lambda it: it.windows("sums").get([1]), "'sums' can't be read by key: "),
         (lambda it: it.windows("sums").get("a", unit="day"), "'sums' is a window; only a rollup has units"),
-        (lambda it: it.state("count").items(limit=0), "limit must be a positive integer; got 0"),
-        (lambda it: it.state("count").items(limit=True), "limit must be a positive integer; got True"),
+        (lambda it: it.state("count").items(limit=0), "limit must be a whole number, at least 1; got 0"),
+        (lambda it: it.state("count").items(limit=True), "limit must be a whole number, at least 1; got True"),
         (
             lambda it: it.state("count").items(limit=10_001),
             r"limit may be 10,000 at most; got 10,001; for all .* read_state",

@@ -96,7 +96,7 @@ def test_a_latency_that_no_tick_can_have_is_refused(options: Any, message: str) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"conf": ["a"]}, "conf must be a dict of Spark's settings; got list"),
+        ({"conf": ["a"]}, "conf must be a dict of Spark's settings; got a list"),
         ({"conf": {"a": 1}}, "conf must have texts as names and values; got int for 'a'"),
         ({"conf": {"a": "b"}, "spark": object()}, "conf and spark are mutually exclusive"),
     ],

@@ -75,7 +75,7 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retain": 0}, "retain must be a positive integer, a timedelta or a text such as '7d'; got 0"),
+        ({"retain": 0}, "retain must be a whole number, at least 1, or a timedelta or a text such as '7d'; got 0"),
         ({"retain": True}, "retain must be"),
         ({"retain": timedelta(0)}, "FsspecBackend retain must be a time above zero"),
         ({"compression": "zip"}, "compression must be 'lz4' or 'none'; got 'zip'"),

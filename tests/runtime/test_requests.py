@@ -287,7 +287,7 @@ def test_request_to_a_run_that_could_not_be_built_is_cancelled() -> None:
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True, None])
 def test_a_number_of_workers_that_can_not_be_is_refused_at_once(workers: Any) -> None:
-    with pytest.raises(GraphError, match="parallelism must be a positive integer"):
+    with pytest.raises(GraphError, match="parallelism must be a whole number, at least 1"):
         SingleThreadRuntime(counting("")).rescale(workers)
 
 

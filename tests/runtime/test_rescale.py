@@ -314,7 +314,7 @@ def test_state_under_key_local_stays_and_the_run_goes_on() -> None:
 @pytest.mark.parametrize("parallelism", [0, -1, True, 1.0, None])
 def test_a_number_of_workers_is_a_whole_number_of_one_or_more(parallelism: Any) -> None:
     run = run_of(lambda provider: None)
-    with pytest.raises(GraphError, match="parallelism must be a positive integer"):
+    with pytest.raises(GraphError, match="parallelism must be a whole number, at least 1"):
         run.rescale(parallelism)
 
 

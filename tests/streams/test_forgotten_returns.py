@@ -83,7 +83,7 @@ def test_a_function_without_a_return_is_refused_by(use: str) -> None:
         USES[use](stream, on_time(stream))
 
     with pytest.raises(
-        GraphError, match=r"that returns a value; \S+ \(.*test_forgotten_returns.py:\d+\) has no 're"
+        GraphError, match=r"must return a value; \S+ \(.*test_forgotten_returns.py:\d+\) has no 're"
     ) as error:
         SingleThreadRuntime(build_dataflow).execute()
     assert error.value.operator == "op"
@@ -192,7 +192,7 @@ def test_windows_are_built_of_functions_that_return() -> None:
         keyed = on_time(provider.new_stream().source("source", sis([1, 2])))
         keyed.window(tumbling(2)).aggregate("op", agg.sum(), migrate=of_two)
 
-    with pytest.raises(GraphError, match="needs a migrate that returns a value"):
+    with pytest.raises(GraphError, match="migrate must return a value"):
         SingleThreadRuntime(build_dataflow).execute()
 
 

@@ -272,7 +272,7 @@ def test_mistakes_are_refused_when_the_join_is_added() -> None:
         GraphError, match=r"operator 'joined' joins by a foreign key, .*call \.key_distribute\(\) before"
     ):
         build_tables(lambda one, two: one.join("joined", two, pair, on=reference), key="key_local")
-    with pytest.raises(GraphError, match="operator 'joined' needs a function as its on; got 3"):
+    with pytest.raises(GraphError, match="operator 'joined' on must be a plain function; got 3"):
         build_tables(lambda one, two: one.join("joined", two, pair, on=3))
     with pytest.raises(GraphError, match="operator 'joined' joins two tables; got"):
         build_tables(lambda one, two: one.join("joined", two.changes(), pair, on=reference))

@@ -54,13 +54,13 @@ def by_arrival(left: Any, right: Any) -> Any:
         ),
         (
             lambda left, _: left.to_table("join", ttl=0),
-            "'join' needs a positive number or timedelta as its ttl",
+            "'join' ttl must be a positive number or timedelta",
         ),
-        (lambda left, _: left.to_table("join", row=3), "'join' needs a function as its row; got 3"),
+        (lambda left, _: left.to_table("join", row=3), "'join' row must be a plain function; got 3"),
         (lambda left, right: left.join_table("join", right, pair), "by epochs .* or pass at='arrival'"),
         (
             lambda left, right: left.join_table("join", right, pair, how="outer"),
-            "'left' or 'inner' as its how; got 'ou",
+            "how must be 'left' or 'inner'; got 'ou",
         ),
         (
             lambda left, right: left.join_table("join", right, pair, at="once"),
@@ -83,10 +83,10 @@ def by_arrival(left: Any, right: Any) -> Any:
         (lambda left, right: left.to_table("a").join("join", right, pair), r"joins two tables; .* call .to_table\(\)"),
         (
             lambda left, right: left.to_table("a").join("join", right.to_table("b"), pair, how="right"),
-            "'inner', 'left' or 'outer' as its how; got 'right'",
+            "how must be 'inner', 'left' or 'outer'; got 'right'",
         ),
         (lambda left, _: left.to_table("a").grouped("join", None), "a function of the row, or the name of a field"),
-        (lambda left, _: left.to_table("a").map("join", 3), "'join' needs a function as its mapper; got 3"),
+        (lambda left, _: left.to_table("a").map("join", 3), "'join' mapper must be a plain function; got 3"),
     ],
 )
 def test_malformed_tables_are_refused_when_they_are_added(add: Any, problem: str) -> None:

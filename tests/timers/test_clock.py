@@ -114,7 +114,7 @@ def test_they_fire_once_at_the_end() -> None:
 
 
 def test_a_wrong_delay_is_an_error_of_its_record() -> None:
-    with pytest.raises(OperatorError, match=r"key 'a'.*wake_after delay must be a time above zero .*; got .*\(0\)"):
+    with pytest.raises(OperatorError, match=r"key 'a'.*wake_after delay must be a time above zero, .*; got .*\(0\)"):
         results_of([("a", 1, ("clock", 0))], 0, lambda keyed: keyed.stateful_op("it", Waking()))
     with pytest.raises(OperatorError, match="method on_timer"):
         results_of([("a", 1, 1)], 0, lambda keyed: keyed.stateful_op("it", lambda _m, _s, out: out.wake_after(MINUTE)))

@@ -424,7 +424,7 @@ def test_a_delivery_that_is_not_known_is_refused(tmp_path: Path) -> None:
 def test_a_sink_without_room_for_a_transaction_is_refused(tmp_path: Path) -> None:
     sink = LedgerSink(tmp_path / "db")
     sink.max_pending = 0
-    with pytest.raises(GraphError, match="max_pending must be an integer of at least 1; got 0"):
+    with pytest.raises(GraphError, match="max_pending must be a whole number, at least 1; got 0"):
         run_with(sink, persistence=FsspecBackend(str(tmp_path)))
 
 

@@ -108,7 +108,7 @@ class LineSink(StatelessSinkImpl[K, V, T], ABC):
                 on_workers=on_workers,
             )
             self._output = OneFile(me, self._path, append=append, storage_options=storage_options)
-        self._formatter = checked_formatter(self, formatter)
+        self._formatter = checked_formatter(me, formatter)
         for name in _CONTRACTS:
             if hasattr(self._output, name):
                 setattr(self, name, getattr(self._output, name))

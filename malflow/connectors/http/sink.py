@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from malflow.checks import check_function, check_mapping, check_whole_number
+from malflow.checks import check_choice_or_function, check_mapping, check_whole_number
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.json_names import check_names
 from malflow.connectors.options import check_delivery, checked_timeout
@@ -94,7 +94,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         check_whole_number(me, "retries", retries, least=0)
         seconds = checked_timeout(me, timeout)
         check_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
-        check_function(me, "encode", encode, choices=tuple(_TYPES))
+        check_choice_or_function(me, "encode", encode, tuple(_TYPES))
         kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
         given = checked_headers({} if headers is None else headers)
         if any(name.lower() == _KEY.lower() for name in given):

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
-from malflow.checks import check_choice, check_function, check_name, check_whole_number
+from malflow.checks import check_choice, check_choice_or_function, check_name, check_whole_number
 from malflow.connectors.http.inbox import Inbox
 from malflow.connectors.options import checked_timeout
 from malflow.connectors.web_server.addresses import Place, is_loopback
@@ -120,7 +120,7 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         seconds = checked_timeout(me, timeout)
         check_choice(me, "on_full", on_full, ("429", "503", "wait"))
         check_choice(me, "acknowledge", acknowledge, ("queue", "snapshot"))
-        check_function(me, "decode", decode, choices=tuple(_DECODERS))
+        check_choice_or_function(me, "decode", decode, tuple(_DECODERS))
         decoder = decode if callable(decode) else _DECODERS[decode]
         secret = None if token is None else token.encode()
         self._options = _Options(

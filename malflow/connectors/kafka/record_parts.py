@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from malflow.aggregators.fields import read_of_message
-from malflow.callables import without_result
+from malflow.checks import check_function
 from malflow.connectors.kafka.produce import Record
 from malflow.connectors.key_texts import PlainKeyEncoder
-from malflow.errors import GraphError
 from malflow.message import DataMessage, NoKey
 from malflow.words import short_repr
 
@@ -25,7 +24,7 @@ _OVERHEAD = 128
 _LATEST = 2**63 - 1
 
 
-def of_message(asked_by: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
+def of_message(asked_by: str, role: str, given: Any, *, fields: bool = True) -> OfMessage | None:
     """Return a function of the message; the name of a field of its value becomes a function.
 
     Raises:
@@ -35,10 +34,7 @@ def of_message(asked_by: str, role: str, given: OfMessage | str | None, *, field
         return partial(read_of_message, given)
     if given is None:
         return None
-    if isinstance(given, str) or not callable(given):
-        raise GraphError(f"{asked_by} {role} must be a function of the message; got {short_repr(given)}")
-    if without_result(given):
-        raise GraphError(f"{asked_by} {role} must be a plain function; got {without_result(given)}")
+    check_function(asked_by, role, given, or_else=("the name of a field",) if fields else ())
     return given
 
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, Producer
 
-from malflow.callables import without_result
-from malflow.checks import check_choice, check_flag, check_name, checked_duration
+from malflow.checks import check_choice, check_flag, check_function, check_name, checked_duration
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.kafka.client import LOG, ClientSettings
@@ -136,14 +135,12 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         check_flag(me, "on_workers", on_workers)
         check_choice(me, "on_lost_marker", on_lost_marker, ("fail", "drop", "write"))
         check_name(me, "marker_topic", marker_topic, "the name of a topic", optional=True)
-        if not (isinstance(topic, str) and topic) and not callable(topic):
-            raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
+        if not (isinstance(topic, str) and topic):
+            check_function(me, "topic", topic, or_else=("the name of a topic",))
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:
             raise GraphError(f"{me} whose topic is a function needs marker_topic='...', a topic for its marker")
         key, headers = of_message(me, "key", key), of_message(me, "headers", headers, fields=False)
         timestamp = of_message(me, "timestamp", timestamp)
-        if without_result(topic):
-            raise GraphError(f"{me} topic must be a plain function; got {without_result(topic)}")
         span = checked_duration(me, "timeout", timeout)
         usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(span)}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=usual)

@@ -9,12 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from malflow.callables import without_result
-from malflow.checks import check_choice, checked_names
+from malflow.checks import check_choice, check_function, checked_names
 from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
-from malflow.words import did_you_mean, plural, short_repr
+from malflow.words import did_you_mean, plural
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
 
@@ -55,12 +54,10 @@ def row_options(
         GraphError: if one is not valid.
     """
     check_choice(asked_by, "nanoseconds", nanoseconds, ("fail", "truncate"))
-    for what, given in (("row", row), ("timestamp", timestamp)):
-        if given is None and what == "timestamp":
-            continue
-        if not isinstance(given, str) and (not callable(given) or without_result(given)):
-            got = without_result(given) or short_repr(given)
-            raise GraphError(f"{asked_by} {what} must be the name of a column or a function; got {got}")
+    if not isinstance(row, str):
+        check_function(asked_by, "row", row, or_else=("the name of a column",))
+    if timestamp is not None and not isinstance(timestamp, str):
+        check_function(asked_by, "timestamp", timestamp, or_else=("the name of a column",))
     if columns is None:
         return RowOptions(None, row, timestamp, nanoseconds)
     names = checked_names(asked_by, "columns", columns)

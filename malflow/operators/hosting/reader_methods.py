@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from malflow.checks import is_whole_number
 from malflow.sources.contract import StatefulSourcePartition
 
 __all__ = ["Lags", "Share", "lag_of", "offers_own", "share_of", "total_share"]
@@ -29,7 +30,7 @@ def lag_of(reader: Any) -> int | None:
         TypeError: if it is not a number.
     """
     lag = reader.lag()
-    if lag is not None and (isinstance(lag, bool) or not isinstance(lag, int)):
+    if lag is not None and not is_whole_number(lag, least=None):
         raise TypeError(f"lag() must return an int, or None if unknown; got {lag!r}")
     return lag
 

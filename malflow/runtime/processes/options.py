@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from malflow.errors import GraphError
+from malflow.checks import check_choice, check_whole_number
 from malflow.runtime.options import RunOptions
 from malflow.runtime.processes.cores import usable_cores
 from malflow.runtime.processes.fork_server import fork
@@ -14,7 +14,6 @@ from malflow.runtime.processes.spawning import spawn
 from malflow.runtime.processes.starting import Launch
 from malflow.runtime.restarts import RestartPolicy
 from malflow.snapshot.backend import FsspecBackend
-from malflow.words import short_repr
 
 __all__ = ["ProcessOptions"]
 
@@ -36,15 +35,10 @@ class ProcessOptions(RunOptions):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        processes = self.processes
-        if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 0):
-            raise GraphError(
-                "processes must be a positive integer, None for the number of usable cores, or 0 to run in this "
-                f"process; got {short_repr(processes)}"
-            )
-        if self.start_method not in _LAUNCHES:
-            known = " or ".join(map(repr, _LAUNCHES))
-            raise GraphError(f"start_method must be {known}; got {short_repr(self.start_method)}")
+        if self.processes is not None:
+            other = "None for the number of usable cores; 0 runs in this process"
+            check_whole_number("MultiProcessRuntime", "processes", self.processes, least=0, or_else=other)
+        check_choice("MultiProcessRuntime", "start_method", self.start_method, tuple(_LAUNCHES))
 
     @property
     def most(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from malflow.checks import checked_duration, checked_seconds
+from malflow.checks import check_mapping, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.runtime.options import RunOptions, check_positive
+from malflow.runtime.options import RunOptions
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.tick_pacing import PaceOptions
@@ -52,11 +52,11 @@ class SparkOptions(RunOptions):
         if self.latency is not None:
             object.__setattr__(self, "latency", self._checked_latency(self.latency))
         if self.max_records_per_tick is not None:
-            check_positive(self.max_records_per_tick, "max_records_per_tick")
+            check_whole_number("SparkRuntime", "max_records_per_tick", self.max_records_per_tick)
         object.__setattr__(self, "conf", dict(self.conf or {}))
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
 
-    def _check_conf(self, conf: object) -> None:
+    def _check_conf(self, conf: Any) -> None:
         """Check the settings of a new session. The error shows no values, which may be secrets.
 
         Raises:
@@ -64,8 +64,7 @@ class SparkOptions(RunOptions):
         """
         if conf is None:
             return
-        if not isinstance(conf, Mapping):
-            raise GraphError(f"conf must be a dict of Spark's settings; got {type(conf).__name__}")
+        check_mapping("SparkRuntime", "conf", conf, "Spark's settings")
         for name, value in conf.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise GraphError(f"conf must have texts as names and values; got {type(value).__name__} for {name!r}")

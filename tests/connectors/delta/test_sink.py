@@ -321,7 +321,7 @@ def test_no_secret_in_an_error() -> None:
         ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery depends"),
         ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a time of zero or more"),
-        ({"formatter": 3}, "needs a plain function as formatter"),
+        ({"formatter": 3}, "formatter must be a plain function"),
         ({"storage_options": {"key": "a"}}, "has 'key', an option of s3fs; deltalake calls it 'AWS_ACCESS_KEY_ID'"),
         (
             {"storage_options": {"client_kwargs": {"endpoint_url": "http://h"}}},

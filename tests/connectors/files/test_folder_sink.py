@@ -285,7 +285,7 @@ def test_options_that_are_refused(kind: Any, tmp_path: Path) -> None:
         ({"delivery": "once"}, "Sink delivery must be 'exactly-once' or 'at-least-once'"),
         ({"retry_for": "5 parsecs"}, "retry_for, such as .10s."),
         ({"on_data_loss": "no"}, "Sink on_data_loss must be 'fail' or 'continue'"),
-        ({"formatter": 3}, "needs a plain function as formatter; got 3"),
+        ({"formatter": 3}, "formatter must be a plain function; got 3"),
     ]
     for options, problem in of_a_folder:
         with pytest.raises(GraphError, match=problem):

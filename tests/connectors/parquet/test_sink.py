@@ -363,7 +363,7 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
         ({"schema": pa.schema([("x", pa.list_(pa.struct([])))])}, "schema can't be stored: Parquet has no struct with"),
         ({"retry_for": "5x"}, "retry_for must be a time of zero or more, such as"),
         ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a time of zero or more"),
-        ({"formatter": 3}, "needs a plain function as formatter; got 3"),
+        ({"formatter": 3}, "formatter must be a plain function; got 3"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
