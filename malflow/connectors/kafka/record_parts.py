@@ -35,7 +35,8 @@ def of_message(asked_by: str, role: str, given: Any, *, fields: bool = True) -> 
     if given is None:
         return None
     check_function(asked_by, role, given, or_else=("the name of a field",) if fields else ())
-    return given
+    function: OfMessage = given
+    return function
 
 
 def size_of(record: Record) -> int:
