@@ -196,9 +196,9 @@ def mean(field: Any = None, *, of: Any = None) -> Any:
     return Mean(checked_field("agg.mean", field), _checked_type("agg.mean", of))
 
 
-def _checked_type(function: str, of: Any) -> type[int] | None:
+def _checked_type(asked_by: str, of: Any) -> type[int] | None:
     if of is not None and of is not int:
-        raise GraphError(f"{function} takes of=int, or no 'of'; got {short_repr(of)}", location=location())
+        raise GraphError(f"{asked_by} takes of=int, or no 'of'; got {short_repr(of)}", location=location())
     return None if of is None else int
 
 
@@ -417,11 +417,11 @@ def exact_quantiles(field: Any, /, *fractions: Any) -> Any:
     return ExactQuantiles(checked_field("agg.exact_quantiles", field), fractions)
 
 
-def _check_fractions(function: str, fractions: tuple[Any, ...]) -> None:
+def _check_fractions(asked_by: str, fractions: tuple[Any, ...]) -> None:
     if not fractions:
-        raise GraphError(f"{function} needs a fraction such as 0.5 after the field", location=location())
+        raise GraphError(f"{asked_by} needs a fraction such as 0.5 after the field", location=location())
     for fraction in fractions:
-        check_number(located(function), "fraction", fraction, least=0, most=1)
+        check_number(located(asked_by), "fraction", fraction, least=0, most=1)
 
 
 @overload
@@ -657,11 +657,11 @@ def into(made: Callable[..., R], /, **aggregators: Aggregator[V, Any, Any]) -> A
         raise GraphError(f"agg.into passes results by name; {odd[0]!r} is not a Python identifier", location=location())
     if not callable(made):
         raise GraphError(f"agg.into needs a class or function; got {label(made)}", location=location())
-    _refuse_other_names(made, names)
+    _check_names(made, names)
     return Into(tuple(parts), made, names)
 
 
-def _refuse_other_names(made: Callable[..., object], names: tuple[str, ...]) -> None:
+def _check_names(made: Callable[..., object], names: tuple[str, ...]) -> None:
     try:
         signature(made).bind(**dict.fromkeys(names))
     except TypeError as error:

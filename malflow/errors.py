@@ -48,6 +48,9 @@ __all__ = [
     "SourceNotReplayable",
     "StoreError",
     "UnsupportedOperator",
+    "check_arguments",
+    "check_methods",
+    "check_not_deferred",
     "class_name",
     "error_text",
     "failures",
@@ -55,10 +58,7 @@ __all__ = [
     "not_imported",
     "offers",
     "qualified_name",
-    "refuse_deferred",
     "release_all",
-    "require_arguments",
-    "require_methods",
     "short_repr",
 ]
 
@@ -246,26 +246,18 @@ def not_imported(needs: str, extra: str, error: ImportError) -> MissingDependenc
     return MissingDependency(f"{needs}{reason}; pip install 'malflow[{extra}]'")
 
 
-def require_methods(thing: object, asked_by: str, methods: Iterable[str]) -> None:
-    """Check that a duck-typed object has the methods that malflow will call.
-
-    Raises:
-        GraphError: if a method is missing.
-    """
+def check_methods(thing: object, asked_by: str, methods: Iterable[str]) -> None:
+    """Check that a duck-typed object has the methods that malflow will call."""
     if isinstance(thing, type):
         raise GraphError(f"{asked_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
     for method in methods:
         if not offers(thing, method):
             raise GraphError(f"{asked_by} needs an object with a method {method}(); got {short_repr(thing)}")
-        refuse_deferred(thing, asked_by, (method,))
+        check_not_deferred(thing, asked_by, (method,))
 
 
-def refuse_deferred(thing: object, asked_by: str, methods: Iterable[str]) -> None:
-    """Check that an object's methods run when they are called.
-
-    Raises:
-        GraphError: if one is a coroutine function, or a generator function; ``list_*`` methods may be generators.
-    """
+def check_not_deferred(thing: object, asked_by: str, methods: Iterable[str]) -> None:
+    """Check that an object's methods run when they are called; ``list_*`` methods may be generators."""
     for method in methods:
         kind = deferred(getattr(thing, method, None), generators=method.startswith("list_"))
         if kind is not None:
@@ -275,7 +267,7 @@ def refuse_deferred(thing: object, asked_by: str, methods: Iterable[str]) -> Non
             )
 
 
-def require_arguments(method: Callable[..., object], asked_by: str, names: Sequence[str], instead: str) -> None:
+def check_arguments(method: Callable[..., object], asked_by: str, names: Sequence[str], instead: str) -> None:
     """Check that a method accepts the arguments that it will be called with.
 
     Args:
@@ -283,15 +275,16 @@ def require_arguments(method: Callable[..., object], asked_by: str, names: Seque
         asked_by: its caller.
         names: the names of the arguments.
         instead: the hint for a method with other parameters.
-
-    Raises:
-        GraphError: if it does not accept them.
     """
     if not takes(method, len(names)):
         called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
         raise GraphError(
             f"{asked_by} calls {called}, but {short_repr(_owner(method))} takes other arguments; {instead}"
         )
+
+
+check_methods, check_not_deferred, check_arguments = check_methods, check_not_deferred, check_arguments
+"""Their names until checks were named alike."""
 
 
 def _owner(method: Any) -> object:

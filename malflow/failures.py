@@ -223,11 +223,7 @@ class Retry:
 
 
 def _check_retry(retry: object) -> None:
-    """Check that a retry is allowed for a plain function.
-
-    Raises:
-        GraphError: if not.
-    """
+    """Check that a retry is allowed for a plain function."""
     if retry is None:
         return
     if not isinstance(retry, Retry):

@@ -59,12 +59,12 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
     except ValueError as unknown:
         raise GraphError(f"'{shown}' has a protocol unknown to fsspec: {protocol}") from unknown
     if protocol in _BUCKETS:
-        _refuse_credentials(path, protocol)
+        _check_no_credentials(path, protocol)
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner
 
 
-def _refuse_credentials(path: str, protocol: str) -> None:
+def _check_no_credentials(path: str, protocol: str) -> None:
     bucket = path.partition("://")[2].partition("/")[0]
     if "@" in bucket or (":" in bucket and not bucket.startswith("arn:")):
         rest = path.rpartition("@")[2] if "@" in path else "..."

@@ -269,11 +269,7 @@ class Graph:
 
 
 def check_name(name: object, location: str | None) -> None:
-    """Check that a name is valid.
-
-    Raises:
-        GraphError: if it is not a string, is blank, or contains ``/`` or unprintable characters.
-    """
+    """Check that a name is a printable, non-blank string without ``/``."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         hint = "" if isinstance(name, str) else "; the name is the first argument"
         message = f"an operator name must be a printable, non-blank string; got {name!r}{hint}"

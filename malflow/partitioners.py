@@ -252,7 +252,7 @@ def _encode(key: Any) -> bytes:
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
         if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy considers a class unhashable
             key = _python_key(key)
-        _refuse_equality_of_its_own(key)
+        _check_equality(key)
     if isinstance(key, str):
         return b"s" + str.encode(key, "utf-8", "surrogatepass")
     if isinstance(key, (Complex, Decimal)):
@@ -298,9 +298,9 @@ def _python_key(key: Any) -> Any:
         return key[:]  # item() would drop NUL at the end
     if kind not in ("datetime64", "timedelta64"):
         return key.item()  # a long double returns itself
-    _refuse_not_a_time(key)
+    _check_time(key)
     if kind == "datetime64":
-        _refuse_hash_of_a_date(key)
+        _check_hash_of_a_date(key)
         return _moment_of_numpy(key)
     span = key.astype("m8[us]")
     if span != key or not isinstance(span.item(), timedelta):
@@ -310,14 +310,14 @@ def _python_key(key: Any) -> Any:
     return span.item()
 
 
-def _refuse_not_a_time(key: Any) -> None:
+def _check_time(key: Any) -> None:
     if key != key:  # noqa: PLR0124 - as NaN
         raise ValueError(
             f"{short_repr(key)} cannot be used as a key: NaT does not equal itself; replace or filter it before keying"
         )
 
 
-def _refuse_hash_of_a_date(key: Any) -> None:
+def _check_hash_of_a_date(key: Any) -> None:
     """Reject a day of a numpy version that hashes days as dates: it would equal a date and a datetime, which differ."""
     day = key.item()
     if type(day) is date and hash(key) == hash(day):
@@ -350,7 +350,7 @@ def _text_of_numpy(text: str) -> str:
     return f"{day}T{clock}.{fraction}" if fraction else f"{day}T{clock}"
 
 
-def _refuse_equality_of_its_own(key: Any) -> None:
+def _check_equality(key: Any) -> None:
     """Reject a key whose class defines its own ``__eq__``: equality does not follow from its contents."""
     cls = type(key)
     equality: Any = cls.__eq__
@@ -384,7 +384,7 @@ def _encode_number(key: Any) -> bytes:
             f"{short_repr(key)} cannot be used as a key: NaN does not equal itself; replace or filter it before keying"
         )
     if isinstance(key, Decimal):
-        _refuse_long(key)
+        _check_exponent(key)
     if isinstance(key, int):
         return _encode_integer(int.__index__(key))
     if isinstance(key, Integral):
@@ -401,7 +401,7 @@ def _encode_number(key: Any) -> bytes:
     return _encode_parts(b"r", [_encode_integer(numerator), _encode_integer(denominator)])
 
 
-def _refuse_long(key: Decimal) -> None:
+def _check_exponent(key: Decimal) -> None:
     """Reject a number with such a large exponent that converting it to an integer would take forever."""
     if key.is_finite() and (abs(key.adjusted()) > _LONGEST or abs(int(key.as_tuple().exponent)) > _LONGEST):
         raise ValueError(
@@ -417,7 +417,7 @@ def _encode_integer(number: int) -> bytes:
 def _encode_object(key: Any) -> bytes:
     cls = type(key)
     if isinstance(key, (date, timedelta)):
-        _refuse_not_a_time(key)
+        _check_time(key)
     if isinstance(key, datetime):
         return _encode_moment(key)
     if isinstance(key, date):

@@ -352,11 +352,7 @@ def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
 
 
 def _checked_size(kind: str, size: Any, what: str) -> Any:
-    """Return a size; a text as a timedelta.
-
-    Raises:
-        GraphError: if it is not a positive length.
-    """
+    """Return a size; a text as a timedelta."""
     length = as_length(size)
     if not _is_length(length):
         raise GraphError(

@@ -60,7 +60,7 @@ class Watch:
             self._compare(acc, looks, f"its {method} changed an accumulator that it was given; return a new one")
         return outcome
 
-    def refuse_aliases(self, merged: Any, *accs: Any) -> None:
+    def check_aliases(self, merged: Any, *accs: Any) -> None:
         """Check that a merged accumulator shares no slot that can change.
 
         Raises:
@@ -73,7 +73,7 @@ class Watch:
                     f"{self._owner(slot)!r}: its merge returned an accumulator that it was given; return a new one"
                 )
 
-    def refuse_given_out(self, acc: Any) -> None:
+    def check_given_out(self, acc: Any) -> None:
         """Check that a result is not the accumulator itself.
 
         Raises:

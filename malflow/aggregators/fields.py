@@ -18,15 +18,15 @@ __all__ = [
     "TEXTS",
     "TEXT_CURE",
     "Field",
+    "check_addable",
+    "check_integer",
     "checked_field",
     "checked_whole_number",
     "exact",
+    "nan_error",
+    "none_error",
     "read",
     "read_of_message",
-    "refuse_nan",
-    "refuse_none",
-    "refuse_not_integer",
-    "refuse_other",
     "source_of_field",
 ]
 
@@ -43,16 +43,16 @@ TEXTS = (str, bytes, bytearray)
 TEXT_CURE = "convert it when it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
 
 
-def checked_field(function: str, field: Any, option: str = "field") -> Any:
+def checked_field(asked_by: str, field: Any, option: str = "field") -> Any:
     """Check the field that a function of `malflow.agg` was called with, and return it."""
     if field is not None and not isinstance(field, str):
-        check_function(located(function), option, field, arguments="value", or_else=("the name of a field",))
+        check_function(located(asked_by), option, field, arguments="value", or_else=("the name of a field",))
     return field
 
 
-def checked_whole_number(function: str, option: str, given: int, least: int = 1) -> int:
+def checked_whole_number(asked_by: str, option: str, given: int, least: int = 1) -> int:
     """Check an integer argument, and return it."""
-    check_whole_number(located(function), option, given, least=least)
+    check_whole_number(located(asked_by), option, given, least=least)
     return given
 
 
@@ -94,29 +94,25 @@ def source_of_field(field: str, *, mapping: bool) -> str:
     return f"v.{field}" if field.isidentifier() and not iskeyword(field) else f"getattr(v, {field!r})"
 
 
-def refuse_none(field: Field) -> None:
-    """Reject None in place of a number or another comparable value.
-
-    Raises:
-        TypeError: always.
-    """
-    raise TypeError(f"{_subject(field)} None, which cannot be aggregated; call .filter() first to drop such records")
+def none_error(field: Field) -> TypeError:
+    """Return the error for None in place of a number or another comparable value."""
+    return TypeError(f"{_subject(field)} None, which cannot be aggregated; call .filter() first to drop such records")
 
 
-def refuse_other(field: Field, x: Any) -> None:
-    """Reject None and text in place of a number.
+def check_addable(field: Field, x: Any) -> None:
+    """Check that a value is not None or text, and so may be a number.
 
     Raises:
         TypeError: if it is one of these.
     """
     if x is None:
-        refuse_none(field)
+        raise none_error(field)
     if isinstance(x, TEXTS):
         raise TypeError(f"{_subject(field)} {short_repr(x)}, which is text and not a number; {TEXT_CURE}")
 
 
-def refuse_not_integer(field: Field, x: Any) -> None:
-    """Reject a value other than an integer or a truth value.
+def check_integer(field: Field, x: Any) -> None:
+    """Check that a value is an integer or a truth value.
 
     Raises:
         TypeError: if it is another.
@@ -128,13 +124,9 @@ def refuse_not_integer(field: Field, x: Any) -> None:
         )
 
 
-def refuse_nan(field: Field) -> None:
-    """Reject NaN, with which sums and extremes depend on the order of records, or stay NaN.
-
-    Raises:
-        ValueError: always.
-    """
-    raise ValueError(f"{_subject(field)} NaN, which cannot be aggregated; call .filter() first to drop such records")
+def nan_error(field: Field) -> ValueError:
+    """Return the error for NaN, with which sums and extremes depend on the order of records, or stay NaN."""
+    return ValueError(f"{_subject(field)} NaN, which cannot be aggregated; call .filter() first to drop such records")
 
 
 def _subject(field: Field) -> str:

@@ -240,7 +240,7 @@ class CheckedKernel(Kernel):
         self._watch.verify(one)
         self._watch.verify(other)
         merged = self._watch.unchanged("merge", lambda: super(CheckedKernel, self).merge(one, other), one, other)
-        self._watch.refuse_aliases(merged, one, other)
+        self._watch.check_aliases(merged, one, other)
         return merged
 
     def merge_by_key(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -252,7 +252,7 @@ class CheckedKernel(Kernel):
         """Return the result of an accumulator; check that it is not mutated or returned."""
         self._watch.verify(acc)
         outcome = self._watch.unchanged("result", lambda: super(CheckedKernel, self).result(acc), acc)
-        self._watch.refuse_given_out(acc)
+        self._watch.check_given_out(acc)
         return outcome
 
     def results(self, accs: Iterable[Any]) -> list[Any]:
@@ -278,11 +278,7 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
 
 
 def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
-    """Check that an argument is an aggregator, and return it.
-
-    Raises:
-        GraphError: if it is not an aggregator, with a hint.
-    """
+    """Check that an argument is an aggregator, and return it."""
     if not isinstance(given, Aggregator):
         name = describe(given) if callable(given) else short_repr(given)
         raise GraphError(f"{name} is not an aggregator; {_instead(given)}", location=location())

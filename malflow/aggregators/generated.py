@@ -12,11 +12,11 @@ from typing import Any, Literal
 from malflow.aggregators.explain import explain
 from malflow.aggregators.fields import (
     Field,
+    check_addable,
+    check_integer,
     exact,
-    refuse_nan,
-    refuse_none,
-    refuse_not_integer,
-    refuse_other,
+    nan_error,
+    none_error,
     source_of_field,
 )
 from malflow.aggregators.numbers import PLAIN, added, divided, may_be_of_numpy, number
@@ -49,10 +49,10 @@ class Source:
         self._places = {slot.identity: index for index, slot in enumerate(self.slots)}
         self._names: dict[str, object] = {
             "explain": explain,
-            "refuse_none": refuse_none,
-            "refuse_nan": refuse_nan,
-            "refuse_other": refuse_other,
-            "refuse_not_integer": refuse_not_integer,
+            "none_error": none_error,
+            "nan_error": nan_error,
+            "check_addable": check_addable,
+            "check_integer": check_integer,
             "exact": exact,
             "plain": PLAIN,
             "added": added,
@@ -146,11 +146,9 @@ class Source:
             elif column is not None:
                 lines.append(f"{name} = {self.bind('read', column)}(v)")
             if self.refuses_nan and self._needs_value(column, equality=True):
-                lines.append(f"if {name} != {name}: refuse_nan({self.bind('field', column)})")
+                lines.append(f"if {name} != {name}: raise nan_error({self.bind('field', column)})")
             if any(slot.needs_integer for slot in self.slots if _key_of(slot.column) == _key_of(column)):
-                lines.append(
-                    f"if {name}.__class__ is not int: refuse_not_integer({self.bind('field', column)}, {name})"
-                )
+                lines.append(f"if {name}.__class__ is not int: check_integer({self.bind('field', column)}, {name})")
             elif self.knows_numpy and self._needs_number(column):
                 lines.append(f"if {name}.__class__ not in plain: {name} = number({name})")
         return lines
@@ -167,9 +165,9 @@ class Source:
         for name, column in self._columns.values():
             if self._needs_number(column):  # most are of these two classes, which need no further check
                 lines.append(f"    if {name}.__class__ is not int and {name}.__class__ is not float:")
-                lines.append(f"        refuse_other({self.bind('field', column)}, {name})")
+                lines.append(f"        check_addable({self.bind('field', column)}, {name})")
             elif self._needs_value(column):
-                lines.append(f"    if {name} is None: refuse_none({self.bind('field', column)})")
+                lines.append(f"    if {name} is None: raise none_error({self.bind('field', column)})")
         lines += [f"    {'a = ' if each else ''}accs[key] = {new}", "else:"]
         if simple:
             lines.append("    a = accs[key]")

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import Exact
-from malflow.aggregators.fields import Field, read, refuse_none, refuse_not_integer, refuse_other
+from malflow.aggregators.fields import Field, check_addable, check_integer, none_error, read
 from malflow.aggregators.numbers import number
 
 __all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
@@ -78,11 +78,11 @@ class Slot:
         if self.needs_number:
             x = number(x)
         if x is None and self.needs_value:
-            refuse_none(self.column)
+            raise none_error(self.column)
         if self.needs_number:
-            refuse_other(self.column, x)
+            check_addable(self.column, x)
         if self.needs_integer:
-            refuse_not_integer(self.column, x)
+            check_integer(self.column, x)
         facts = {"x": x, "t": timestamp, "v": value}
         return self.add(state, *[facts[letter] for letter in self.takes])
 

@@ -12,7 +12,7 @@ from malflow.cli.live_view import LiveView, live_area
 from malflow.cli.output import Output
 from malflow.cli.redacting import redact_of
 from malflow.cli.replaying import ReplayingListener
-from malflow.cli.tapping import TappingListener, refuse_elsewhere
+from malflow.cli.tapping import TappingListener, check_passes_here
 from malflow.config import Settings
 from malflow.monitor import Monitor
 from malflow.monitor.samples import SampleSettings
@@ -76,7 +76,7 @@ class Additions:
             ConfigError: if the function that hides parts of records can't be loaded.
         """
         if self._tapped:
-            refuse_elsewhere(kind)
+            check_passes_here(kind)
             redact = redact_of(self._settings)
             self._taps += [TappingListener(name, redact, self._output) for name in self._tapped]
         found: list[Any] = [*self._taps, *(ReplayingListener(name, self._output) for name in self._replayed)]

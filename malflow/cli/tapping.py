@@ -17,7 +17,7 @@ from malflow.monitor.samples import Redact, record_texts
 from malflow.records.batch import Batch
 from malflow.words import plural
 
-__all__ = ["TappingListener", "refuse_elsewhere"]
+__all__ = ["TappingListener", "check_passes_here"]
 
 _MOST: Final = 100
 """The most records of an operator that are written in a second."""
@@ -25,7 +25,7 @@ _MOST: Final = 100
 _PLACES: Final = {"processes": "in other processes", "spark": "in the processes of Spark"}
 
 
-def refuse_elsewhere(kind: str) -> None:
+def check_passes_here(kind: str) -> None:
     """Check that the records of a run pass through this process.
 
     Raises:

@@ -29,14 +29,14 @@ class ByteCount(int):
 
 
 def options_for(
-    make: Callable[..., Any], where: str, texts: Mapping[str, str], given: Mapping[str, Any]
+    make: Callable[..., Any], asked_by: str, texts: Mapping[str, str], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the keyword arguments for a connector's function.
 
     Args:
         make: the function, or class; its keyword-only parameters are the options, and their annotations determine how
             text is converted.
-        where: names the connector, for errors.
+        asked_by: names the connector, for errors.
         texts: the options in the URL. ``name.rest`` is the entry ``rest`` of an option that is a mapping.
         given: the options passed as objects.
 
@@ -47,47 +47,47 @@ def options_for(
     parameters = {name: it for name, it in signature.parameters.items() if it.kind is it.KEYWORD_ONLY}
     options: dict[str, Any] = {}
     for name, value in given.items():
-        _check_known(name, parameters, where)
+        _check_known(name, parameters, asked_by)
         options[name] = value
     for name, text in texts.items():
         option, dot, entry = name.partition(".")
-        _check_known(option, parameters, where)
+        _check_known(option, parameters, asked_by)
         if option in given:
-            raise GraphError(f"{where} has option '{option}' both in its URL and as an argument; give it once")
+            raise GraphError(f"{asked_by} has option '{option}' both in its URL and as an argument; give it once")
         annotation = parameters[option].annotation
         hint = str if annotation is inspect.Parameter.empty else annotation
         if dot:
-            options.setdefault(option, {})[entry] = _entry(text, hint, option, where)
+            options.setdefault(option, {})[entry] = _entry(text, hint, option, asked_by)
         else:
-            options[option] = _read(text, hint, option, where)
+            options[option] = _read(text, hint, option, asked_by)
     missing = [name for name, it in parameters.items() if it.default is it.empty and name not in options]
     if missing:
-        raise GraphError(f"{where} needs the option '{missing[0]}'; write ?{missing[0]}=... or pass {missing[0]}=")
+        raise GraphError(f"{asked_by} needs the option '{missing[0]}'; write ?{missing[0]}=... or pass {missing[0]}=")
     return options
 
 
-def _check_known(name: str, parameters: Iterable[str], where: str) -> None:
+def _check_known(name: str, parameters: Iterable[str], asked_by: str) -> None:
     known = sorted(parameters)
     if name not in known:
         hint = did_you_mean(name, known, else_=f"it has {', '.join(known) or 'none'}")
-        raise GraphError(f"{where} has no option '{name}'{hint}")
+        raise GraphError(f"{asked_by} has no option '{name}'{hint}")
 
 
-def _entry(text: str, hint: Any, name: str, where: str) -> str:
+def _entry(text: str, hint: Any, name: str, asked_by: str) -> str:
     if not any(_is_mapping(kind) for kind in kinds_of(hint)):
-        raise GraphError(f"{where} has an option '{name}', which is not a mapping; write ?{name}=...")
+        raise GraphError(f"{asked_by} has an option '{name}', which is not a mapping; write ?{name}=...")
     return text
 
 
-def _read(text: str, hint: Any, name: str, where: str) -> Any:
+def _read(text: str, hint: Any, name: str, asked_by: str) -> Any:
     value = read_text(text, hint)
     if value is not UNREADABLE:
         return value
     shown = "***" if is_secret_name(name) else repr(text)
     forms = forms_of(hint)
     if not forms:
-        raise GraphError(f"{where} has an option '{name}' that a URL can't contain; pass it as an argument: {name}=...")
-    raise GraphError(f"{where} needs {forms} as option '{name}'; got {shown}")
+        raise GraphError(f"{asked_by} has an option '{name}' that no URL can contain; pass the argument {name}=...")
+    raise GraphError(f"{asked_by} needs {forms} as option '{name}'; got {shown}")
 
 
 def read_text(text: str, hint: Any) -> Any:

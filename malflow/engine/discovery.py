@@ -14,9 +14,9 @@ from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.nodes import Vertex
-from malflow.operators.hosting.parts_listing import list_parts, refuse_gone
+from malflow.operators.hosting.parts_listing import check_gone, list_parts
 
-__all__ = ["Change", "Discovery", "discovering", "refuse_unfinished", "with_waiting"]
+__all__ = ["Change", "Discovery", "check_finished", "discovering", "with_waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,7 @@ def with_waiting(live: Collection[Place], places: Iterable[Place], names: Collec
     return {*live, *(place for place in places if place[0] in waiting)}
 
 
-def refuse_unfinished(
-    program: Program, name: str, gone: Iterable[Any], states: Mapping[int, Mapping[Any, Any]]
-) -> None:
+def check_finished(program: Program, name: str, gone: Iterable[Any], states: Mapping[int, Mapping[Any, Any]]) -> None:
     """Raise if parts that are no longer listed are unfinished, judging by their readers.
 
     Args:
@@ -136,4 +134,4 @@ def refuse_unfinished(
     positions = {part: state for by_part in states.values() for part, state in by_part.items()}
     for part in gone:
         if part in positions:
-            refuse_gone(name, program.sources[name].source, part, positions[part])
+            check_gone(name, program.sources[name].source, part, positions[part])

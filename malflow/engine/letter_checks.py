@@ -12,11 +12,7 @@ __all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters",
 
 
 def check_letters(vertices: Sequence[Vertex]) -> None:
-    """Check the policies of the code.
-
-    Raises:
-        GraphError: if an operator can't have its policy.
-    """
+    """Check the policies of the code."""
     for vertex in letter_readers(vertices):
         if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
             raise letters_of_letters(vertex)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from malflow.engine.discovery import discovering, refuse_unfinished
+from malflow.engine.discovery import check_finished, discovering
 from malflow.engine.migration import faulty_versions, migrated, migrations
 from malflow.engine.part_names import with_present_names
 from malflow.engine.plan import Program
@@ -145,7 +145,7 @@ def _discovered(
             found[name] = set(listed[name]) - known
         if name in with_discovery:
             with refusing(refuse, name):
-                refuse_unfinished(program, name, known.difference(listed[name]), by_worker)
+                check_finished(program, name, known.difference(listed[name]), by_worker)
     return found
 
 

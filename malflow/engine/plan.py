@@ -35,13 +35,13 @@ __all__ = [
     "Program",
     "Stage",
     "Step",
+    "check_not_input",
     "compile_graph",
     "epoch_groups",
     "epochs_along",
     "key_of_count",
     "keys_of_given",
     "meetings",
-    "refuse_to_write_input",
 ]
 
 
@@ -310,11 +310,7 @@ def _partitioner(node: Node) -> Partitioner | None:
 
 
 def _check_targets(vertices: tuple[Vertex, ...]) -> None:
-    """Check that no two sinks write to the same file.
-
-    Raises:
-        GraphError: naming both.
-    """
+    """Check that no two sinks write to the same file."""
     taken: dict[str, tuple[str, object]] = {}
     for vertex, impl, target in _targets(vertices):
         name = vertex.node.name
@@ -328,15 +324,12 @@ def _check_targets(vertices: tuple[Vertex, ...]) -> None:
             )
 
 
-def refuse_to_write_input(program: Program, parts: Mapping[str, Iterable[object]]) -> None:
+def check_not_input(program: Program, parts: Mapping[str, Iterable[object]]) -> None:
     """Check that no sink writes to a file that a source reads.
 
     Args:
         program: the program.
         parts: the parts of each source.
-
-    Raises:
-        GraphError: naming both.
     """
     targets = {target: vertex for vertex, _, target in _targets(program.vertices)}
     for source, listed in parts.items():

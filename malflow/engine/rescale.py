@@ -22,7 +22,7 @@ from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, inde
 from malflow.states.kinds import Movement, StateSpec
 from malflow.words import short_repr
 
-__all__ = ["KeyRoute", "key_routes", "local_states", "refuse_local", "reroute", "united"]
+__all__ = ["KeyRoute", "check_placed", "key_routes", "local_states", "reroute", "united"]
 
 _OF_PLACEMENT = 2
 """The length of an entry of `Past` that has no name of a former placement."""
@@ -42,7 +42,7 @@ _KEYS_OF_ENTRIES: Mapping[Movement, Callable[[Any], Any]] = {
 }
 
 
-def refuse_local(program: Program) -> None:
+def check_placed(program: Program) -> None:
     """Check that the program determines the worker of every key with state.
 
     Raises:

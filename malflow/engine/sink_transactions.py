@@ -345,11 +345,7 @@ class SinkTransactions:
 
 
 def check_owners(sinks: Iterable[SinkTransactions]) -> None:
-    """Check that no two sinks share a ledger.
-
-    Raises:
-        GraphError: naming two that do.
-    """
+    """Check that no two sinks share a ledger."""
     by_owner: dict[str, str] = {}
     for it in sinks:
         other = by_owner.setdefault(it.owner, it.name)
@@ -362,14 +358,11 @@ def check_owners(sinks: Iterable[SinkTransactions]) -> None:
 
 
 def check_deliveries(program: Program, *, keeps: bool) -> None:
-    """Check that the transactional sinks of a program can deliver exactly once.
+    """Check that transactional sinks can deliver exactly once: with snapshots, and an object for each sink.
 
     Args:
         program: the program.
         keeps: whether the run takes snapshots.
-
-    Raises:
-        GraphError: if the run takes no snapshots, or one object is used for several sinks.
     """
     seen: dict[int, str] = {}
     for vertex in program.vertices:

@@ -44,11 +44,7 @@ def windows_node(program: Program, operator: str, instead: str) -> StatefulNode:
 
 
 def check_unit(node: StatefulNode, unit: str | None) -> None:
-    """Check that a unit is one of a rollup's.
-
-    Raises:
-        GraphError: if it is not, or the operator is not a rollup.
-    """
+    """Check that a unit is one of a rollup's."""
     if unit is None:
         return
     if node.kind is not StateKind.ROLLUP:

@@ -11,9 +11,9 @@ from malflow.checks import check_whole_number
 from malflow.engine.discovery import discovering
 from malflow.engine.loading import loaded
 from malflow.engine.part_placement import Parts, Place, place_parts
-from malflow.engine.plan import Program, Stage, refuse_to_write_input
+from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
-from malflow.engine.rescale import refuse_local, reroute
+from malflow.engine.rescale import check_placed, reroute
 from malflow.engine.state_specs import States, stored_once
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
@@ -80,7 +80,7 @@ class Workers:
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
-        refuse_to_write_input(program, listed)
+        check_not_input(program, listed)
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
@@ -178,7 +178,7 @@ class Workers:
             GraphError: if a sink writes to a new part.
             OperatorError: if a reader can't be built.
         """
-        refuse_to_write_input(self._program, new)
+        check_not_input(self._program, new)
         self.take_parts(new, raised_epochs(self._program, [self.epochs()], self.parallelism))
 
     def epochs(self) -> dict[str, dict[int, Mapping[Any, Any]]]:
@@ -213,7 +213,7 @@ class Workers:
                 for source in worker.sources:
                     worker.reopen(source)
 
-    def refuse_gone(self, name: str, gone: Sequence[Any]) -> None:
+    def check_gone(self, name: str, gone: Sequence[Any]) -> None:
         """Raise if parts of a source that are no longer listed are unfinished.
 
         Raises:
@@ -338,7 +338,7 @@ class Workers:
         check_whole_number("a run's", "parallelism", parallelism)
         if parallelism == self.parallelism:
             return
-        refuse_local(self._program)
+        check_placed(self._program)
         states: dict[str, dict[int, Mapping[Any, Any]]] = {}
         for worker in self._workers:
             for name, state in worker.states().items():

@@ -35,8 +35,8 @@ __all__ = [
     "StatefulHooks",
     "StatefulLogic",
     "StatelessLogic",
+    "check_not_kept",
     "overridden",
-    "refuse_kept",
 ]
 
 
@@ -397,7 +397,7 @@ class Operator:
                 for view.key, view.value, view.timestamp in zip(batch.keys, rest, batch.timestamps, strict=True)
             ]
         if self.context.debug:
-            refuse_kept(view)
+            check_not_kept(view)
         return answers
 
 
@@ -408,7 +408,7 @@ def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | N
     return getattr(logic, method, None)
 
 
-def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
+def check_not_kept(view: DataMessage[Any, Any, Any]) -> None:
     """Check that user functions have not kept the view of a message.
 
     Raises:

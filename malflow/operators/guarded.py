@@ -15,7 +15,7 @@ from malflow.errors import settled_failures
 from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.calling_out import CallingOut
-from malflow.operators.contract import Logic, Operator, OperatorContext, refuse_kept
+from malflow.operators.contract import Logic, Operator, OperatorContext, check_not_kept
 from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.operators.field_columns import column_of
@@ -35,9 +35,9 @@ from malflow.operators.stateless import (
     MapWithKey,
     StatelessOp,
     chained,
+    check_answer,
     elements_of,
     elements_returned,
-    refuse_answer,
 )
 from malflow.operators.tables.broadcast import BroadcastJoin
 from malflow.partitioners import PLAIN_TYPES, check_key
@@ -131,7 +131,7 @@ class GuardedStatelessOp(Guarded, StatelessOp):
                 start = len(output)
                 try:
                     if (answer := on_data(DataMessage(*record), output)) is not None:
-                        refuse_answer(answer)
+                        check_answer(answer)
                 except settled_failures() as error:
                     output.cut(start)
                     if not self.guard.repeats(error):
@@ -297,7 +297,7 @@ class _View:
         view = self._message
         del self._message
         if self._debug and kind is None:
-            refuse_kept(view)
+            check_not_kept(view)
 
 
 class _Fault(Exception):

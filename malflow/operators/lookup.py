@@ -14,7 +14,7 @@ from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.records.batch import Batch
 from malflow.words import error_line, short_repr
 
-__all__ = ["LOOKUP_COUNTS", "Lookup", "require_cache"]
+__all__ = ["LOOKUP_COUNTS", "Lookup", "check_cachetools"]
 
 LOOKUP_COUNTS = Counts(counters=("asked", "absent", "cached"))
 """The keys for which the table was asked, those of them without a row, and those that the cache had, batch by batch."""
@@ -146,7 +146,7 @@ def _first_unhashable(keys: Sequence[Any]) -> int:
     return len(keys) - 1
 
 
-def require_cache() -> None:
+def check_cachetools() -> None:
     """Check that caches can be made.
 
     Raises:

@@ -76,7 +76,7 @@ class Split(Operator):
         chosen = [False] * self._outputs
         answer = self.callback(message, chosen)
         if answer is not None and answer is not False:
-            _refuse_flags(answer)
+            _check_returned(answer)
         if len(chosen) != self._outputs:
             raise ValueError(
                 f"the partitioner changed the number of flags from {self._outputs} to {len(chosen)}; only set flags"
@@ -84,7 +84,7 @@ class Split(Operator):
         return [True if flag else False for flag in chosen]  # noqa: SIM210 - cheaper than bool()
 
 
-def _refuse_flags(answer: Any) -> None:
+def _check_returned(answer: Any) -> None:
     """Reject what a partitioner returned, which would be lost; allow the results of ``a and flags.append(b)``.
 
     Raises:
@@ -267,7 +267,7 @@ class _Routes(dict[Any, int]):
         owners = self._owners
         worker = self._ask(key) if owners is None else owners[slot_of(key)]
         for kind in self._classes:
-            _refuse_twins(key, worker, self._by_class.get((kind, key), worker))
+            _check_twins(key, worker, self._by_class.get((kind, key), worker))
         if not STABLE_KEYS_MET.is_set() or _is_plain(key):
             if len(self) >= _CACHED_ROUTES:
                 self.clear()
@@ -289,7 +289,7 @@ class _Routes(dict[Any, int]):
 
     def _ask_beside_others(self, key: Any) -> int:
         worker = self._ask(key)
-        _refuse_twins(key, worker, self.get(key, worker))
+        _check_twins(key, worker, self.get(key, worker))
         return worker
 
     def _ask(self, key: Any) -> int:
@@ -301,7 +301,7 @@ class _Routes(dict[Any, int]):
         return int(worker)
 
 
-def _refuse_twins(key: Any, worker: int, other: int) -> None:
+def _check_twins(key: Any, worker: int, other: int) -> None:
     """Reject a key that equals a key of another class placed on another worker."""
     if other != worker:
         raise ValueError(

@@ -12,7 +12,7 @@ from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
-from malflow.operators.stateless import refuse_answer
+from malflow.operators.stateless import check_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.returns import may_end_without_return
@@ -151,7 +151,7 @@ class StatefulOp(Operator):
     def _call(self, hook: Callable[..., Any], *arguments: Any, about: str) -> None:
         self._output.held = None
         try:
-            refuse_answer(hook(*arguments))
+            check_answer(hook(*arguments))
         except failures() as error:
             raise self.error(error, about=about) from error
 

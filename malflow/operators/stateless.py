@@ -29,9 +29,9 @@ __all__ = [
     "Sample",
     "StatelessOp",
     "chained",
+    "check_answer",
     "elements_of",
     "elements_returned",
-    "refuse_answer",
 ]
 
 
@@ -214,13 +214,13 @@ class StatelessOp(Operator):
             for position, epoch in batch.epochs:
                 for message in islice(messages, position - done):
                     if (answer := on_data(message, output)) is not None:
-                        refuse_answer(answer)
+                        check_answer(answer)
                 done = position
                 self._take_epoch(epoch)
                 epochs.append((len(output), epoch))
             for message in messages:
                 if (answer := on_data(message, output)) is not None:
-                    refuse_answer(answer)
+                    check_answer(answer)
         except OperatorError:
             raise
         except failures() as error:
@@ -233,7 +233,7 @@ class StatelessOp(Operator):
         if epoch is MAX:
             self._output.timing = Timing.END
         try:
-            refuse_answer(self._on_epoch(epoch, self._output))
+            check_answer(self._on_epoch(epoch, self._output))
         except failures() as error:
             raise self.error(error, about=f"epoch {short_repr(epoch)}") from error
 
@@ -275,7 +275,7 @@ def chained(batch: Batch, elements: list[Any]) -> Batch:
     return Batch(keys, list(chain.from_iterable(elements)), timestamps, epochs)
 
 
-def refuse_answer(answer: Any) -> None:
+def check_answer(answer: Any) -> None:
     """Reject a logic's return value, which would be lost; allow the result of ``a and output.send(b)``.
 
     Raises:

@@ -32,21 +32,13 @@ def is_class(kind: Any) -> bool:
 
 
 def check_name(name: Any) -> None:
-    """Check the name of a step.
-
-    Raises:
-        GraphError: if it is not a printable, non-blank string.
-    """
+    """Check the name of a step: a printable, non-blank string."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise malformed(f"step() needs a printable, non-blank string as its name; got {short_repr(name)}")
 
 
 def check_kind(name: str, kind: Any) -> None:
-    """Check that a kind is None, a class, a union of classes, or a value that can be looked up.
-
-    Raises:
-        GraphError: if it is not.
-    """
+    """Check that a kind is None, a class, a union of classes, or a value that can be looked up."""
     members = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if isinstance(kind, (GenericAlias, tuple)) and is_class(kind):
         raise malformed(
@@ -71,11 +63,7 @@ def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> Non
 
 
 def check_counts(low: Any, high: Any) -> None:
-    """Check the number of repetitions of a pattern.
-
-    Raises:
-        GraphError: if it is invalid.
-    """
+    """Check the number of repetitions of a pattern."""
     check_whole_number(located("times()"), "low", low, least=0)
     if high is not None:
         check_whole_number(located("times()"), "high", high)
@@ -84,9 +72,5 @@ def check_counts(low: Any, high: Any) -> None:
 
 
 def check_after(after: object) -> None:
-    """Check which partial matches a match discards.
-
-    Raises:
-        GraphError: if it is unknown.
-    """
+    """Check which partial matches a match discards."""
     check_choice(located("a match's"), "after", after, ("end", "start", "all"))

@@ -57,35 +57,23 @@ class Parts(Protocol):
         """The absence before the first event, or None."""
 
 
-def check_is_part(pattern: Parts, called: str) -> None:
-    """Check that a pattern can be part of another one.
-
-    Raises:
-        GraphError: if it has a property that only a whole pattern can have.
-    """
-    _check_has_no_span(pattern, called)
+def check_is_part(pattern: Parts, asked_by: str) -> None:
+    """Check that a pattern can be part of another one."""
+    _check_has_no_span(pattern, asked_by)
     if pattern.lead is not None:
-        raise malformed(f"{pattern} begins with absent(), which belongs in front of the whole pattern, not in {called}")
+        raise malformed(f"{pattern} begins with absent(), which belongs before the whole pattern, not in {asked_by}")
 
 
-def check_can_go_on(pattern: Parts, called: str) -> None:
-    """Check that another pattern can follow.
-
-    Raises:
-        GraphError: if the pattern waits for the end of the whole.
-    """
-    _check_has_no_span(pattern, called)
+def check_can_go_on(pattern: Parts, asked_by: str) -> None:
+    """Check that another pattern can follow."""
+    _check_has_no_span(pattern, asked_by)
     if _waits_for_the_end(pattern.tree):
         raise malformed(f"{pattern} waits for the end of the whole pattern, so nothing can follow; {_DURING}")
 
 
-def check_can_follow(pattern: Parts, called: str) -> None:
-    """Check that an absence can follow.
-
-    Raises:
-        GraphError: if it can't.
-    """
-    _check_has_no_span(pattern, called)
+def check_can_follow(pattern: Parts, asked_by: str) -> None:
+    """Check that an absence can follow."""
+    _check_has_no_span(pattern, asked_by)
     if _ends_silent(pattern.tree):
         raise malformed(
             f"{pattern} ends with an absence, so then_not() can't follow; write one step for both: "
@@ -94,21 +82,13 @@ def check_can_follow(pattern: Parts, called: str) -> None:
 
 
 def check_can_repeat(pattern: Parts) -> None:
-    """Check that a pattern can be repeated.
-
-    Raises:
-        GraphError: if it can't.
-    """
+    """Check that a pattern can be repeated."""
     if _waits_for_the_end(pattern.tree):
         raise malformed(f"{pattern} waits for the end of the whole pattern, so it can't be repeated; {_DURING}")
 
 
 def check_can_end(pattern: Parts) -> None:
-    """Check that a pattern is complete: that it needs an event, and that its absences end.
-
-    Raises:
-        GraphError: if it is not.
-    """
+    """Check that a pattern is complete: that it needs an event, and that its absences end."""
     if can_be_empty(pattern.tree):
         raise malformed(f"{pattern} needs no event; write at least one step that is not optional()")
     if pattern.span is None and _waits_for_the_end(pattern.tree):
@@ -116,11 +96,7 @@ def check_can_end(pattern: Parts) -> None:
 
 
 def check_parts(pattern: Parts) -> None:
-    """Check that a pattern is not too large, and that its names and durations are consistent.
-
-    Raises:
-        GraphError: if it is too large, or they are not consistent.
-    """
+    """Check that a pattern is not too large, and that its names and durations are consistent."""
     count = positions(pattern.tree)
     if count > _MOST_POSITIONS:
         raise malformed(
@@ -136,11 +112,7 @@ def check_parts(pattern: Parts) -> None:
 
 
 def check_kind_function(pattern: Parts, kind: Any) -> None:
-    """Check that the function that returns the kind of a value is given if and only if steps need it.
-
-    Raises:
-        GraphError: if it is missing, unused or not a function.
-    """
+    """Check that the function that returns the kind of a value is given if and only if steps need it."""
     kinds = [it for it in steps_of(pattern.tree, pattern.lead) if it.kind is not None and not has_class(it)]
     if kinds and kind is None:
         raise malformed(
@@ -154,9 +126,9 @@ def check_kind_function(pattern: Parts, kind: Any) -> None:
     check_function(located("a match's"), "kind", kind, or_else=("the name of a field",))
 
 
-def _check_has_no_span(pattern: Parts, called: str) -> None:
+def _check_has_no_span(pattern: Parts, asked_by: str) -> None:
     if pattern.span is not None:
-        raise malformed(f"{pattern} has a within(), which applies to a whole pattern; call it after {called}")
+        raise malformed(f"{pattern} has a within(), which applies to a whole pattern; call it after {asked_by}")
 
 
 def _check_names(pattern: Parts) -> None:

@@ -372,11 +372,7 @@ class Pattern(Generic[V_co]):
         return Automaton(self.tree, span=self.span, lead=self.lead, checks=checks)
 
     def checked_kind(self, kind: Any) -> Callable[[Any], Any] | None:
-        """Check the function that returns the kind of a value, and return it.
-
-        Raises:
-            GraphError: if it is missing, unused or not a function.
-        """
+        """Check the function that returns the kind of a value, and return it."""
         check_kind_function(self, kind)
         return partial(read, kind) if isinstance(kind, str) else kind
 
@@ -390,12 +386,12 @@ class Pattern(Generic[V_co]):
         return f"<pattern {self}>"
 
     def _chained(self, by: By, other: Any, within: Any, without: Any) -> Pattern[Any]:
-        called = f"{by}()"
+        asked_by = f"{by}()"
         if isinstance(other, Absent):
-            raise malformed(f"{called} needs a pattern; got absent(...), which belongs in front; call .then_not()")
-        checked = _pattern(called, other)
-        check_can_go_on(self, called)
-        gap = _gap(called, by, within, without)
+            raise malformed(f"{asked_by} needs a pattern; got absent(...): that begins a pattern; call .then_not()")
+        checked = _pattern(asked_by, other)
+        check_can_go_on(self, asked_by)
+        gap = _gap(asked_by, by, within, without)
         items: tuple[Tree, ...] = (self.tree,)
         gaps: tuple[Gap, ...] = ()
         if isinstance(self.tree, Chain):
@@ -450,41 +446,41 @@ def absent(step: Pattern[Any], *, during: Any) -> Absent:
     return Absent(_absence("absent()", step, during))
 
 
-def _pattern(called: str, other: Any, *, whole: bool = False) -> Pattern[Any]:
+def _pattern(asked_by: str, other: Any, *, whole: bool = False) -> Pattern[Any]:
     """Check that an argument is a pattern that can be a part, and return it.
 
     Raises:
         GraphError: if it is not.
     """
     if not isinstance(other, Pattern):
-        raise malformed(f"{called} needs a pattern, such as step(...); got {short_repr(other)}")
+        raise malformed(f"{asked_by} needs a pattern, such as step(...); got {short_repr(other)}")
     if not whole:
-        check_is_part(other, called)
+        check_is_part(other, asked_by)
     return other
 
 
-def _single(called: str, role: str, pattern: Any) -> Step:
+def _single(asked_by: str, role: str, pattern: Any) -> Step:
     tree = pattern.tree if isinstance(pattern, Pattern) else None
     if not isinstance(tree, Single) or pattern.lead is not None or pattern.span is not None:
         got = str(pattern) if isinstance(pattern, Pattern) else short_repr(pattern)
-        raise malformed(f"{called} needs one step(...) as its {role}; got {got}")
+        raise malformed(f"{asked_by} needs one step(...) as its {role}; got {got}")
     return tree.step
 
 
-def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
+def _gap(asked_by: str, by: By, within: Any, without: Any) -> Gap:
     if within is not None:
-        within = checked_length(located(called), "within", within, may_be_zero=True)
+        within = checked_length(located(asked_by), "within", within, may_be_zero=True)
     if without is None:
         return Gap(by, within)
     if by == "next":
-        raise malformed(f"{called} has a without, but no event lies between an event and the next one; use 'then'")
-    return Gap(by, within, _single(called, "without", without))
+        raise malformed(f"{asked_by} has a without, but no event lies between an event and the next one; use 'then'")
+    return Gap(by, within, _single(asked_by, "without", without))
 
 
-def _absence(called: str, step: Any, during: Any) -> Absence:
+def _absence(asked_by: str, step: Any, during: Any) -> Absence:
     if during is not None:
-        during = checked_length(located(called), "during", during, may_be_zero=True)
-    return Absence(_single(called, "step", step), during)
+        during = checked_length(located(asked_by), "during", during, may_be_zero=True)
+    return Absence(_single(asked_by, "step", step), during)
 
 
 def _checked(pattern: Pattern[Any]) -> Pattern[Any]:

@@ -44,12 +44,8 @@ class OwnThreads:
         finally:
             self._working.remove(thread)
 
-    def refuse_to_wait(self, deed: str, cure: str) -> None:
-        """Check that the current thread may wait for the run.
-
-        Raises:
-            GraphError: if it works for the run, as user code of the dataflow does.
-        """
+    def check_may_wait(self, deed: str, cure: str) -> None:
+        """Check that the current thread may wait for the run: user code of the dataflow may not."""
         if threading.get_ident() in self._working:
             raise GraphError(f"{deed}, which can't continue while this code waits for it; {cure}")
 
@@ -71,7 +67,7 @@ class Answer(Future[A]):
         Raises:
             GraphError: if user code of the dataflow waits for it.
         """
-        self._refuse_to_wait()
+        self._check_may_wait()
         return super().result(None if timeout is None else checked_wait("result()", timeout))
 
     def exception(self, timeout: Duration | None = None) -> BaseException | None:
@@ -80,12 +76,12 @@ class Answer(Future[A]):
         Raises:
             GraphError: if user code of the dataflow waits for it.
         """
-        self._refuse_to_wait()
+        self._check_may_wait()
         return super().exception(None if timeout is None else checked_wait("exception()", timeout))
 
-    def _refuse_to_wait(self) -> None:
+    def _check_may_wait(self) -> None:
         if not self.done():
-            self._own.refuse_to_wait(
+            self._own.check_may_wait(
                 "requests are answered by the run between two ticks",
                 "keep the future and read it in a later call, once it is done(), or wait in another thread",
             )

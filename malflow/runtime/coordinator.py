@@ -10,7 +10,7 @@ from malflow.engine.part_placement import place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.poll_pacing import first_limit
 from malflow.engine.reports import Report, held_in
-from malflow.engine.rescale import refuse_local
+from malflow.engine.rescale import check_placed
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
@@ -307,7 +307,7 @@ class Coordinator:
             self._taken.end_rescale()
             return None
         try:
-            refuse_local(self._program)
+            check_placed(self._program)
             self._host.check_moves()
         except (GraphError, SnapshotError) as error:
             self._requests.listeners.notify(RescaleRefused(tick, parallelism, error))

@@ -136,11 +136,7 @@ class Host(Protocol):
         """
 
     def check_moves(self) -> None:
-        """Check that the workers can move, before `rescale`; nothing has changed then.
-
-        Raises:
-            GraphError: naming a source whose readers can't move to another process.
-        """
+        """Check that the workers can move, before `rescale`; nothing has changed then."""
 
     def rescale(self, parallelism: int) -> None:
         """Continue with a different number of workers.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from malflow.checks import Cures, check_choice, check_function, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
-from malflow.errors import GraphError, require_methods
+from malflow.errors import GraphError, check_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import SLOTS
@@ -107,16 +107,12 @@ class RunOptions:
 
 
 def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> timedelta | None:
-    """Return the interval between snapshots. It needs a persistence.
-
-    Raises:
-        GraphError: if the interval is not a span of time above zero, or no persistence was given.
-    """
+    """Return the interval between snapshots. It needs a persistence."""
     if isinstance(persistence, str | os.PathLike):
         raise GraphError(
             f"persistence needs a backend; got {short_repr(persistence)}; write FsspecBackend({str(persistence)!r})"
         )
-    require_methods(persistence, "persistence", ("open",))
+    check_methods(persistence, "persistence", ("open",))
     if snapshots is None:
         return None
     interval = checked_duration(_RUN, "snapshots", snapshots, or_else="None")
@@ -129,11 +125,7 @@ def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> 
 
 
 def checked_parallelism(parallelism: int) -> int:
-    """Check a number of workers.
-
-    Raises:
-        GraphError: if it is not a positive integer, or greater than the number of slots.
-    """
+    """Check a number of workers, which is at most the number of slots; return it."""
     check_whole_number(_RUN, "parallelism", parallelism)
     if parallelism > SLOTS:
         raise GraphError(
@@ -143,11 +135,7 @@ def checked_parallelism(parallelism: int) -> int:
 
 
 def _check_restore(restore: object, recovery: object, allow_dropped_state: object) -> None:
-    """Check the options for restoring state.
-
-    Raises:
-        GraphError: if an option is not valid.
-    """
+    """Check the options for restoring state."""
     if restore is not None:
         check_wish("restore", restore, ", or None to start without state")
     check_choice(_RUN, "recovery", recovery, ("strict", "previous"))
@@ -156,11 +144,7 @@ def _check_restore(restore: object, recovery: object, allow_dropped_state: objec
 
 
 def _check_pinned(pinned: object, known: Sequence[str]) -> None:
-    """Check the names of options that no configuration may change.
-
-    Raises:
-        GraphError: if they are not a list, or one is not an option of the runtime.
-    """
+    """Check the names of options that no configuration may change."""
     if isinstance(pinned, str) or not isinstance(pinned, Collection):
         raise GraphError(f"pinned needs a list of options; got {short_repr(pinned)}; write ['parallelism']")
     for name in pinned:
@@ -170,21 +154,13 @@ def _check_pinned(pinned: object, known: Sequence[str]) -> None:
 
 
 def _check_listeners(listeners: object) -> None:
-    """Check the listeners of a run.
-
-    Raises:
-        GraphError: if they are not a sequence, or one of them has no method `on_event`.
-    """
+    """Check the listeners of a run: a sequence of objects with a method `on_event`."""
     if isinstance(listeners, str) or not isinstance(listeners, Sequence):
         raise GraphError(f"listeners needs a list of listeners; got {short_repr(listeners)}")
     for listener in listeners:
-        require_methods(listener, "listeners", ("on_event",))
+        check_methods(listener, "listeners", ("on_event",))
 
 
-def check_build(build_dataflow: object, runtime: str) -> None:
-    """Check the function that builds the dataflow.
-
-    Raises:
-        GraphError: if it is not callable, or is a generator or coroutine function, which a call would not run.
-    """
-    check_function(runtime, "build_dataflow", build_dataflow, returns=False, cures=Cures("add operators at once"))
+def check_build(build_dataflow: object, asked_by: str) -> None:
+    """Check the function that builds the dataflow."""
+    check_function(asked_by, "build_dataflow", build_dataflow, returns=False, cures=Cures("add operators at once"))

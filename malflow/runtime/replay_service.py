@@ -104,11 +104,7 @@ class ReplayService:
 
 
 def checked_replay(program: Program, operator: str, ids: Sequence[str] | None, *, discards: bool) -> Replay:
-    """Return a request about the dead letters of an operator.
-
-    Raises:
-        GraphError: if no such operator can have any, or `ids` is not a list of texts.
-    """
+    """Return a request about the dead letters of an operator."""
     kept_letters(program, operator)
     if ids is not None and (isinstance(ids, str) or not all(isinstance(it, str) for it in ids)):
         raise GraphError(f"ids takes a list of the ids of dead letters, or None for all; got {ids!r:.200}")

@@ -192,7 +192,7 @@ class RunRequests:
             GraphError: if user code of the dataflow calls it.
             TimeoutError: if the tick takes longer.
         """
-        self.own.refuse_to_wait("explain_time() waits for the end of the tick", "call it from another thread")
+        self.own.check_may_wait("explain_time() waits for the end of the tick", "call it from another thread")
         request = ExplainRequest()
         self.pending.append(request)
         if not self.is_over:  # checked after the append

@@ -83,7 +83,7 @@ class RunHandle(Steered):
             GraphError: if user code of the dataflow waits.
             MalflowError: the error that ended the run; see `execute` of the runtime.
         """
-        self._requests.own.refuse_to_wait("await_termination() waits for the end of the run", "call it elsewhere")
+        self._requests.own.check_may_wait("await_termination() waits for the end of the run", "call it elsewhere")
         deadline = None if timeout is None else time.monotonic() + checked_wait("await_termination()", timeout)
         while not self.has_ended:
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
@@ -126,7 +126,7 @@ class RunHandle(Steered):
             MissingDependency: if IPython is not installed.
         """
         seconds = checked_seconds("watch()", "every", every)
-        self._requests.own.refuse_to_wait("watch() waits for the end of the run", "call it in another cell")
+        self._requests.own.check_may_wait("watch() waits for the end of the run", "call it in another cell")
 
         def wait() -> bool:
             deadline = time.monotonic() + seconds

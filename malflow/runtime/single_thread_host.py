@@ -164,7 +164,7 @@ class SingleThreadHost:
     def change_parts(self, changes: Mapping[str, Change]) -> None:
         """Build the readers of new parts; raise if an unfinished part no longer exists."""
         for name, change in changes.items():
-            self._workers.refuse_gone(name, change.gone)
+            self._workers.check_gone(name, change.gone)
         self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
 
     def close(self, error: BaseException | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from malflow.engine.added_consumers import Unseen, unseen_rows
 from malflow.engine.loading import Loaded, loaded, obstacles
-from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.plan import Program, check_not_input
 from malflow.engine.refusals import refusing
 from malflow.engine.rescale import key_routes
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
@@ -168,7 +168,7 @@ class _Planning:
             with refusing(self._refuse, name):
                 self._listed[name] = list_parts(name, node.source)
         with refusing(self._refuse, ""):
-            refuse_to_write_input(self._program, self._listed)
+            check_not_input(self._program, self._listed)
 
     def review(self) -> None:
         """Note the states, and the refusals that follow from the manifest alone."""

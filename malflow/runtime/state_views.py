@@ -220,5 +220,5 @@ def asked_letters(requests: RunRequests, operator: str, limit: int) -> StateAnsw
 def _asked(
     requests: RunRequests, kept: KeptState, question: Question, read: Callable[[Sequence[Found]], Any]
 ) -> StateAnswer[Any]:
-    requests.own.refuse_to_wait("a question is answered by the run between two ticks", "ask from another thread")
+    requests.own.check_may_wait("a question is answered by the run between two ticks", "ask from another thread")
     return requests.ask_state(Query(question, kept, read, StateAnswer(requests.own)))

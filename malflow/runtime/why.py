@@ -37,11 +37,7 @@ _OFTEN_MEANT: frozenset[Cause] = frozenset({"filter", "pattern", "no_output"})
 
 
 def check_operator(program: Program, operator: str | None) -> None:
-    """Check that a program has an operator.
-
-    Raises:
-        GraphError: if it does not, with similar names.
-    """
+    """Check that a program has an operator."""
     names = [vertex.node.name for vertex in program.vertices]
     if operator is None or operator in names:
         return

@@ -33,7 +33,7 @@ def ask_why(requests: RunRequests, read: Callable[[], Progress], operator: str |
     Raises:
         GraphError: if there is no such operator, or user code of the dataflow asks.
     """
-    requests.own.refuse_to_wait("why() waits for the end of the tick", "call it from another thread")
+    requests.own.check_may_wait("why() waits for the end of the tick", "call it from another thread")
     program = requests.program
     if program is None:
         return Why(operator, "starting", "nothing has run yet: call start(), or execute() in another thread.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods
+from malflow.errors import GraphError, check_arguments, check_methods, check_not_deferred, offers
 from malflow.message import DataMessage
 from malflow.type_parameters import K, P, S, T, V
 from malflow.words import short_repr
@@ -138,8 +138,8 @@ class StatelessSink(Generic[K, V, T]):
     def __post_init__(self) -> None:
         if hasattr(self.impl, "assign_part") and not hasattr(self.impl, "sink"):
             raise GraphError(f"StatelessSink got {short_repr(self.impl)}, a sink of parts; write StatefulSink(...)")
-        require_methods(self.impl, "StatelessSink", ("sink",))
-        refuse_deferred(self.impl, "StatelessSink", ("sink_batch", "flush", "close"))
+        check_methods(self.impl, "StatelessSink", ("sink",))
+        check_not_deferred(self.impl, "StatelessSink", ("sink_batch", "flush", "close"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class StatefulSink(Generic[K, V, T, P, S]):
             raise GraphError(
                 f"StatefulSink got {short_repr(self.impl)}, a sink without parts; write StatelessSink(...)"
             )
-        require_methods(self.impl, "StatefulSink", ("assign_part", "build_part"))
-        require_arguments(
+        check_methods(self.impl, "StatefulSink", ("assign_part", "build_part"))
+        check_arguments(
             self.impl.build_part, "StatefulSink", ("part", "state"), "accept the state, which is None at first"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
 
 from malflow.checks import check_choice, check_whole_number
-from malflow.errors import GraphError, offers, require_methods
+from malflow.errors import GraphError, check_methods, offers
 from malflow.message import NoKey
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.type_parameters import H, K, T, V
@@ -218,15 +218,11 @@ def is_transactional(impl: object) -> bool:
 
 
 def check_transactional(impl: object) -> None:
-    """Check a sink that has a method of transactional sinks or the attribute `delivery`.
-
-    Raises:
-        GraphError: if its delivery is unknown, or it lacks one of the other methods.
-    """
+    """Check a sink that has a method of transactional sinks or the attribute `delivery`."""
     delivery = getattr(impl, "delivery", "exactly-once")
     check_choice("a sink's", "delivery", delivery, _DELIVERIES)
     if delivery == "exactly-once" and any(offers(impl, it) for it in ("fence", "prepare")):
-        require_methods(impl, "a transactional sink", _METHODS)
+        check_methods(impl, "a transactional sink", _METHODS)
         check_whole_number("a sink's", "max_pending", getattr(impl, "max_pending", 1))
         if offers(impl, "snapshot") and offers(impl, "restore"):
             raise GraphError(

@@ -25,7 +25,7 @@ from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateKind, StateSpec
-from malflow.store.contract import KeyMissing, Store, require_store
+from malflow.store.contract import KeyMissing, Store, check_is_store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
@@ -277,7 +277,7 @@ class FsspecBackend:
 
     def _opened(self) -> ManifestLog:
         manifest_log = self.manifest_log()
-        if open_or_create_job(manifest_log, self._environment, self._refuse_nested):
+        if open_or_create_job(manifest_log, self._environment, self._check_not_nested):
             return manifest_log
         if self.own_store is not None:
             raise SnapshotError(
@@ -292,7 +292,7 @@ class FsspecBackend:
             )
         return self._found(self._manifest_log(self._store(exclusive=False)))
 
-    def _refuse_nested(self) -> None:
+    def _check_not_nested(self) -> None:
         """Check that a new job is not inside the folder of another.
 
         Raises:
@@ -399,14 +399,10 @@ _UNSIGNED_HINT = "allow_unsigned_pickle=True accepts it"
 
 
 def _check_own(store: Store, url: object, storage_options: object, filesystem: object, unsafe: bool) -> None:
-    """Check a store of the user's, and that nothing is passed with it that belongs to a URL.
-
-    Raises:
-        GraphError: if it is not a store, or another place is named as well.
-    """
+    """Check a store of the user's, and that nothing is passed with it that belongs to a URL."""
     if isinstance(store, str | os.PathLike):
         raise GraphError(f"store needs an object of your own; got {short_repr(store)}; pass it as url")
-    require_store(store, "store")
+    check_is_store(store, "store")
     given = {"url": url, "storage_options": storage_options, "filesystem": filesystem}
     for name, value in {**given, "allow_unsafe_single_writer": unsafe or None}.items():
         if value is not None:

@@ -86,11 +86,7 @@ def sequence_of_target(key: str) -> int | None:
 
 
 def check_job(name: object) -> str:
-    """Return the name of a job, which is a folder in the store, if it is valid.
-
-    Raises:
-        GraphError: if it is too long or has characters other than letters, digits and ``. _ -``.
-    """
+    """Check the name of a job: short, and of letters, digits and ``. _ -``, since it is a folder; return it."""
     if not isinstance(name, str) or _JOB.fullmatch(name) is None:
         raise GraphError(
             f"job= must be up to 63 letters, digits or . _ - starting with a letter or digit; got {name!r}"

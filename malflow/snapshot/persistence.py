@@ -93,15 +93,12 @@ class RestoredState:
 
 
 def check_wish(name: str, wish: object, others: str = "") -> None:
-    """Check a wish.
+    """Check a wish: ``"latest"``, an id, or a datetime with a time zone.
 
     Args:
         name: the name of the argument, for the error.
         wish: the wish.
         others: what else may be passed, for the error.
-
-    Raises:
-        GraphError: if it is neither ``"latest"`` nor an id nor a datetime with a time zone.
     """
     if wish == "latest" or is_whole_number(wish, least=None):
         return

@@ -80,7 +80,7 @@ def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreO
     error: SnapshotError | None = None
     try:
         if manifest_log.find() is None:
-            backend._refuse_nested()  # noqa: SLF001 - the check of a start
+            backend._check_not_nested()  # noqa: SLF001 - the check of a start
         _settled(manifest_log, manifest_choice(manifest_log, start, backend.codec, accept, versions))
     except _Refused:
         pass

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple
 
 from malflow.durations import Duration
-from malflow.errors import require_arguments, require_methods
+from malflow.errors import check_arguments, check_methods
 from malflow.failures import OnError
 from malflow.type_parameters import P, S, T, V
 
@@ -240,9 +240,9 @@ class StatelessSource(Generic[P, V, T]):
     impl: StatelessSourceImpl[P, V, T]
 
     def __post_init__(self) -> None:
-        require_methods(self.impl, "StatelessSource", ("list_parts", "build_part"))
+        check_methods(self.impl, "StatelessSource", ("list_parts", "build_part"))
         instead = "write StatefulSource(...), which passes a position"
-        require_arguments(self.impl.build_part, "StatelessSource", ("part",), instead)
+        check_arguments(self.impl.build_part, "StatelessSource", ("part",), instead)
 
     def build_part(self, part: P, state: Any) -> StatelessSourcePartition[V, T]:
         """Return a reader of one part; the position is ignored."""
@@ -264,9 +264,9 @@ class StatefulSource(Generic[P, V, T, S]):
     impl: StatefulSourceImpl[P, V, T, S]
 
     def __post_init__(self) -> None:
-        require_methods(self.impl, "StatefulSource", ("list_parts", "build_part"))
+        check_methods(self.impl, "StatefulSource", ("list_parts", "build_part"))
         instead = "write StatelessSource(...), or accept the position, which is None at first"
-        require_arguments(self.impl.build_part, "StatefulSource", ("part", "state"), instead)
+        check_arguments(self.impl.build_part, "StatefulSource", ("part", "state"), instead)
 
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
         """Return a reader of one part, starting at the position if there is one."""

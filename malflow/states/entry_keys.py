@@ -50,9 +50,6 @@ def check_entry_key(name: str, kind: StateKind | None, key: Any, instead: str) -
         kind: its kind; None if it is not known.
         key: the key.
         instead: the function that takes the key of a window's records alone.
-
-    Raises:
-        GraphError: if it has no stable hash, or another form than the keys of this kind of state.
     """
     form = None if kind is None else _FORMS.get(kind.movement)
     first = str if form == _FORMS[Movement.BY_LETTER] else int
@@ -75,11 +72,7 @@ def _hint(kind: StateKind, instead: str) -> str:
 
 
 def check_record_key(name: str, key: Any) -> None:
-    """Check that a key has a stable hash.
-
-    Raises:
-        GraphError: if it has none.
-    """
+    """Check that a key has a stable hash."""
     try:
         check_key(key)
     except (TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from malflow.errors import GraphError, StoreError, offers, require_arguments, require_methods
+from malflow.errors import GraphError, StoreError, check_arguments, check_methods, offers
 from malflow.words import short_repr
 
 __all__ = [
@@ -15,10 +15,10 @@ __all__ = [
     "Store",
     "Transient",
     "UnknownOutcome",
+    "check_is_store",
     "is_key",
     "require_folder",
     "require_key",
-    "require_store",
 ]
 
 
@@ -136,18 +136,14 @@ def require_key(key: str) -> None:
         raise StoreError(f"{key[:80]!r} is not a valid key of a store; nothing was touched")
 
 
-def require_store(store: object, asked_by: str) -> None:
-    """Check that an object has the methods of a store.
-
-    Raises:
-        GraphError: if one is missing, or does not take the arguments that it is called with.
-    """
+def check_is_store(store: object, asked_by: str) -> None:
+    """Check that an object has the methods of a store."""
     lacking = [f"{name}({', '.join(_METHODS[name])})" for name in _METHODS if not offers(store, name)]
     if lacking and not isinstance(store, type):
         raise GraphError(f"{asked_by} needs a store; {short_repr(store)} has no {', '.join(lacking)}; {_CONTRACT}")
-    require_methods(store, asked_by, _METHODS)
+    check_methods(store, asked_by, _METHODS)
     for name, arguments in _METHODS.items():
-        require_arguments(getattr(store, name), asked_by, arguments, _CONTRACT)
+        check_arguments(getattr(store, name), asked_by, arguments, _CONTRACT)
 
 
 def require_folder(prefix: str) -> None:

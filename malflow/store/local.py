@@ -62,7 +62,7 @@ class LocalStore:
     def put_new(self, key: str, data: bytes) -> None:
         """Create a file."""
         require_key(key)
-        self._refuse_doubtful(key)
+        self._check_known_outcome(key)
         folder, _, name = key.rpartition("/")
         temp = f"{_TEMP}{name}-{token_hex(8)}"
         with self._explained("written", key), self._opened(folder, create=True) as directory:
@@ -76,7 +76,7 @@ class LocalStore:
     def get(self, key: str, limit: int) -> bytes:
         """Read a file."""
         require_key(key)
-        self._refuse_doubtful(key)
+        self._check_known_outcome(key)
         folder, _, name = key.rpartition("/")
         with self._explained("read", key):
             try:
@@ -153,7 +153,7 @@ class LocalStore:
         self._doubtful.add(key)
         return UnknownOutcome(_text("confirmed as written", self._root / key, error))
 
-    def _refuse_doubtful(self, key: str) -> None:
+    def _check_known_outcome(self, key: str) -> None:
         if key in self._doubtful:
             raise UnknownOutcome(
                 f"it is unknown whether '{self._root / key}' is on disk: its folder could not be synced"

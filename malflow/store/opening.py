@@ -73,9 +73,6 @@ def check_place(url: str | os.PathLike[str] | None, options: Mapping[str, Any], 
 
     Returns:
         The path or URL as text; a local path is made absolute, so that it names the same folder in every process.
-
-    Raises:
-        GraphError: if it can't name a store.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text.strip():

@@ -55,7 +55,7 @@ class FsspecStore:
         self._is_s3 = "s3" in protocols_of(filesystem)
         self._guard: AbstractContextManager[object] = _MEMORY if self._protocol == "memory" else nullcontext()
         self._own: tuple[int, Any] | None = None
-        _require_whole_writes(filesystem)
+        _check_whole_writes(filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the file system that belongs to this process."""
@@ -198,7 +198,7 @@ def writes_whole(filesystem: Any) -> bool:
     return getattr(kind, method) is not getattr(base, method)
 
 
-def _require_whole_writes(filesystem: Any) -> None:
+def _check_whole_writes(filesystem: Any) -> None:
     kind = type(filesystem)
     if isinstance(getattr(filesystem, "fs", None), AbstractFileSystem):
         raise GraphError(

@@ -14,7 +14,7 @@ from malflow.callables import misspelt, takes
 from malflow.checks import Cures, check_function, check_whole_number, checked_duration, checked_length
 from malflow.connectors.by_name import Connection, Replacement
 from malflow.diagnostics import location
-from malflow.errors import ConfigFault, GraphError, offers, require_methods
+from malflow.errors import ConfigFault, GraphError, check_methods, offers
 from malflow.failures import ErrorPolicy, OnError, policy_of
 from malflow.graph import Graph, check_name
 from malflow.operators.connected import TwoFunctions
@@ -169,7 +169,7 @@ def checked_table(name: str, table: Any) -> Any:
     check_name(name, location())
     if isinstance(table, Connection):
         return table.lookup()
-    require_methods(table, f"operator {name!r} table", ("get_many",))
+    check_methods(table, f"operator {name!r} table", ("get_many",))
     return table
 
 

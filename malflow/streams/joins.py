@@ -221,11 +221,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
 
 def _checked_bounds(name: str, before: Any, after: Any) -> tuple[Any, Any]:
-    """Return how much earlier and later a right record may be.
-
-    Raises:
-        GraphError: if they are not lengths, or do not fit each other.
-    """
+    """Return how much earlier and later a right record may be."""
     asked_by = partial(malformed, name)
     before = checked_length(asked_by, "before", before, may_be_negative=True)
     after = checked_length(asked_by, "after", after, may_be_negative=True)

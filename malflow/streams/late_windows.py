@@ -238,11 +238,7 @@ def _unfound(graph: Graph, port: Port) -> str:
 
 
 def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> None:
-    """Check that records are the late ones of the epoch generator upstream of a stream.
-
-    Raises:
-        GraphError: if they are not.
-    """
+    """Check that records are the late ones of the epoch generator upstream of a stream."""
     if not isinstance(late, StreamHandle) or not late._is_keyed:
         raise malformed(
             name, f"needs late records with keys: .allow_late(late.key_distribute(...)); got {short_repr(late)}"

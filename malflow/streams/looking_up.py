@@ -11,7 +11,7 @@ from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
-from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, require_cache
+from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, check_cachetools
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co
@@ -127,7 +127,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
             cache = checked_duration(partial(malformed, name), "cache", cache, or_else="None")
         check_whole_number(partial(malformed, name), "most", most)
         if cache is not None:
-            require_cache()
+            check_cachetools()
         logic = partial(
             Lookup,
             by=checked_field_of(name, "by", by),

@@ -180,11 +180,7 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
 
 
 def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> None:
-    """Check that each unit of a level lies in one unit of the next.
-
-    Raises:
-        GraphError: if it is not.
-    """
+    """Check that each unit of a level lies in one unit of the next."""
     units, one, other = list(Unit), finer.unit, coarser.unit
     if units.index(one) >= units.index(other):
         raise malformed(
@@ -200,11 +196,7 @@ def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> N
 
 
 def _checked_keep(name: str, levels: Sequence[str], keep: Any) -> dict[str, Any]:
-    """Return how long windows are kept, by level.
-
-    Raises:
-        GraphError: if it is not such a mapping.
-    """
+    """Return how long windows are kept, by level."""
     if not isinstance(keep, Mapping):
         raise malformed(name, f"needs a mapping of levels to times as its keep; got {short_repr(keep)}")
     kept = {}

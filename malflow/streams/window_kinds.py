@@ -202,11 +202,7 @@ def _local_of(name: str, windows: Windows, kernel: Kernel) -> Callable[[], Local
 
 
 def check_merge(name: str, kernel: Kernel, windows: str) -> None:
-    """Check that aggregators can merge, if an operator's windows need it.
-
-    Raises:
-        GraphError: if one can't.
-    """
+    """Check that aggregators can merge, if an operator's windows need it."""
     if not kernel.can_merge:
         raise malformed(name, f"has {windows} and can't merge {kernel.definition}; give it merge=")
 

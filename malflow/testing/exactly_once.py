@@ -257,11 +257,7 @@ def _check(max_examples: object, at_end: object, runtime: object) -> None:
 
 
 def _check_replays(program: Program, number: object, names: object, records: int) -> None:
-    """Check that letters can be replayed before a record.
-
-    Raises:
-        GraphError: if not.
-    """
+    """Check that letters can be replayed before a record."""
     if not is_whole_number(number, least=0, most=records - 1):
         raise GraphError(f"replays takes numbers of records, from 0 to {records - 1}; got {short_repr(number)}")
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -271,11 +267,7 @@ def _check_replays(program: Program, number: object, names: object, records: int
 
 
 def _check_refuses(program: Program, refuses: object) -> None:
-    """Check that targets of sinks can refuse records.
-
-    Raises:
-        GraphError: if not.
-    """
+    """Check that targets of sinks can refuse records."""
     if not isinstance(refuses, Mapping):
         raise GraphError(
             "refuses takes a mapping from sink to a function of a value, as in {'out': lambda value: value < 0}; "

@@ -23,7 +23,7 @@ from malflow.snapshot.history import fsck
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateKind, StateSpec
-from malflow.store.contract import KeyExists, KeyMissing, Store, require_store
+from malflow.store.contract import KeyExists, KeyMissing, Store, check_is_store
 from malflow.streams.stream import StreamProvider
 from malflow.testing.laws import Laws, in_a_thread
 from malflow.testing.scripted import END, ScriptedSource
@@ -152,7 +152,7 @@ class _StoreSuite:
     def store(self, law: str = "") -> Store:
         """Return a new store object in a folder of a law's own."""
         made = self._make()
-        require_store(made, "assert_store")
+        check_is_store(made, "assert_store")
         return _Below(made, f"{self._root}{law}/" if law else self._root)
 
     def clear(self) -> None:

@@ -119,7 +119,7 @@ def test_a_source_and_a_sink_of_one_scheme() -> None:
         ("tap://me:hush@h/x?limit=many", {}, "needs an integer as option 'limit'; got 'many'"),
         ("tap://me:hush@h/x?limit=3", {"limit": 4}, "option 'limit' both in its URL and as an argument"),
         ("tap://me:hush@h/x?limit.x=3", {}, "an option 'limit', which is not a mapping"),
-        ("tap://me:hush@h/x?settings=3", {}, "an option 'settings' that a URL can't contain; pass it as an argument"),
+        ("tap://me:hush@h/x?settings=3", {}, "an option 'settings' that no URL can contain; pass the argument"),
         ("tap://me:hush@h/x?limit=3&limit=4", {}, "option 'limit' is in the URL twice"),
         ("tpa://me:hush@h/x", {}, "no connector for scheme 'tpa'; did you mean 'tap'?"),
         (
@@ -234,7 +234,7 @@ def test_options_as_text(name: str, text: str, value: object) -> None:
         ("flag", "maybe", "it needs true or false as option 'flag'; got 'maybe'"),
         ("wait", "5x", "it needs a time such as 500ms, 30s, 5m, 2h, 1d as option 'wait'; got '5x'"),
         ("start", "now", "it needs 'earliest' or 'latest' or a time in ISO format as option 'start'; got 'now'"),
-        ("decode", "json", "it has an option 'decode' that a URL can't contain; pass it as an argument: decode=..."),
+        ("decode", "json", "it has an option 'decode' that no URL can contain; pass the argument decode=..."),
         ("wait", "99999999999d", "it needs a time such as 500ms"),
         ("password", "hush", "it needs 'a' or 'b' as option 'password'; got ***"),
         ("counts", "1,x", "option 'counts'"),

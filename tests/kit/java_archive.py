@@ -32,12 +32,12 @@ FLAGS = f" -XX:SharedArchiveFile={PATH} -Xlog:disable -Xlog:all=error:stderr" if
 def main() -> None:
     """Create the archive, unless it exists or Spark can't run here."""
     from malflow import MissingDependency  # noqa: PLC0415 - constants of this module are wanted without it
-    from malflow.runtime.spark.spark_session import _require_java, require_spark  # noqa: PLC0415
+    from malflow.runtime.spark.spark_session import _check_java, check_spark  # noqa: PLC0415
     from tests.kit.spark_session import QUICK_JAVA, started_session  # noqa: PLC0415 - it imports this module
 
     try:
-        require_spark()
-        _require_java()
+        check_spark()
+        _check_java()
     except MissingDependency as error:
         print(f"no archive of Spark's classes: {error}")
         return

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.spark_session import _require_java, require_spark
+from malflow.runtime.spark.spark_session import _check_java, check_spark
 from tests.kit import java_archive
 
 __all__ = ["INTERPRETED", "QUICK_JAVA", "QUICK_PYTHON", "quiet_session", "spark", "started_session"]
@@ -73,8 +73,8 @@ def started_session(folder: Path, master: str = "local[2]", **conf: str) -> Any:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return a quiet session of two cores on this machine; skip where there is no pyspark or no Java."""
     try:
-        require_spark()
-        _require_java()
+        check_spark()
+        _check_java()
     except MissingDependency as error:
         pytest.skip(str(error))
     with quiet_session(tmp_path_factory.mktemp("warehouse")) as session:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from malflow.engine.confirmations import Confirmations
 from malflow.engine.discovery import Change
 from malflow.engine.facts import CLOCK, Facts
-from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.plan import Program, check_not_input
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -61,7 +61,7 @@ class ThreadsHost:
         self._end_threads()
         self._workers = workers
         self.parallelism, self.parts, self.listed = workers.parallelism, workers.parts, workers.listed
-        refuse_to_write_input(self._whole, self.listed)
+        check_not_input(self._whole, self.listed)
         self._threads = [ThreadPoolExecutor(1, f"worker-{at}") for at in range(self.parallelism)]
 
     def _end_threads(self) -> None:
@@ -164,7 +164,7 @@ class ThreadsHost:
 
     def change_parts(self, changes: Mapping[str, Change]) -> None:
         for name, change in changes.items():
-            self._workers.refuse_gone(name, change.gone)
+            self._workers.check_gone(name, change.gone)
         self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
         self._take(self._workers)
 

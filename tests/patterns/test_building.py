@@ -122,7 +122,7 @@ async def soon(value: Any) -> bool:
         (lambda: a.within(5) | b, r"within\(\), which applies to a whole pattern"),
         (lambda: a.within(5).times(2), r"within\(\), which applies to a whole pattern"),
         (lambda: a.within(5).within(6), r"already has a within\(\)"),
-        (lambda: a.then(absent(b, during=5).then(c)), r"begins with absent\(\), which belongs in front"),
+        (lambda: a.then(absent(b, during=5).then(c)), r"begins with absent\(\), which belongs before"),
         (lambda: absent(b, during=5).then(absent(b, during=5).then(c)), r"already begins with absent\(\)"),
         (lambda: absent(b, during=None), r"absent\(\) needs a number or a timedelta as its during; got None"),
         (lambda: absent(a.then(b), during=5), "one step.* as its step; got a -> b"),

@@ -100,7 +100,7 @@ QUERY_BUGS = [
         "the run's own thread may ask, and wait for ever",
         "only result() waits",
         _VIEWS,
-        "    requests.own.refuse_to_wait(",
+        "    requests.own.check_may_wait(",
         "    str.format(",
         (f"{_MISTAKES}::test_a_question_from_the_run_itself_is_refused",),
     ),

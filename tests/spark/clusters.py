@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.spark_session import _require_java, require_spark
+from malflow.runtime.spark.spark_session import _check_java, check_spark
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA
 
 __all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "users_environment"]
@@ -29,8 +29,8 @@ _ROOT = Path(__file__).parents[2]
 def need_spark() -> None:
     """Skip the test where there is no pyspark or no Java."""
     try:
-        require_spark()
-        _require_java()
+        check_spark()
+        _check_java()
     except MissingDependency as error:
         pytest.skip(str(error))
 

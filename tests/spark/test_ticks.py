@@ -29,7 +29,7 @@ from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.record_counts import RecordCounts, summed
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
-from malflow.runtime.spark.spark_session import require_spark
+from malflow.runtime.spark.spark_session import check_spark
 from malflow.runtime.spark.stage_attempt import StageAttempt
 from malflow.runtime.transport import chunks
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
@@ -129,7 +129,7 @@ def test_snapshot_after_a_rescale_at_its_own_tick_has_all_state(tmp_path: Path) 
 @pytest.mark.fault("I2")
 @pytest.mark.spark
 def test_repeated_stage_sends_its_first_output_whatever_it_receives(tmp_path: Path) -> None:
-    require_spark()
+    check_spark()
     made = program()
     spec = RunSpec(1, WORKERS, payload_of(made, {"numbers": [[], []]}, {}), place(tmp_path), 1, None, 0.5, False)
     command = TickCommand(1, [[NEVER] * WORKERS] * 2)
@@ -176,7 +176,7 @@ def kept(provider: StreamProvider, *, how: str) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["alone", "joined", "timed", "scheduled"])
 def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_spark()
+    check_spark()
     graph = Graph()
     kept(StreamProvider(graph), how=how)
     made = compile_graph(graph)
@@ -246,7 +246,7 @@ class Changing(StatefulLogic[Any, Any, Any, Any, Any]):
 @pytest.mark.spark
 @pytest.mark.parametrize("debug", [True, False])
 def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_path: Path) -> None:
-    require_spark()
+    check_spark()
     graph = Graph()
     numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([0]))
     numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
@@ -297,7 +297,7 @@ def test_facts_are_those_of_the_first_try(keeps: bool, tmp_path: Path) -> None:
 @pytest.mark.fault("I2")
 @pytest.mark.spark
 def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path) -> None:
-    require_spark()
+    check_spark()
     graph, path = Graph(), tmp_path / "lines"
     path.touch()
     StreamProvider(graph).new_stream().source("lines", GrowingFile(path)).sink("out", StatelessSink(VecSink()))
@@ -319,7 +319,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
 def test_poll_loop_ends_when_large_records_fill_the_tick(
     exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require_spark()
+    check_spark()
     graph = Graph()
     numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource(range(1_000)))
     large = numbers.map("large", lambda _: bytes(1_000_000))

@@ -13,7 +13,7 @@ import pytest
 
 from malflow.errors import OperatorError
 from malflow.runtime.spark.spark_errors import spark_message
-from malflow.runtime.spark.spark_session import require_spark
+from malflow.runtime.spark.spark_session import check_spark
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickled_states import dumps_state
 from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
@@ -124,7 +124,7 @@ def test_lack_of_memory_is_no_fault_of_a_value_and_is_tried_again() -> None:
 
 @pytest.mark.spark
 def test_an_error_travels_without_the_record_that_can_not() -> None:
-    require_spark()
+    check_spark()
     error = OperatorError("it failed", operator="x", record=("k", Ends(SystemExit, comes=False), None))
     error.__cause__ = SystemExit()
     found = loaded_error(dumps_error(error))

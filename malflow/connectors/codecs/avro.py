@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from malflow.checks import check_flag
-from malflow.connectors.codecs.avro_fidelity import ambiguous_unions, difference, refuse_ambiguous
+from malflow.connectors.codecs.avro_fidelity import ambiguous_unions, check_unambiguous, difference
 from malflow.connectors.codecs.avro_resolution import (
     has_mutable_defaults,
     with_logical_types_of,
     with_python_defaults,
 )
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry, require_registry, require_subject
+from malflow.connectors.codecs.registry import SchemaRegistry, check_registry, check_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
 from malflow.errors import GraphError, MissingDependency
 from malflow.words import error_line, short_repr
@@ -58,7 +58,7 @@ class AvroDecoder(Decoder[Any]):
     """
 
     def __init__(self, schema: AvroSchema | None = None, *, registry: SchemaRegistry | None = None) -> None:
-        require_registry("AvroDecoder", registry)
+        check_registry("AvroDecoder", registry)
         self._fastavro = _Fastavro()
         if schema is None and registry is None:
             raise GraphError("AvroDecoder needs a schema, or registry=SchemaRegistry(...)")
@@ -143,7 +143,7 @@ class AvroEncoder(Encoder[Any]):
         subject: str | None = None,
         register: bool = True,
     ) -> None:
-        require_subject("AvroEncoder", registry, subject)
+        check_subject("AvroEncoder", registry, subject)
         check_flag("AvroEncoder", "register", register)
         self._fastavro = _Fastavro()
         self._schema, self._text = _parsed(self._fastavro, schema, "AvroEncoder")
@@ -161,7 +161,7 @@ class AvroEncoder(Encoder[Any]):
         """
         self._fastavro.check(value, self._schema)
         if self._is_ambiguous:
-            refuse_ambiguous(value, self._schema, self._named, self._fastavro.fits)
+            check_unambiguous(value, self._schema, self._named, self._fastavro.fits)
         stream = BytesIO()
         stream.write(self._first() if self._frame is None else self._frame)
         start = stream.tell()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from malflow.words import short_repr
 
-__all__ = ["ambiguous_unions", "difference", "refuse_ambiguous"]
+__all__ = ["ambiguous_unions", "check_unambiguous", "difference"]
 
 _RECORDS = ("record", "error")
 _HINT_SIZE = 2
@@ -90,7 +90,7 @@ def _of_dicts(union: Sequence[Any], named: Mapping[str, Any]) -> Iterator[Any]:
             yield whole
 
 
-def refuse_ambiguous(value: Any, schema: Any, named: Mapping[str, Any], fits: Callable[[Any, Any], bool]) -> None:
+def check_unambiguous(value: Any, schema: Any, named: Mapping[str, Any], fits: Callable[[Any, Any], bool]) -> None:
     """Raise an error if a dict fits several types of a union.
 
     Args:
@@ -105,20 +105,20 @@ def refuse_ambiguous(value: Any, schema: Any, named: Mapping[str, Any], fits: Ca
     if isinstance(schema, str):
         schema = named.get(schema, schema)
     if isinstance(schema, list):
-        _refuse_in_union(value, schema, named, fits)
+        _check_in_union(value, schema, named, fits)
     elif isinstance(schema, dict) and isinstance(value, Mapping) and schema["type"] in _RECORDS:
         for field in schema["fields"]:
             if field["name"] in value:
-                refuse_ambiguous(value[field["name"]], field["type"], named, fits)
+                check_unambiguous(value[field["name"]], field["type"], named, fits)
     elif isinstance(schema, dict) and isinstance(value, Mapping) and schema["type"] == "map":
         for it in value.values():
-            refuse_ambiguous(it, schema["values"], named, fits)
+            check_unambiguous(it, schema["values"], named, fits)
     elif isinstance(schema, dict) and schema["type"] == "array" and _is_list(value):
         for it in value:
-            refuse_ambiguous(it, schema["items"], named, fits)
+            check_unambiguous(it, schema["items"], named, fits)
 
 
-def _refuse_in_union(
+def _check_in_union(
     value: Any, union: Sequence[Any], named: Mapping[str, Any], fits: Callable[[Any, Any], bool]
 ) -> None:
     if not isinstance(value, Mapping):
@@ -132,4 +132,4 @@ def _refuse_in_union(
             "choose one"
         )
     if len(fitting) == 1:
-        refuse_ambiguous(value, fitting[0], named, fits)
+        check_unambiguous(value, fitting[0], named, fits)

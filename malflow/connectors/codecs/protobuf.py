@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from malflow.checks import check_flag
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry, require_subject
+from malflow.connectors.codecs.registry import SchemaRegistry, check_subject
 from malflow.connectors.codecs.wire import FRAME_SIZE, frame, message_indexes, read_message_indexes, schema_id
 from malflow.errors import GraphError
 from malflow.words import short_repr
@@ -66,7 +66,7 @@ class ProtobufEncoder(Encoder[M], Generic[M]):
     """
 
     def __init__(self, message: type[M], *, registry: SchemaRegistry | None = None, subject: str | None = None) -> None:
-        require_subject("ProtobufEncoder", registry, subject)
+        check_subject("ProtobufEncoder", registry, subject)
         self._path = _path_of(message, "ProtobufEncoder")
         self._message, self._registry, self._subject = message, registry, subject
         self._start: bytes | None = b"" if registry is None else None

@@ -16,7 +16,7 @@ from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.words import error_line, short_repr
 
-__all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "require_registry", "require_subject"]
+__all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "check_registry", "check_subject"]
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _FIRST_PAUSE = 0.1
@@ -174,24 +174,16 @@ class SchemaRegistry:
         return f"SchemaRegistry({self.url!r})"
 
 
-def require_registry(asked_by: str, registry: object) -> None:
-    """Check the schema registry of a codec, which may be None.
-
-    Raises:
-        GraphError: if it is something else.
-    """
+def check_registry(asked_by: str, registry: object) -> None:
+    """Check the schema registry of a codec, which may be None."""
     if registry is not None and not isinstance(registry, SchemaRegistry):
         got = f"a {type(registry).__name__}"  # perhaps a URL with a password
         raise GraphError(f"{asked_by} registry must be a SchemaRegistry('http://...') or None; got {got}")
 
 
-def require_subject(asked_by: str, registry: object, subject: object) -> None:
-    """Check the schema registry of an encoder, and the subject in it.
-
-    Raises:
-        GraphError: if one of them is of another kind, or passed without the other.
-    """
-    require_registry(asked_by, registry)
+def check_subject(asked_by: str, registry: object, subject: object) -> None:
+    """Check the schema registry of an encoder and the subject in it: both are passed, or none."""
+    check_registry(asked_by, registry)
     check_name(asked_by, "subject", subject, "the registry's name for the schema", optional=True)
     if (registry is None) != (subject is None):
         got = f"registry={short_repr(registry)} and subject={short_repr(subject)}"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from malflow.connectors.parquet.columns import UnfitRow
 
-__all__ = ["refuse_partitions"]
+__all__ = ["check_partitions"]
 
 _LONGEST = 255
 """The number of bytes of the longest name of a folder."""
@@ -19,7 +19,7 @@ _LONGEST = 255
 _CURE = "partition by a column of integers, dates or texts that are not empty, or change the value in formatter="
 
 
-def refuse_partitions(target: str, batch: pa.RecordBatch, columns: Sequence[str], rows: Sequence[Any]) -> None:
+def check_partitions(target: str, batch: pa.RecordBatch, columns: Sequence[str], rows: Sequence[Any]) -> None:
     """Refuse rows whose partition can't be written.
 
     Args:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from malflow.checks import check_flag, check_mapping, checked_seconds
 from malflow.connectors.delta.checks import Checks
 from malflow.connectors.delta.files import DataFileWriter, Staged
-from malflow.connectors.delta.partitions import refuse_partitions
+from malflow.connectors.delta.partitions import check_partitions
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
 from malflow.connectors.lost_output import OnDataLoss
@@ -264,7 +264,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
             self._partitions = self._table.partitions()
             self._checks = self._table.checks(self._columns.schema)
         if self._partitions:
-            refuse_partitions(self._shown, batch, self._partitions, rows)
+            check_partitions(self._shown, batch, self._partitions, rows)
         divides = self.divides and self.delivery == "exactly-once"  # then the commit tells which rows are refused
         if self._checks is not None and not divides:
             self._table.check(partial(self._checks.refuse, self._shown, batch, rows))

@@ -382,11 +382,7 @@ def is_undecodable(text: str) -> bool:
 
 
 def checked_encoding(encoding: str, asked_by: str) -> str:
-    """Return the normalised name of an encoding in which line ends can be found bytewise, as in supersets of ASCII.
-
-    Raises:
-        GraphError: if it is unknown, or a byte of value 10 is not always a line end in it (UTF-16).
-    """
+    """Return the normalised name of an encoding in which line ends can be found bytewise, as in supersets of ASCII."""
     sample = bytes(range(128)) + rb"\n\u000a"
     try:
         name = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")

@@ -94,7 +94,7 @@ class PartitionColumns:
         self.follow_folders = given is True
         self.names = () if self._types is None else self._types.names
         for name in self.names:
-            self._require_same(name)
+            self._check_same(name)
 
     def kind_of(self, name: str) -> Any:
         """Return the type of a column."""
@@ -167,7 +167,7 @@ class PartitionColumns:
     def _values_of(self, values: Mapping[str, Any]) -> FolderValues:
         return FolderValues(values, {name: self.kind_of(name) for name in values})
 
-    def _require_same(self, name: str) -> None:
+    def _check_same(self, name: str) -> None:
         kind, other = without_none(self.kind_of(name)), without_none(self._fields.get(name, Any))
         if other not in (Any, object, kind):
             raise GraphError(

@@ -182,10 +182,10 @@ class RecordTypes:
             cure = f"; write {shown_kind(kind)} | None if it may be empty" if may_be_empty else ""
             raise FieldError(f"field {name!r} is not {shown_kind(kind)}: {short_repr(value)}{cure}") from error
         if name in self._strict:
-            self._refuse_lenient(name, values, converted)
+            self._check_strict(name, values, converted)
         return converted
 
-    def _refuse_lenient(self, name: str, values: Sequence[str], converted: Sequence[Any]) -> None:
+    def _check_strict(self, name: str, values: Sequence[str], converted: Sequence[Any]) -> None:
         """Refuse texts that Python converts, though no other program would, or to another value."""
         kind = self._strict[name]
         find = _LENIENT[kind]

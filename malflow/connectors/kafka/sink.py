@@ -377,7 +377,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
             records = [self._record(msg, raw) for msg, raw in zip(views, raws, strict=True)]
         for record, value in zip(records, contents, strict=True):
             if size_of(record) > self._largest:
-                self._refuse_size(record, value)
+                raise self._size_error(record, value)
         return records
 
     def _raw_values(self, values: Sequence[Any]) -> Sequence[bytes | None]:
@@ -412,10 +412,10 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         headers = None if self._headers is None else own_headers(self._headers(msg))
         return topic, key, raw, at, headers
 
-    def _refuse_size(self, record: Record, value: V) -> None:
+    def _size_error(self, record: Record, value: V) -> UnwritableKafkaRecord:
         most = f"{self._largest:,}; raise 'message.max.bytes' here and on the brokers"
         reason = f"it takes {size_of(record):,} bytes of at most {most}"
-        raise UnwritableKafkaRecord(f"topic '{record[0]}'", value, reason)
+        return UnwritableKafkaRecord(f"topic '{record[0]}'", value, reason)
 
     def __repr__(self) -> str:
         target = repr(self._topic) if isinstance(self._topic, str) else "<function>"

@@ -184,11 +184,11 @@ class OpenParquet:
             try:
                 self._parquet = _parquet_file(source, metadata=metadata, read_dictionary=kept)
             except (pa.ArrowException, OSError) as error:
-                self.require_unchanged()
+                self.check_unchanged()
                 raise InputFileError(self._path, f"cannot be read as Parquet: {error}") from error
             plain.close()
 
-    def refuse_nanoseconds(self, columns: Sequence[str]) -> None:
+    def check_nanoseconds(self, columns: Sequence[str]) -> None:
         """Refuse times with a fraction of a microsecond in those of the columns that are stored as INT96."""
         names = int96_columns(self._parquet.metadata.schema, self.schema.names)
         if chosen := [name for name in columns if name in names]:
@@ -210,7 +210,7 @@ class OpenParquet:
         Raises:
             InputFileError: if the file is damaged, or has changed.
         """
-        self.require_unchanged()
+        self.check_unchanged()
         rows = max(1, min(_ROWS, _BYTES * self._sizes[group] // max(1, self._bytes[group])))
         end, found = 0, self._parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
         if self._exact is not None:
@@ -219,7 +219,7 @@ class OpenParquet:
             try:
                 batch = next(found, None)
             except (pa.ArrowException, OSError) as error:
-                self.require_unchanged()
+                self.check_unchanged()
                 raise InputFileError(self._path, f"is damaged in row group {group}: {error}") from error
             if batch is None:
                 return
@@ -229,7 +229,7 @@ class OpenParquet:
                 rows, numbers = (batch, None) if condition is None else condition.kept(batch, start)
                 yield RowBatch(rows, start, end, numbers)
 
-    def require_unchanged(self) -> None:
+    def check_unchanged(self) -> None:
         """Check that a local file is unchanged since it was opened; an object store checks this at each request.
 
         Raises:

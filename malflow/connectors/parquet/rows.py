@@ -96,7 +96,7 @@ class RowMaker:
         stamped = [options.timestamp] if isinstance(options.timestamp, str) else []
         self.reads: list[str] = [name for name in dict.fromkeys([*names, *stamped]) if name not in constants]
         for name in self.reads:
-            _require_one(name, schema)
+            _check_one(name, schema)
         self._names = list(names)
         self._exact = {name: _in_microseconds(schema.field(name).type) for name in self.reads}
         self._texts = {name: SharedTexts() for name in self.reads}
@@ -157,7 +157,7 @@ def too_fine(name: str) -> str:
     )
 
 
-def _require_one(name: str, schema: pa.Schema) -> None:
+def _check_one(name: str, schema: pa.Schema) -> None:
     count = len(schema.get_all_field_indices(name))
     if count == 1:
         return

@@ -231,7 +231,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
                 self._batches = file.batches(group, self._columns, row, self._filter)
                 return True
             self._end_group()
-        file.require_unchanged()
+        file.check_unchanged()
         return False
 
     def _open(self) -> OpenParquet:
@@ -256,7 +256,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         self._columns = [*self._maker.reads, *filtered]
         file.keep_dictionaries([name for name in self._maker.reads if name not in filtered])
         if options.rows.nanoseconds == "fail":
-            file.refuse_nanoseconds(self._columns)
+            file.check_nanoseconds(self._columns)
         return file
 
 

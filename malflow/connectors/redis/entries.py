@@ -39,7 +39,7 @@ class FieldsTwice(dict[bytes, bytes]):
     def __reduce__(self) -> tuple[Any, ...]:
         return FieldsTwice, (self.pairs,)
 
-    def require_one(self, field: str | None) -> None:
+    def check_once(self, field: str | None) -> None:
         """Check that a field comes once; all of them for None.
 
         Raises:
@@ -115,7 +115,7 @@ class EntryDecoder:
         if FieldsTwice in map(type, column):
             for fields in column:
                 if isinstance(fields, FieldsTwice):
-                    fields.require_one(self.field)
+                    fields.check_once(self.field)
         if self.field is not None:
             name = self.field.encode()
             return list(self.decoder.decode_column([fields[name] for fields in column]))

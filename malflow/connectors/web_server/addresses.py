@@ -52,11 +52,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_token(token: str | None) -> None:
-    """Check a token that clients must send.
-
-    Raises:
-        GraphError: if it is too short, or has characters other than printable ASCII.
-    """
+    """Check a token that clients must send: it is long enough, and of printable ASCII."""
     if token is not None and not (
         isinstance(token, str) and len(token) >= _SHORTEST_TOKEN and all("!" <= it <= "~" for it in token)
     ):

@@ -11,7 +11,7 @@ from typing import Any
 from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, MIN, DataMessage, NoKey
-from malflow.operators.contract import Operator, OperatorContext, refuse_kept
+from malflow.operators.contract import Operator, OperatorContext, check_not_kept
 from malflow.operators.epochs.floors import Floors
 from malflow.operators.epochs.idle_time import silence_after
 from malflow.operators.epochs.lateness import greatest_lateness
@@ -261,7 +261,7 @@ class GenerateEpochs(Operator):
             if arrived is not None:
                 self._receive(end, arrived, epochs)
         if self.context.debug:
-            refuse_kept(view)
+            check_not_kept(view)
         return late, epochs
 
     def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:

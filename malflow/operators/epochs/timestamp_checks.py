@@ -62,7 +62,7 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
             if not is_moment(moment):
                 _refuse(f"{moment!r} is not a timestamp", moment, "filter such records, or set one")
             if any(getattr(moment, part, 0) for part in finer):
-                _refuse_nanoseconds(moment)
+                _raise_too_fine(moment)
         rest = iter(timestamps)
         return [as_python(moment) for moment in rest] if narrow else timestamps
     except Exception as error:
@@ -193,7 +193,7 @@ def uncomparable(error: Exception) -> Exception | str:
     )
 
 
-def _refuse_nanoseconds(moment: Any) -> NoReturn:
+def _raise_too_fine(moment: Any) -> NoReturn:
     raise ValueError(
         f"{moment!r} has nanoseconds, and the bounds of windows have microseconds: it could be after the last instant "
         "of its own window; round it, as by .floor('us'), or use its nanoseconds as an integer"

@@ -12,7 +12,7 @@ from malflow.partitioners import check_key
 from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.words import short_repr
 
-__all__ = ["gone_error", "list_parts", "refuse_gone"]
+__all__ = ["check_gone", "gone_error", "list_parts"]
 
 
 def list_parts(
@@ -46,7 +46,7 @@ def list_parts(
     return parts
 
 
-def refuse_gone(
+def check_gone(
     operator_name: str,
     source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
     part: Any,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from malflow.errors import offers, refuse_deferred, require_methods
+from malflow.errors import check_methods, check_not_deferred, offers
 from malflow.event_time.tick import Tick
 from malflow.operators.hosting.reader_methods import offers_own
 from malflow.records.rows import Rows
@@ -62,8 +62,8 @@ class Reader:
         """
         has_columns_only = offers_own(self.partition, "poll_batch") and not offers(self.partition, "poll")
         poll = "poll_batch" if has_columns_only else "poll"
-        require_methods(self.partition, "build_part()", (poll, "is_finished"))
-        refuse_deferred(self.partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend"))
+        check_methods(self.partition, "build_part()", (poll, "is_finished"))
+        check_not_deferred(self.partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend"))
 
     def is_finished(self) -> bool:
         """Whether it has no more records."""

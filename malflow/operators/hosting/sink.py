@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
-from malflow.errors import offers, refuse_deferred, release_all, require_methods
+from malflow.errors import check_methods, check_not_deferred, offers, release_all
 from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
@@ -158,8 +158,10 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         if part not in self._partitions:
             partition = self._call(part, self.callback.build_part, part, self.state.get(part))
             needed = ("sink", "snapshot") if self.context.tracked else ("sink",)
-            self._call(part, require_methods, partition, "build_part()", needed)
-            self._call(part, refuse_deferred, partition, "build_part()", ("sink_batch", "snapshot", "flush", "close"))
+            self._call(part, check_methods, partition, "build_part()", needed)
+            self._call(
+                part, check_not_deferred, partition, "build_part()", ("sink_batch", "snapshot", "flush", "close")
+            )
             self._partitions[part] = partition
         return self._partitions[part]
 

@@ -100,14 +100,14 @@ class JoinOperator(Operator):
         run = batch if stop - start == len(batch) else batch.part(start, stop)
         try:
             if not min(run.timestamps) > self._reached:
-                self._refuse_late(run)
+                self._check_timely(run)
             self.take(edge, run, results)
         except OperatorError:
             raise
         except Exception as error:
             raise self._misfit(error, run) from error
 
-    def _refuse_late(self, run: Batch) -> None:
+    def _check_timely(self, run: Batch) -> None:
         epoch = self._reached
         for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
             if not record[2] > epoch:

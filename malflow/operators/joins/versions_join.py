@@ -43,7 +43,7 @@ class VersionsJoin(AsofJoin):
 
     def _check_whole(self, unsent: Unsent, record: tuple[Any, Any, Any]) -> None:
         try:
-            unsent.refuse_change(record[1])
+            unsent.check_not_change(record[1])
         except TypeError as error:
             raise self.error(error, record) from error
         if record[1] is not None and unsent.is_partial(record[1]):

@@ -101,7 +101,7 @@ class BroadcastJoin(Operator):
             for key, row in batch.values:
                 present = states[key]  # a new key is checked
                 if unsent is not None:
-                    unsent.refuse_change(row)
+                    unsent.check_not_change(row)
                     row = unsent.completed(row, present)  # noqa: PLW2901 - the row as it is known
                 if row is None:
                     states.pop(key, None)

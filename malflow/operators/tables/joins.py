@@ -53,7 +53,7 @@ class ArrivalJoin(Operator):
             for key, row in zip(batch.key_column(), rest, strict=True):
                 present = states[key]  # a new key is checked
                 if unsent is not None:
-                    unsent.refuse_change(row)
+                    unsent.check_not_change(row)
                     states[key] = unsent.completed(row, present)
                 else:
                     states[key] = row

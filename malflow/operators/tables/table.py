@@ -83,7 +83,7 @@ class ToTable(Operator):
         try:
             if unsent is not None and unsent.change in set(map(type, values)):
                 for value in rest:
-                    unsent.refuse_change(value)
+                    unsent.check_not_change(value)
             return list(values) if row is None else list(map(row, rest))
         except failures() as error:
             raise self.fail(error, batch, rest) from error

@@ -34,7 +34,7 @@ class Unsent:
         """Return one; None if no connector is loaded that makes such values."""
         return Unsent() if _HOME in sys.modules else None
 
-    def refuse_change(self, value: Any) -> None:
+    def check_not_change(self, value: Any) -> None:
         """Check that a value is not a change as a database tells it.
 
         Raises:

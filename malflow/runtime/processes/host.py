@@ -15,7 +15,7 @@ from typing import Any
 
 from malflow.engine.discovery import Change
 from malflow.engine.part_placement import Parts, Place, place_parts
-from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.plan import Program, check_not_input
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -35,11 +35,11 @@ from malflow.runtime.processes.messages import (
     AskStates,
     AskTimes,
     Begin,
+    CheckGone,
     CheckMoves,
     ContinueTicks,
     Gather,
     Gathered,
-    RefuseGone,
     RunTick,
     Settle,
     Setup,
@@ -98,7 +98,7 @@ class ProcessesHost:
         self._captures = ProcessCaptures(program, sinks, is_in_memory=options.keeps_in_memory)
         self._held: Workers | None = self._made(options.workers, None)
         self._note(self._held)
-        refuse_to_write_input(program, self.listed)
+        check_not_input(program, self.listed)
 
     def _made(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
         """Return workers that only hold states, and never run."""
@@ -258,11 +258,7 @@ class ProcessesHost:
     # Changes
 
     def check_moves(self) -> None:
-        """Check that the readers of all sources can move to another process.
-
-        Raises:
-            GraphError: naming a source for which that is not so.
-        """
+        """Check that the readers of all sources can move to another process."""
         if self._program.without_positions:
             self._running.ask_all(CheckMoves())
 
@@ -292,11 +288,11 @@ class ProcessesHost:
         """Build the readers of new parts; raise if an unfinished part no longer exists."""
         pool = self._running
         if gone := {name: change.gone for name, change in changes.items() if change.gone}:
-            pool.ask_all(RefuseGone(gone))
+            pool.ask_all(CheckGone(gone))
         new = {name: it.new for name, it in changes.items() if it.new}
         if not new:
             return
-        refuse_to_write_input(self._program, new)
+        check_not_input(self._program, new)
         raised = raised_epochs(self._program, pool.ask_all(AskEpochs()), self.parallelism)
         self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
         for name, parts in new.items():

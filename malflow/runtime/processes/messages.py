@@ -28,6 +28,7 @@ __all__ = [
     "Begin",
     "Capture",
     "Captured",
+    "CheckGone",
     "CheckMoves",
     "Close",
     "Closed",
@@ -40,7 +41,6 @@ __all__ = [
     "Logged",
     "PeerLost",
     "Printed",
-    "RefuseGone",
     "Reply",
     "RunTick",
     "Settle",
@@ -172,7 +172,7 @@ class AskQuestions:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseGone:
+class CheckGone:
     """Fail if parts that are no longer listed are unfinished.
 
     Attributes:
@@ -231,7 +231,7 @@ Command: TypeAlias = (
     | AskEpochs
     | AskStates
     | AskQuestions
-    | RefuseGone
+    | CheckGone
     | AddParts
     | ContinueTicks
     | CheckMoves

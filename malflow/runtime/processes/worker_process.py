@@ -37,6 +37,7 @@ from malflow.runtime.processes.messages import (
     Begin,
     Capture,
     Captured,
+    CheckGone,
     CheckMoves,
     Close,
     Closed,
@@ -47,7 +48,6 @@ from malflow.runtime.processes.messages import (
     Gather,
     Gathered,
     PeerLost,
-    RefuseGone,
     RunTick,
     Settle,
     Setup,
@@ -160,7 +160,7 @@ class WorkerProcess:
             Close: lambda _: self._close(),
             ContinueTicks: self._continue_ticks,
             Gather: lambda _: self._gather(),
-            RefuseGone: self._refuse_gone,
+            CheckGone: self._check_gone,
             RunTick: self._run_tick,
             Settle: self._settle,
         }
@@ -264,9 +264,9 @@ class WorkerProcess:
         self._hosted.take_parts(command.new, command.raised)
         return self._hosted.live
 
-    def _refuse_gone(self, command: RefuseGone) -> None:
+    def _check_gone(self, command: CheckGone) -> None:
         for name, parts in command.gone.items():
-            self._hosted.refuse_gone(name, parts)
+            self._hosted.check_gone(name, parts)
 
     def _answer(self, command: AskQuestions) -> list[dict[int, bytes]]:
         program, stages = self._program, self._hosted.stages

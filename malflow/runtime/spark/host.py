@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from malflow.engine.discovery import Change, refuse_unfinished
+from malflow.engine.discovery import Change, check_finished
 from malflow.engine.part_placement import Parts
 from malflow.engine.plan import Program
 from malflow.engine.questions import Outcome, Question
@@ -225,7 +225,7 @@ class SparkHost:
             for worker in workers.stages[0]:
                 states[worker.worker_id] = worker.states().get(name) or {}
                 gone.difference_update(worker.take_finished(whole=True).get(name, ()))
-            refuse_unfinished(self._program, name, gone, states)
+            check_finished(self._program, name, gone, states)
         workers.add_parts({name: it.new for name, it in changes.items() if it.new})
         self._begin_changed(workers, move)
 

@@ -175,11 +175,7 @@ class Query:
 
 
 def check_name(session: SparkSession, name: str) -> None:
-    """Check that no active query of the session has this name.
-
-    Raises:
-        GraphError: if one has.
-    """
+    """Check that no active query of the session has this name."""
     if name in _names(session):
         raise GraphError(
             f"a query named {name!r} is already running in this session; pass another name=, or omit it to have one "

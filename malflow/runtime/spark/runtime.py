@@ -25,11 +25,11 @@ from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
     check_session,
+    check_spark,
     is_local,
     java_loss_named,
     leave_session,
     make_session,
-    require_spark,
     share_interpreter,
     task_attempts,
 )
@@ -171,7 +171,7 @@ class SparkRuntime(Runtime):
 
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
         """Build the dataflow; return it with a session, and whether to stop the session at the end."""
-        require_spark()
+        check_spark()
         program = self._built()
         check_sources(program, ON_SPARK)
         check_sinks(program)

@@ -57,11 +57,7 @@ class SparkOptions(RunOptions):
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
 
     def _check_conf(self, conf: Any) -> None:
-        """Check the settings of a new session. The error shows no values, which may be secrets.
-
-        Raises:
-            GraphError: if they are not texts by name, or there is a session already.
-        """
+        """Check the settings of a new session. The error shows no values, which may be secrets."""
         if conf is None:
             return
         check_mapping("SparkRuntime", "conf", conf, "Spark's settings")
@@ -72,11 +68,7 @@ class SparkOptions(RunOptions):
             raise GraphError("conf and spark are mutually exclusive: set them where the session is made")
 
     def _checked_latency(self, latency: Duration) -> timedelta:
-        """Return the latency.
-
-        Raises:
-            GraphError: if it is not a span of time above zero, or shorter than the trigger.
-        """
+        """Return the latency, which is not shorter than the trigger."""
         most = checked_duration("SparkRuntime", "latency", latency, or_else="None")
         if most.total_seconds() < self.pause:
             raise GraphError(
@@ -86,11 +78,7 @@ class SparkOptions(RunOptions):
         return most
 
     def check_places(self) -> None:
-        """Check that the processes of Spark can reach the folders of the options.
-
-        Raises:
-            GraphError: if one is in the memory of this process.
-        """
+        """Check that the processes of Spark can reach the folders of the options."""
         persistence, scratch = self.persistence, self.scratch
         if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
             raise GraphError(f"{persistence!r} is in the memory of one process, but Spark has several; use a folder")

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_session",
+    "check_spark",
     "is_local",
     "java_loss_named",
     "leave_session",
     "make_session",
-    "require_spark",
     "share_interpreter",
     "task_attempts",
 ]
@@ -68,7 +68,7 @@ _NOISE = (
 )
 
 
-def require_spark() -> None:
+def check_spark() -> None:
     """Check that pyspark, pandas and pyarrow are installed.
 
     Raises:
@@ -122,8 +122,8 @@ def _new_session(conf: Mapping[str, str]) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java and set the master
         session = _with_settings(builder, {**conf, **_sockets(conf)}).getOrCreate()
         return session
-    _require_java()
-    _require_user()
+    _check_java()
+    _check_user()
     settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         settings["spark.master"] = "local[*, 4]"  # 4: failed tasks are retried, as on a cluster
@@ -198,11 +198,7 @@ def _configured(builder: Any) -> Any:
 
 
 def check_session(session: Any) -> None:
-    """Check that no setting of a session breaks a run's guarantees.
-
-    Raises:
-        GraphError: naming the setting and the reason.
-    """
+    """Check that no setting of a session breaks a run's guarantees."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
     if not isinstance(session, SparkSession) or not hasattr(session, "_jsparkSession"):
@@ -281,7 +277,7 @@ def _forward(reading: int, writing: int) -> None:
                 out.write(line)
 
 
-def _require_java() -> None:
+def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     told = ""
@@ -299,7 +295,7 @@ def _require_java() -> None:
         raise MissingDependency(f"Spark needs Java {_OLDEST_JAVA} or later; '{java}' is Java {found[1]}; set JAVA_HOME")
 
 
-def _require_user() -> None:
+def _check_user() -> None:
     """Check that the user of this process has a name, which Hadoop's Java asks for.
 
     Raises:

@@ -64,11 +64,7 @@ def socket_settings(told: Mapping[str, str], javas: str, *, is_local: bool) -> d
 
 
 def check_sockets(session: SparkSession) -> None:
-    """Check that the executors of a cluster can open Unix sockets, where the session was made without malflow.
-
-    Raises:
-        GraphError: naming the setting, if the folder of an executor is too long.
-    """
+    """Check that the executors of a cluster can open Unix sockets, where the session was made without malflow."""
     conf = session.sparkContext.getConf()
     if conf.get(SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false")) != "true" or conf.get(_FOLDER) is not None:
         return

@@ -25,9 +25,6 @@ def check_sources(program: Program, place: str) -> None:
     Args:
         program: the program.
         place: the place of the processes, for the error.
-
-    Raises:
-        GraphError: naming a source that can't be.
     """
     for vertex in program.vertices:
         source = program.sources.get(vertex.node.name)
@@ -42,11 +39,7 @@ def check_sources(program: Program, place: str) -> None:
 
 
 def check_store(store: object) -> None:
-    """Check that a store of the user's can be pickled, for the processes that write data files.
-
-    Raises:
-        GraphError: if it can't.
-    """
+    """Check that a store of the user's can be pickled, for the processes that write data files."""
     try:
         dumps_by_value(store)
     except Exception as error:

@@ -193,11 +193,7 @@ def deliver(writers: Sequence[SinkWriter], chunks: Iterable[tuple[int, Chunk]]) 
 
 
 def check_sinks(program: Program) -> None:
-    """Check that each sink with a position or transactions is on the driver, rather than a copy in each process.
-
-    Raises:
-        GraphError: naming a sink that is not.
-    """
+    """Check that each sink with a position or transactions is on the driver, rather than a copy in each process."""
     for vertex in program.vertices:
         node = vertex.node
         if not isinstance(node, SinkNode) or node.is_on_driver:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import Any, Protocol, runtime_checkable
 
-from malflow.errors import GraphError, require_methods
+from malflow.errors import GraphError, check_methods
 from malflow.snapshot.codecs import pickled_shapes
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.words import did_you_mean
@@ -145,7 +145,7 @@ def codec_of(codec: str | Codec) -> Codec:
     if isinstance(codec, str):
         hint = did_you_mean(codec, _NAMES, else_="")
         raise GraphError(f"codec must be 'pickle', 'msgpack' or an object with dumps and loads; got {codec!r}{hint}")
-    require_methods(codec, "codec", ("dumps", "loads"))
+    check_methods(codec, "codec", ("dumps", "loads"))
     facts = getattr(codec, "name", None), getattr(codec, "executes", None)
     if not isinstance(facts[0], str) or not facts[0] or not isinstance(facts[1], bool):
         raise GraphError(f"codec needs a name (str) and executes (bool); got {facts[0]!r} and {facts[1]!r}")
