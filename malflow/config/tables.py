@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from malflow.checks import check_number, check_whole_number, checked_duration
 from malflow.config.secrets import shown
 from malflow.connectors.option_texts import ByteCount
 from malflow.connectors.web_server.addresses import place_of
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 _KEPT = ByteCount(64 * 2**20)
+
+_SETTING = "the setting"
+"""The owner of a value, for errors; the table stands before them."""
 
 Policy = Literal["fail", "skip", "dead_letter", "park"]
 
@@ -101,9 +105,8 @@ class RestartSettings(Table):
 
     def __post_init__(self) -> None:
         """Check the limits."""
-        _least(self, "attempts", 0)
-        if self.backoff < timedelta(0):
-            raise GraphError(f"backoff must be a time of zero or more; got {self.backoff}")
+        check_whole_number(_SETTING, "attempts", self.attempts, least=0)
+        checked_duration(_SETTING, "backoff", self.backoff, may_be_zero=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -176,7 +179,7 @@ class MetricsSettings(Table):
         """Check the URL and the time."""
         if self.otlp is not None and not self.otlp.startswith(("http://", "https://")):
             raise GraphError(f"otlp must be a URL such as http://localhost:4318; got {short_repr(self.otlp)}")
-        _above_zero(self, "every")
+        checked_duration(_SETTING, "every", self.every)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -208,10 +211,9 @@ class BudgetSettings(Table):
 
     def __post_init__(self) -> None:
         """Check the limits."""
-        if not 0 <= self.share <= 1:
-            raise GraphError(f"share must be a number from 0 to 1; got {self.share}")
-        _above_zero(self, "window")
-        _least(self, "at_least", 1)
+        check_number(_SETTING, "share", self.share, least=0, most=1)
+        checked_duration(_SETTING, "window", self.window)
+        check_whole_number(_SETTING, "at_least", self.at_least)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -234,8 +236,8 @@ class ErrorSettings(Table):
 
     def __post_init__(self) -> None:
         """Check the limits."""
-        _least(self, "keep", 1)
-        _least(self, "keep_bytes", 1)
+        check_whole_number(_SETTING, "keep", self.keep)
+        check_whole_number(_SETTING, "keep_bytes", self.keep_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -258,9 +260,9 @@ class RetrySettings(Table):
 
     def __post_init__(self) -> None:
         """Check the waits and the names."""
-        _least(self, "attempts", 1)
-        _above_zero(self, "first")
-        _above_zero(self, "longest")
+        check_whole_number(_SETTING, "attempts", self.attempts)
+        checked_duration(_SETTING, "first", self.first)
+        checked_duration(_SETTING, "longest", self.longest)
         if not self.factor >= 1:
             raise GraphError(f"factor must be a number of one or more; got {self.factor}")
         for name in self.on:
@@ -299,13 +301,3 @@ class Tables(Table):
     log: LogSettings = field(default_factory=LogSettings)
     errors: ErrorSettings = field(default_factory=ErrorSettings)
     operators: Mapping[str, OperatorSettings] = field(default_factory=dict)
-
-
-def _least(table: Table, name: str, least: int) -> None:
-    if getattr(table, name) < least:
-        raise GraphError(f"{name} must be a whole number of at least {least}; got {getattr(table, name)}")
-
-
-def _above_zero(table: Table, name: str) -> None:
-    if getattr(table, name) <= timedelta(0):
-        raise GraphError(f"{name} must be a time above zero; got {getattr(table, name)}")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from malflow.checks import check_flag
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.failures import ErrorPolicy
@@ -32,7 +33,6 @@ from malflow.streams.arguments import (
 from malflow.streams.handle import StreamHandle
 from malflow.streams.several import Timed
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
-from malflow.words import short_repr
 
 if TYPE_CHECKING:
     from malflow.streams.stream import Stream, TimedStream
@@ -250,8 +250,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> EpochsNode:
         """Return the node that generates epochs for this stream, whose timestamps may have been checked already."""
         port = self._input(name)
-        if not isinstance(per_part, bool):
-            raise malformed(name, f"needs True or False for per_part; got {short_repr(per_part)}")
+        check_flag(partial(malformed, name), "per_part", per_part)
         lineage = self._graph.lineage(port)
         if per_part and lineage.mixture is not None:
             raise malformed(name, _mixed(lineage.mixture))
