@@ -263,8 +263,7 @@ class RetrySettings(Table):
         check_whole_number(_SETTING, "attempts", self.attempts)
         checked_duration(_SETTING, "first", self.first)
         checked_duration(_SETTING, "longest", self.longest)
-        if not self.factor >= 1:
-            raise GraphError(f"factor must be a number of one or more; got {self.factor}")
+        check_number(_SETTING, "factor", self.factor, least=1)
         for name in self.on:
             kind = getattr(builtins, name, None)
             if not isinstance(kind, type) or not issubclass(kind, Exception):
