@@ -579,7 +579,7 @@ def fold(create: Any, add: Any, merge: Any = None, *, result: Any = None) -> Any
     '0to 1be '
     """
     asked_by = located("agg.fold")
-    timed = callable(add) and not takes(add, 2)
+    timed = callable(add) and not takes(add, 2) and takes(add, 3)
     check_function(asked_by, "create", create, arguments="")
     check_function(asked_by, "add", add, arguments=f"accumulator, value{', timestamp' if timed else ''}")
     if merge is not None:

@@ -85,7 +85,7 @@ def check_whole_number(
 
 
 def is_whole_number(value: object, *, least: int | None = 1, most: int | None = None) -> TypeGuard[int]:
-    """Whether a value is an integer in a range, and not a bool; None is no limit."""
+    """Whether a value is an integer in a range, and not a bool; None stands for no limit."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
     return (least is None or value >= least) and (most is None or value <= most)

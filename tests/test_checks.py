@@ -137,7 +137,7 @@ WRONG: list[tuple[Callable[[Any], Any], Any, str]] = [
     (EITHER, "xml", "row must be 'json' or a plain function; got 'xml'"),
     (EITHER, ["json"], "row must be 'json' or a plain function; got ['json']"),
     (partial(FUNCTION, arguments="key, row"), len, "calls row(key, row), but len takes other arguments"),
-    (partial(FUNCTION, arguments=""), "Infinity".join, "calls row(), but join takes other arguments"),
+    (partial(FUNCTION, arguments=""), "Infinity".join, "calls row(), but str.join takes other arguments"),
     (LENGTH, "5", "within must be a positive number or timedelta, or a text such as '5 min' for datetimes; got '5'"),
     (LENGTH, True, "within must be a positive number or timedelta, or a text such as '5 min' for datetimes; got True"),
     (LENGTH, timedelta(0), "; got datetime.timedelta(0)"),

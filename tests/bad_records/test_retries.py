@@ -130,7 +130,7 @@ def test_memory_is_never_retried(monkeypatch: pytest.MonkeyPatch) -> None:
             Retry(4, first=0.5),
             r"may pause for 3\.5 s in sum, and the whole run waits meanwhile; at most 1 s is allowed",
         ),
-        (Retry(1_000, first=0), r"takes at most 100 attempts; got 1,000"),
+        (Retry(1_000, first=0), r"must have at most 100 attempts; got 1,000"),
         (3, r"OnError retry must be a Retry; got 3"),
     ],
 )

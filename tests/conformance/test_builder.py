@@ -338,7 +338,8 @@ class Lazy:
 
 
 class LazyHook:
-    def on_data(self, msg: Any, *state_and_output: Any) -> None: ...
+    def on_data(self, msg: Any, *state_and_output: Any) -> Any:
+        return state_and_output[0]
 
     async def on_epoch(self, epoch: Any, *states_and_output: Any) -> None: ...
 

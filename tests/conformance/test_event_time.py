@@ -172,7 +172,7 @@ def test_late_records_that_nobody_reads_are_told(caplog: pytest.LogCaptureFixtur
         ("at", {"out_of_orderness": -1}, "finite bound of zero or more; got -1"),
         ("at", {"out_of_orderness": "at"}, "a number or a timedelta, .*; got 'at'; the field of timestamps"),
         ("at", {"out_of_orderness": 3, "every": timedelta(1)}, "both must fit the timestamps"),
-        ("at", {"out_of_orderness": 3, "every": 0}, "as its every"),
+        ("at", {"out_of_orderness": 3, "every": 0}, "every must be"),
         ("at", {"out_of_orderness": 3, "per_part": 1}, "per_part must be True or False; got 1"),
         ("at", {"out_of_orderness": 3, "second": 1}, "second= without idle_after="),
     ],

@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "a class": (lambda left, right: left.connect("both", right, Notes), r"got the class Notes; write Notes\(\)"),
     "other arguments": (
         lambda left, right: left.connect("both", right, _send, _takes_one),
-        r"calls its on_right as on_right\(msg, state, output\), but _takes_one",
+        r"calls on_right\(msg, state, output\), but _takes_one",
     ),
     "no return": (
         lambda left, right: left.connect("both", right, _forgets, _send),

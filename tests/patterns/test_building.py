@@ -110,9 +110,12 @@ async def soon(value: Any) -> bool:
         (lambda: a.next(b, without=c), "no event lies between an event and the next one; use 'then'"),  # type: ignore[arg-type]
         (lambda: a.times(3, by="next", without=c), "no event lies between an event and the next one; use 'then'"),
         (lambda: a.then(b, without=b.then(c)), "one step.* as its without; got b -> c"),
-        (lambda: a.then(b, within="5 parsecs"), "as its within, or a text such as '5 min'; got '5 parsecs'"),
-        (lambda: a.then(b, within=True), "a number or a timedelta as its within, .*; got True"),
-        (lambda: a.within(float("nan")), "a number or a timedelta as its duration, .*; got nan"),
+        (
+            lambda: a.then(b, within="5 parsecs"),
+            "within must be .*, or a text such as '5 min' for datetimes; got '5 parsecs'",
+        ),
+        (lambda: a.then(b, within=True), "within must be a number or timedelta of zero or more, .*; got True"),
+        (lambda: a.within(float("nan")), "duration must be a number or timedelta of zero or more, .*; got nan"),
         (lambda: a.within(-1), "duration must be a number or timedelta of zero or more, .*; got -1"),
         (lambda: a.then_not(b, during=-MINUTE), "during must be a number or timedelta of zero or more"),
         (lambda: a.then(b, within=MINUTE).within(5), "durations of different types: 5, .*timedelta"),

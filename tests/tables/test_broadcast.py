@@ -249,7 +249,7 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     ),
     "another function": (
         lambda one, two: one.join_broadcast("joined", two.key_local("k", lambda msg: 1), lambda value: value),
-        r"calls its joiner as joiner\(value, rows\), but",
+        r"calls joiner\(value, rows\), but",
     ),
 }
 

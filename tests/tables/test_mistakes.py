@@ -68,7 +68,7 @@ def by_arrival(left: Any, right: Any) -> Any:
         ),
         (
             lambda left, right: left.join_table("join", right, lambda row: row, at="arrival"),
-            "as joiner.value, row., but",
+            "calls joiner.value, row., but",
         ),
         (
             lambda left, right: left.join_table("join", [right], pair, at="arrival"),

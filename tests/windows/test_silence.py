@@ -372,7 +372,7 @@ def test_small_steps_add_up(silences: list[int], epoch: Any, second: Any) -> Non
             {"idle_after": SECOND, "second": 0},
             "operator 'e' second must be a positive number or timedelta",
         ),
-        ({"idle_after": SECOND, "second": SECOND}, "operator 'e' needs a positive number as its second"),
+        ({"idle_after": SECOND, "second": SECOND}, "operator 'e' second must be a positive number"),
         ({"second": 1}, "operator 'e' has a second= without idle_after=, which alone needs it"),
     ],
 )

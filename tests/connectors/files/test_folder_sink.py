@@ -283,7 +283,7 @@ def test_options_that_are_refused(kind: Any, tmp_path: Path) -> None:
         ({"suffix": ".a/b"}, "suffix must be an extension"),
         ({"suffix": 3}, "suffix must be an extension"),
         ({"delivery": "once"}, "Sink delivery must be 'exactly-once' or 'at-least-once'"),
-        ({"retry_for": "5 parsecs"}, "retry_for, such as .10s."),
+        ({"retry_for": "5 parsecs"}, "retry_for must be a time of zero or more, such as .10s."),
         ({"on_data_loss": "no"}, "Sink on_data_loss must be 'fail' or 'continue'"),
         ({"formatter": 3}, "formatter must be a plain function; got 3"),
     ]

@@ -402,7 +402,7 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
     [
         ({"delivery": "exactly_once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
         ({"topic": ""}, "name of a topic"),
-        ({"topic": 5}, "or a function"),
+        ({"topic": 5}, "or a plain function"),
         ({"topic": str, "delivery": ONCE}, "marker_topic"),
         ({"key": 5}, "key must be the name of a field or a plain function"),
         ({"headers": "h"}, "headers must be a plain function"),
