@@ -283,7 +283,7 @@ def check_arguments(method: Callable[..., object], asked_by: str, names: Sequenc
         )
 
 
-check_methods, check_not_deferred, check_arguments = check_methods, check_not_deferred, check_arguments
+require_methods, refuse_deferred, require_arguments = check_methods, check_not_deferred, check_arguments
 """Their names until checks were named alike."""
 
 
