@@ -27,9 +27,9 @@ and sinks. A runtime runs it, and a later run resumes exactly from the last snap
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from malflow.connectors.by_name import connect
 from malflow.errors import (
     CommitUnknown,
     ConfigError,
@@ -56,25 +56,26 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
-from malflow.runtime.drawn import draw
 from malflow.runtime.hooks import add_to_all_runs
-from malflow.runtime.hot_keys import HotKey
-from malflow.runtime.progress import Progress
-from malflow.runtime.restarts import RestartPolicy
-from malflow.runtime.run_handle import RunHandle
-from malflow.runtime.single_thread import SingleThreadRuntime
-from malflow.runtime.state_views import StateView, WindowsView
-from malflow.runtime.time_table import TimeRow, TimeTable
-from malflow.runtime.why_answer import Why
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.streams.table import Table
 from malflow.table_change import TableChange
 from malflow.version import __version__
 
 if TYPE_CHECKING:
+    from malflow.connectors.by_name import connect
     from malflow.events import Listener
+    from malflow.runtime.drawn import draw
+    from malflow.runtime.hot_keys import HotKey
     from malflow.runtime.processes.runtime import MultiProcessRuntime
+    from malflow.runtime.progress import Progress
+    from malflow.runtime.restarts import RestartPolicy
+    from malflow.runtime.run_handle import RunHandle
+    from malflow.runtime.single_thread import SingleThreadRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
+    from malflow.runtime.state_views import StateView, WindowsView
+    from malflow.runtime.time_table import TimeRow, TimeTable
+    from malflow.runtime.why_answer import Why
 
 __all__ = [
     "MAX",
@@ -138,16 +139,31 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "connect": "malflow.connectors.by_name",
+    "HotKey": "malflow.runtime.hot_keys",
+    "MultiProcessRuntime": "malflow.runtime.processes.runtime",
+    "Progress": "malflow.runtime.progress",
+    "RestartPolicy": "malflow.runtime.restarts",
+    "RunHandle": "malflow.runtime.run_handle",
+    "SingleThreadRuntime": "malflow.runtime.single_thread",
+    "SparkRuntime": "malflow.runtime.spark.runtime",
+    "StateView": "malflow.runtime.state_views",
+    "TimeRow": "malflow.runtime.time_table",
+    "TimeTable": "malflow.runtime.time_table",
+    "Why": "malflow.runtime.why_answer",
+    "WindowsView": "malflow.runtime.state_views",
+    "draw": "malflow.runtime.drawn",
+}
+"""The modules of names that a dataflow does not need to be built: runtimes, what a run answers, and drawings."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "SparkRuntime":
-        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - slow to import, and few programs need it
-
-        return SparkRuntime
-    if name == "MultiProcessRuntime":
-        from malflow.runtime.processes.runtime import MultiProcessRuntime  # noqa: PLC0415 - few programs need it
-
-        return MultiProcessRuntime
-    raise AttributeError(f"module 'malflow' has no attribute {name!r}")
+    """Import a name on first access."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'malflow' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return found
 
 
 def _monitored(own: "Sequence[Listener]") -> "Sequence[Listener]":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from malflow.drawing.notebook import picture_bundle
 from malflow.graph import Graph
 from malflow.nodes import Node, Port, SourceNode
 from malflow.partitioners import Partitioner
@@ -32,6 +31,8 @@ class StreamHandle(Generic[K, V_co, T]):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the dataflow so far for notebooks, as text and as a picture; this stream is marked."""
+        from malflow.drawing.notebook import picture_bundle  # noqa: PLC0415 - only notebooks draw a stream
+
         del include, exclude
         return picture_bundle(self._graph, self._port)
 

@@ -1,4 +1,7 @@
-"""Methods of keyed streams that find patterns of events."""
+"""Methods of keyed streams that find patterns of events.
+
+The machinery of patterns is imported when a pattern is matched: most programs have none.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from malflow.errors import GraphError
 from malflow.graph import check_name
 from malflow.operators.epochs.reached_epoch import REACHED
-from malflow.operators.pattern_matching import COUNTS, MatchByArrival, MatchByTime
-from malflow.patterns import Match, Pattern
-from malflow.patterns.arguments import check_after
-from malflow.patterns.flat import PartialMigration
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
 from malflow.streams.several import Matches
@@ -20,7 +19,7 @@ from malflow.streams.stateful import StatefulOperators
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
-    pass
+    from malflow.patterns import Match, Pattern
 
 __all__ = ["MatchOperators", "Matches"]
 
@@ -84,6 +83,9 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         >>> run([5, 1, 2, 4, 3], rising)
         [[1, 2, 4]]
         """
+        from malflow.operators.pattern_matching import COUNTS, MatchByArrival, MatchByTime  # noqa: PLC0415 - see above
+        from malflow.patterns.flat import PartialMigration  # noqa: PLC0415 - see above
+
         definition = self._check_match(name, pattern, after, limit, overflow, order, ties, kind)
         kind, ties = pattern.checked_kind(kind), checked_field_of(name, "ties", ties)
         options: dict[str, Any] = {"kind": kind, "after": after, "limit": limit, "drops_oldest": overflow == "oldest"}
@@ -118,6 +120,9 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         kind: Any,
     ) -> str:
         """Check the arguments of a match; return the definition of its states."""
+        from malflow.patterns import Pattern  # noqa: PLC0415 - see above
+        from malflow.patterns.arguments import check_after  # noqa: PLC0415 - see above
+
         check_name(name, location())
         if not isinstance(pattern, Pattern):
             raise malformed(name, f"needs a pattern, such as step(...).then(...); got {short_repr(pattern)}")
