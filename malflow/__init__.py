@@ -25,8 +25,6 @@ and sinks. A runtime runs it, and a later run resumes exactly from the last snap
 [0, 1, 2, 4, 6]
 """
 
-import os
-from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +54,6 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
-from malflow.runtime.hooks import add_to_all_runs
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.streams.table import Table
 from malflow.table_change import TableChange
@@ -64,7 +61,6 @@ from malflow.version import __version__
 
 if TYPE_CHECKING:
     from malflow.connectors.by_name import connect
-    from malflow.events import Listener
     from malflow.runtime.drawn import draw
     from malflow.runtime.hot_keys import HotKey
     from malflow.runtime.processes.runtime import MultiProcessRuntime
@@ -164,15 +160,3 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'malflow' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return found
-
-
-def _monitored(own: "Sequence[Listener]") -> "Sequence[Listener]":
-    """Add a monitor to the listeners of a run, if the environment asks for it."""
-    if not os.environ.get("MALFLOW_CONTROL"):
-        return own
-    from malflow.monitor.environment import monitored  # noqa: PLC0415 - few programs need it
-
-    return monitored(own)
-
-
-add_to_all_runs(_monitored)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from malflow.errors import GraphError
@@ -25,7 +27,17 @@ the main one.
 Addition: TypeAlias = Callable[[Sequence[Listener]], Sequence[Listener]]
 """Returns the listeners of a run, given its own."""
 
-_additions: list[Addition] = []
+
+def _monitored(own: Sequence[Listener]) -> Sequence[Listener]:
+    """Add a monitor to the listeners of a run, if the environment asks for it."""
+    if not os.environ.get("MALFLOW_CONTROL"):
+        return own
+    # few programs need the monitor, which stands above the runtimes
+    monitored: Addition = import_module("malflow.monitor.environment").monitored
+    return monitored(own)
+
+
+_additions: list[Addition] = [_monitored]
 _installed: list[Hook] = []  # of the module, not of a context: scripts call execute() in threads of their own
 
 

@@ -1,6 +1,7 @@
 """The sink contracts, and the built-in sinks.
 
-File sinks are imported on first use, because fsspec takes longer to import than everything else together.
+The sinks are imported on first use. Those of files need fsspec, which takes longer to import than everything else
+together.
 """
 
 from importlib import import_module
@@ -15,15 +16,15 @@ from malflow.sinks.contract import (
     StatelessSinkImpl,
 )
 from malflow.sinks.distributed import DistributedSinkImpl, Share, ShareWriter
-from malflow.sinks.stdout import StdOutSink
 from malflow.sinks.transactional import Divided, Refused, SinkOwner, TransactionalSinkImpl
-from malflow.sinks.vec import VecSink
 
 if TYPE_CHECKING:
     from malflow.connectors.files.csv_sink import CsvSink
     from malflow.connectors.files.json_sink import JsonLinesSink
     from malflow.connectors.files.sink import UnwritableValue
     from malflow.connectors.files.text_sink import TextFileSink
+    from malflow.sinks.stdout import StdOutSink
+    from malflow.sinks.vec import VecSink
 
 __all__ = [
     "CsvSink",
@@ -53,6 +54,8 @@ _LAZY = {
     "CsvSink": "malflow.connectors.files.csv_sink",
     "JsonLinesSink": "malflow.connectors.files.json_sink",
     "TextFileSink": "malflow.connectors.files.text_sink",
+    "StdOutSink": "malflow.sinks.stdout",
+    "VecSink": "malflow.sinks.vec",
 }
 
 
