@@ -20,7 +20,13 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.windows import tumbling
 
-pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.nights", "tests.kit.spark_session", "tests.servers.plugin"]
+pytest_plugins = [
+    "tests.kit.checked_snapshots",
+    "tests.kit.nights",
+    "tests.kit.spark_session",
+    "tests.kit.spark_together",
+    "tests.servers.plugin",
+]
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)
@@ -47,8 +53,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of processes for ``-n auto``: two for each processor, as tests wait for servers and Java."""
-    return 2 * (os.cpu_count() or 1)
+    """Return the number of processes for ``-n auto``: as many as processors, as each collects all and starts Java."""
+    return os.cpu_count() or 1
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:

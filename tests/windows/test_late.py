@@ -145,7 +145,12 @@ def test_windows_of_one_stream_share_its_late_records() -> None:
 
     runtime = SingleThreadRuntime(build)
     runtime.execute()
-    assert [it.value.value for it in counts[0]] == [1, 1, 2, 1]
+    found: dict[
+        int, list[int]
+    ] = {}  # by window: how they follow each other depends on where a busy machine cuts batches
+    for it in counts[0]:
+        found.setdefault(it.value.start, []).append(it.value.value)
+    assert found == {0: [1, 2], 5: [1], 30: [1]}
     assert [it.value.value for it in counts[1]] == [3, 1]
     assert list(counts[2].values) == [[3, 2], [1, 1]]
     records = runtime.progress.records
