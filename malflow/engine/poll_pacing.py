@@ -7,12 +7,19 @@ from malflow.records.batch import BATCH_SIZE
 __all__ = ["PollPacing", "first_limit"]
 
 _SHORT_TICK_SECONDS = 0.05
+"""Below half the target the limit grows at once. More: larger steps past the target; less: a slower start."""
+
 _TARGET_SECONDS = 0.1
+"""The duration of a tick. Half: more fixed time per record; double: results and snapshots wait longer."""
+
 _CALLING_SECONDS = 0.4
 """The target with operators that call out: at the end of each tick, fewer and fewer calls are under way."""
 
 _TRY_MORE_AFTER = 16
+"""Ticks of one size until twice the size is tried. Fewer: more ticks that are too long; more: a slower adjustment."""
+
 _FASTEST_GROWTH = 64
+"""The largest growth in a tick. Less: a slower start; more: one misleadingly short tick makes the next too long."""
 
 
 def first_limit(*, debug: bool) -> int:

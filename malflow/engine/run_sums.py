@@ -12,7 +12,10 @@ from malflow.engine.reports import Report
 __all__ = ["OperatorFacts", "RunSums"]
 
 _NANOSECOND = 1e-9
+"""Seconds; busy times are counted in whole nanoseconds."""
+
 _MOST_KINDS = 20
+"""Kinds of errors counted per operator. More: longer reports; fewer: rare errors are not listed."""
 
 
 @dataclass(frozen=True, slots=True)

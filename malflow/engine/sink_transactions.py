@@ -20,6 +20,7 @@ from malflow.words import short_repr
 __all__ = ["Cut", "SinkTransactions", "StoredPieces", "check_deliveries", "check_owners"]
 
 _MOST_PENDING = 4
+"""The default of `max_pending`. Less: an outage of the store stops the run sooner; more: more output stays hidden."""
 
 _MOST_FRUITLESS = 3
 """How often a refused transaction may be searched without a record that is refused."""

@@ -57,7 +57,10 @@ FATAL = (MemoryError, MalflowError)
 """The exceptions that always end the run, whatever the policy, unless they say that a sink refuses records."""
 
 _EXAMPLES = 3
+"""Examples, and kinds of errors, per report. More: larger reports; fewer: less to diagnose an error by."""
+
 _LONGEST = 200
+"""Characters of an error in an example. More: longer reports; fewer: messages lose their end."""
 
 
 class Guard:

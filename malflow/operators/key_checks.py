@@ -10,6 +10,7 @@ from malflow.operators.contract import OperatorContext
 __all__ = ["Admission", "admission_of"]
 
 _KNOWN_KEYS = 1 << 20
+"""Checked keys until the set is emptied: double takes twice the memory, half checks keys again more often."""
 
 
 class Admission:

@@ -47,7 +47,11 @@ UNWRITTEN, REFUSED = f"unwritten/{LETTERS}", f"refused/{LETTERS}"
 its external system refused at a commit."""
 
 _LONGEST = 4096
+"""Characters of an error and of its traceback. More: larger snapshots; fewer: less to diagnose an error by."""
+
 _SLACK = 64
+"""Stale entries that are always tolerated, so that few letters are not sorted by age again and again."""
+
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}")
 
 Record = tuple[Any, Any, Any]

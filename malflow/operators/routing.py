@@ -30,6 +30,7 @@ from malflow.words import error_text, short_repr
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split", "check_keys"]
 
 _CACHED_ROUTES = 1 << 20
+"""Keys until the cache is emptied: double takes twice the memory, half hashes keys again more often."""
 
 _FEW = 2
 """The most workers for which a batch is split by a mask for each of them."""

@@ -26,6 +26,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _SLACK = 8
+"""Stale entries that are always tolerated, so that a small heap is not rebuilt again and again."""
 
 
 class ExpireMap(Generic[UK, S, T]):

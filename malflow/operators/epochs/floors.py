@@ -17,6 +17,7 @@ Where a former version of malflow had placed the keys, the name of its placement
 """
 
 _CACHED_FLOORS = 1 << 20
+"""Entries until the cache is emptied: double takes twice the memory, half recomputes more often."""
 
 
 class Floors(dict[Any, Any]):

@@ -18,6 +18,7 @@ Units: TypeAlias = float | Decimal | Fraction
 _DAY = timedelta(days=1)
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS = 10**6
+"""Microseconds in a second: the resolution of `timedelta`."""
 
 
 def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], tick: Tick) -> timedelta | None:

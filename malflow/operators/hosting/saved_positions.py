@@ -12,6 +12,7 @@ __all__ = ["Positions"]
 
 _COMPARED = ATOMIC_TYPES - {float, complex}
 _DIGEST = 16
+"""Bytes of a fingerprint: 128 bits make equal digests of different positions impossible in practice."""
 
 
 class Positions:

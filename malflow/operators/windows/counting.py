@@ -29,6 +29,7 @@ timestamp of the last record in a window, and two entries per window: its first 
 """
 
 _HEAD = 2
+"""The entries before the first window: the number of records and the last timestamp."""
 
 _Full = tuple[int, Any, Any, Any, int]
 """A full window: the index of its last record, the key, the first and last timestamps, the accumulator."""

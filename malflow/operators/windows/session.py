@@ -35,6 +35,7 @@ _Sessions = list[Any]
 """A key's open sessions in ascending order; each has three entries: its first and last timestamp, its accumulator."""
 
 _WIDTH = 3
+"""The entries of a session: its first timestamp, its last timestamp, its accumulator."""
 
 _Over = tuple[Any, int, Any, Any, Any, Any]
 """A closed session: its last instant, its key's rank, the key, its start, its end, and the accumulator."""

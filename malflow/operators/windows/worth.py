@@ -14,7 +14,10 @@ _ALL = 12
 """So many records of a tick must become one accumulator: with fewer, sending the records takes less time."""
 
 _TICKS = 16
+"""Ticks until it is looked at again. Fewer: more trials that waste time; more: a slower reaction to other data."""
+
 _MOST_TICKS = 256
+"""The longest time between two looks. Less: more trials in vain; more: an advantage is noticed later."""
 
 
 class Worth:
