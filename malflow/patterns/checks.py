@@ -37,7 +37,11 @@ __all__ = [
 ]
 
 _MOST_POSITIONS = 1_000
+"""Limits the automaton. Double: twice the positions to compile and search; half: refuses more patterns."""
+
 _DEEPEST = 100
+"""Recursive functions walk a pattern. Deeper could exceed Python's recursion limit; less refuses more patterns."""
+
 _DURING = "write then_not(..., during=...)"
 
 

@@ -22,11 +22,11 @@ Node = tuple[Any, int, Any, Any, int]
 the event's ordinal for the key.
 """
 
-BEFORE: Final = 0
-STEP: Final = 1
-TIME: Final = 2
-VALUE: Final = 3
-ORDINAL: Final = 4
+BEFORE: Final = 0  # the node of the previous event, or None
+STEP: Final = 1  # the number of the step
+TIME: Final = 2  # the timestamp
+VALUE: Final = 3  # the value
+ORDINAL: Final = 4  # the event's ordinal for the key
 
 
 class Event(NamedTuple, Generic[V, T]):

@@ -49,6 +49,7 @@ M = TypeVar("M", bound=Machine)
 V_co = TypeVar("V_co", covariant=True)
 
 _MOST_TOGETHER = 4
+"""Steps in any order: four have 24 orders, five would have 120, and three would refuse useful patterns."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

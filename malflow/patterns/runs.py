@@ -14,9 +14,9 @@ __all__ = ["FIRST", "LAST", "STATE", "LimitReached", "Run", "merged", "newest", 
 Run = tuple[State, Node, Node]
 """A partial match: its state, and the nodes of its first and its last event."""
 
-STATE: Final = 0
-FIRST: Final = 1
-LAST: Final = 2
+STATE: Final = 0  # the state of the automaton
+FIRST: Final = 1  # the node of the first event
+LAST: Final = 2  # the node of the last event
 
 
 class LimitReached(RuntimeError):
