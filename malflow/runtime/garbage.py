@@ -17,6 +17,8 @@ _ALLOCATIONS = 50_000
 
 _lock = Lock()
 _users = 0
+"""The contexts that are open now; the last one to close restores the thresholds."""
+
 _before: tuple[int, int, int] | None = None
 
 

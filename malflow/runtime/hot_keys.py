@@ -22,6 +22,8 @@ _LOOKS = 16
 """The number of ticks between two looks."""
 
 _TWICE = 2
+"""A worker has too much with twice its share, and a key is to blame from half of its worker's records."""
+
 _MOST = 0.75
 """A worker has too much with twice its share of the records, or with three quarters of all."""
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 __all__ = ["Pauses", "Wake"]
 
 _SHORTEST = 0.001
+"""The first pause in seconds. Half: more processor time when idle; double: new records wait longer."""
+
 _LONGEST = 0.05
 """Seconds; a pause looks for requests as often, since signal handlers, whose thread may pause, wake nobody."""
 

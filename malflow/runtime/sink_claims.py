@@ -13,6 +13,7 @@ from malflow.snapshot.writer import SnapshotSession
 __all__ = ["begin_transactions", "fenced_first"]
 
 _ID_LENGTH = 8
+"""Characters of the job's UUID in names of sinks: 32 bits tell jobs of one name apart; more make names longer."""
 
 
 def begin_transactions(

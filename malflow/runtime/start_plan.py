@@ -34,6 +34,7 @@ from malflow.words import short_repr
 __all__ = ["Moves", "Parts", "PlannedRefusal", "StartPlan", "planned"]
 
 _ATTEMPTS = 5
+"""Tries while a run deletes snapshots. Fewer: more plans fail; more: a plan that can't succeed takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

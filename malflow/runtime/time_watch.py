@@ -17,6 +17,8 @@ _log = logging.getLogger("malflow.runtime")
 _PATIENCE = timedelta(seconds=60)
 
 _MANY_UNREAD = 100
+"""Without a reader late records are lost: a warning from one in 100. Double warns earlier, half later."""
+
 _MANY_READ = 10
 """One in this many records may be late without a warning, if nothing reads late records, and if something does."""
 

@@ -14,11 +14,16 @@ from malflow.runtime.why_answer import Why
 __all__ = ["ask_why"]
 
 _TICKS = 3
+"""Ticks between two readings. Fewer: one odd tick decides the answer; more: slow runs reach the time limit instead."""
+
 _SECONDS = 0.5
+"""The usual time between two readings. Less: rates are less certain; more: the answer takes longer."""
+
 _MOST_SECONDS = 2.0
 """The readings are half a second and three ticks apart, at most two seconds; less if records flow."""
 
 _TURN = 0.01
+"""Seconds between two looks at the progress. Less: more processor time; more: the answer comes later."""
 
 
 def ask_why(requests: RunRequests, read: Callable[[], Progress], operator: str | None, timeout: float) -> Why:

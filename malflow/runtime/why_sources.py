@@ -14,6 +14,7 @@ from malflow.words import plural, quoted, value_text
 __all__ = ["NEVER_ENDS", "ago", "silent_source"]
 
 _SHOWN_PARTS = 5
+"""Parts that an answer names: as many as fit in a line; the others are counted."""
 
 _SPANS = ((10, "s", 1, 1), (120, "s", 1, 0), (7200, "min", 60, 0), (172_800, "h", 3600, 0))
 """The limit in seconds, the unit, its seconds, and the digits with which a span of time is shown."""

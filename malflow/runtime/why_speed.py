@@ -13,7 +13,10 @@ _MOST_POLLS = 0.9
 """The share of polls that give all that they ask for, above which input waits."""
 
 _LEAST_POLLS = 3
+"""Polls from which a share is meaningful. Fewer: chance decides; more: slow runs get no answer."""
+
 _MOST_TIME = 0.5
+"""Half of the time: only one operator can have it. More: fewer operators are blamed."""
 
 
 def long_tick(flow: Flow) -> Found:

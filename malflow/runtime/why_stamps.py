@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 THOUSAND = 1_000
+"""The ratio of neighbouring units: seconds, milliseconds, microseconds, nanoseconds."""
 
 _AHEAD = timedelta(minutes=1)
 """A timestamp that is this far ahead of the clock is of the future."""

@@ -42,8 +42,14 @@ RUNS = "runs/"
 """The prefix of runs' folders in a scratch folder, which may hold other files."""
 
 _LIMIT = 1 << 40
+"""A terabyte: entries are read whole, and no entry is as large."""
+
 _RETRY_SECONDS = 10.0
+"""How long a failing store is retried. Less: brief outages fail tasks; more: lost stores are noticed later."""
+
 _DIGEST = 32
+"""Bytes of the digest before a file's content: 256 bits are too many to forge."""
+
 _LENGTH = 8
 """Bytes of the length before an entry; the output follows the entry."""
 

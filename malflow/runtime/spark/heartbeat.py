@@ -20,6 +20,7 @@ _SECONDS = 20.0
 """The longest time without a finished task. Spark checks every ten seconds for processes idle for a minute."""
 
 _PATIENCE = 5.0
+"""Seconds that closing waits for the last beat. Less: it may outlive the run; more: a stuck beat delays the end."""
 
 
 class Heartbeat:

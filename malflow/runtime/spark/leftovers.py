@@ -42,8 +42,11 @@ _SILENCE = 3600.0
 """Seconds without a change after which the folder of a run that has lost its job is removed."""
 
 _PATIENCE = 10.0
+"""Seconds that closing waits for the sweep. Less: it may outlive the run; more: a slow store delays the end."""
+
 _NOTE = "claim"
 _NOTE_LIMIT = 4096
+"""Bytes of a note: a note has some hundred, so a longer file is something else, and is not read whole."""
 
 
 class Claimed(NamedTuple):

@@ -24,6 +24,8 @@ __all__ = ["release_processes"]
 _log = logging.getLogger("malflow.runtime")
 
 _SECONDS = 30.0
+"""How long all processes may take. Less: busy processes are given up; more: an unreachable one delays the end."""
+
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds that the release tasks of each round occupy a process, so that each runs in a different process."""
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Query", "check_name"]
 
 _STOP_SECONDS = 60.0
+"""How long a tick may take to end. Less: slow ticks are cut off; more: a stuck one delays the end."""
+
 _NAMING = threading.Lock()
 """Held from choosing a query's name until the query has it: Spark refuses a name that is in use."""
 

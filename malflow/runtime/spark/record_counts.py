@@ -20,6 +20,7 @@ Count = tuple[int, int, int, int]
 """Channel, sender, target, and the number of records."""
 
 _MODULO = (1 << 64) - 1
+"""Sums of hashes are kept to 64 bits, so that they stay small numbers."""
 
 
 class RecordCounts(NamedTuple):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "SparkOptions"]
 
 _POLL_SECONDS = 0.5
+"""How long a worker may poll. Less: smaller ticks with the same overhead; more: records wait longer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 _OLDEST_JAVA = 17
+"""The oldest Java that Spark 4 runs on."""
+
 _OLDEST_SPARK = (4, 2)
 _INSTALL = "pip install 'malflow[spark]'"
 _CONF = {
@@ -58,6 +60,8 @@ _OF_THE_USER = (
     "session (without spark=)"
 )
 _STDERR = 2
+"""The file descriptor of the standard error: Java inherits it, so replacing `sys.stderr` is not enough."""
+
 _NOISE = (
     b"WARNING: Using incubator modules",
     b"Using Spark's default log4j profile",

@@ -19,6 +19,8 @@ _PIECE = 4 << 20
 """Bytes of output that are stored together."""
 
 _LENGTH = 8
+"""Bytes of the length before the pickled heads of a piece's rows."""
+
 _SMALL = 64 << 10
 """Bytes of output that are stored in the changelog entry itself, which other processes may read."""
 

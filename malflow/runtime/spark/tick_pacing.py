@@ -11,21 +11,35 @@ MOST_BYTES: Final = 128 << 20
 """Bytes of records that a worker may send in a stage of a tick: Java and the driver hold them in memory."""
 
 _SECONDS: Final = 1.5
+"""The usual duration of a tick. Half: Spark's overhead weighs more; double: results wait longer."""
+
 _FIRST: Final = 32
 """Records of the first tick, over all workers, if ticks may take a second."""
 
 _GROWTH: Final = 64.0
+"""The largest growth of the limit in a tick. Less: a slower start; more: one short tick makes the next too long."""
+
 _LEAST_GROWTH: Final = 1.5
+"""The growth near the allowed time. Less: the limit stays low for longer; more: it exceeds the time more often."""
+
 _TRUSTED_GROWTH: Final = 8.0
 """The largest growth from one tick to the next that an estimate of the fixed time justifies."""
 
 _RECENT: Final = 16
+"""Ticks from which the fixed time is estimated. Fewer: more noise; more: a slower reaction to a change."""
+
 _TOLERATED: Final = 1.75
+"""How much longer than allowed a tick may take. Less: noise lowers the limit; more: long ticks stay long."""
+
 _WORTH_IT: Final = 3.0
 """Ticks grow up to this number of seconds to reduce their fixed time to a quarter."""
 
 _HICCUP: Final = 5.0
+"""A single tick this much too long lowers the limit at once. Less: hiccups do; more: one more long tick passes."""
+
 _TRY_AFTER: Final = 32
+"""Ticks without an estimate until a larger one is tried. Fewer: more long trials; more: a low limit stays longer."""
+
 _SPREAD: Final = 1.5
 """The ratio of record counts among recent ticks from which the fixed time of a tick can be estimated."""
 

@@ -29,6 +29,7 @@ _LONGEST = 32 << 10
 """Characters of questions in a command, which Spark copies into every task."""
 
 _READ_TOGETHER = 8
+"""Answers read together. More: more memory at once; fewer: more waits for a remote store."""
 
 
 class TickQuestions:

@@ -13,6 +13,7 @@ AGE = 16
 """Ticks after which a process drops a worker that it has not run."""
 
 _TWICE = 2
+"""Ticks on a new executor until a move counts. One would count stray tasks; more report moves later."""
 
 
 class Move(NamedTuple):

@@ -17,6 +17,8 @@ from malflow.words import error_line, error_text, short_repr
 __all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module", "starved"]
 
 _DEEPEST: Final = 8
+"""How deep a placeholder is searched, also in objects that contain themselves. Less finds fewer; more takes longer."""
+
 _FACTS: Final = ("its key", "its value", "its timestamp")
 _SENT: Final = "sent to another process"
 _READ: Final = "read in another process"
