@@ -37,6 +37,7 @@ _log = logging.getLogger("malflow.snapshot")
 
 _COMPRESSIONS = ("lz4", "none")
 _LARGEST_JOB_FILE = 4096
+"""Bytes of a job file: it has some hundred, so a longer file is not one, and is not read whole."""
 
 
 class FsspecBackend:

@@ -35,7 +35,10 @@ from malflow.store.retry import Retry, SystemContext
 __all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job", "retained_numbers"]
 
 _RACES = 100
+"""Attempts to claim a job while others commit. Fewer: a busy job fails; more: a hopeless attempt takes longer."""
+
 _NOTHING = 0
+"""The number before the first manifest."""
 
 
 @dataclass(frozen=True, slots=True)

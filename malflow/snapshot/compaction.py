@@ -16,8 +16,13 @@ from malflow.snapshot.manifest import FileEntry
 __all__ = ["increments_to_merge"]
 
 _TIER = 8
+"""The growth of tiers. Half: fewer files to restore, more rewriting; double: more files, less rewriting."""
+
 _SMALLEST_TIER = 4096
+"""Bytes of the lowest tier: smaller files cost as much as it does. The value only shifts the tiers."""
+
 _LARGEST_COMPACTED = 8 << 20
+"""Bytes from which an increment is not rewritten. Less: more files; more: longer snapshots."""
 
 
 def increments_to_merge(files: Sequence[FileEntry], size: int) -> Sequence[FileEntry]:

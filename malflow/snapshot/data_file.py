@@ -38,14 +38,28 @@ FORMAT: Final = 1
 _MAGIC = b"\x8dMFS\r\n\x1a\n"
 _HEAD = Struct(">8sHII")
 _FILE_LIMIT = 32 << 20
+"""Bytes of frames in a file. Less: more requests; more: more memory for a file while it is written and read."""
+
 _CHUNK_BYTES = 4 << 20
+"""Serialised bytes per frame. Less: more overhead per frame; more: more memory at once."""
+
 _FIRST_CHUNK = 1_000
+"""Keys of the first frame. Their size is not known yet. More: large ones take much memory; fewer: small frames."""
+
 _LARGEST_CHUNK = 1 << 14
+"""Keys per frame even if they are tiny. More: longer searches for an unwritable key; fewer: more frames."""
+
 _GROWTH = 16
+"""The largest growth from one frame to the next, since its keys may be larger than the ones before."""
+
 _LZ4_RATIO = 256
+"""lz4 compresses at most 255 to 1: a frame that claims more is damaged, and would take memory in vain."""
+
 _COMPRESSIONS = ("lz4", "none")
 _KINDS = ("whole", "changed", "appended", "deleted")
 _MOST = 1 << 62
+"""Limits the numbers of a section's header: greater ones come only from damage."""
+
 _SIZES = ("worker", "version", "keys", "raw", "piece", "pieces")
 _MEMBERS = frozenset({"state", "what", "stored", *_SIZES})
 

@@ -36,7 +36,11 @@ format that can express it, so that older versions can read it.
 """
 
 _PLAIN_FORMAT = 1
+"""The first format, without shapes, definitions and panes."""
+
 _WITH_SHAPES = 2
+"""The format that added the shapes of states."""
+
 _OPTIONAL = ("shapes", "definition", "panes")
 
 
@@ -51,7 +55,10 @@ WRITER = {"malflow": __version__, "python": platform.python_version(), "lz4": _v
 """The versions recorded in each snapshot, to help diagnose why one can't be read."""
 
 _DIGEST_LENGTH = 64
+"""Hexadecimal digits of a SHA-256."""
+
 _MOST_WORKERS = 1 << 20
+"""A million workers: more come only from damage, and would take memory for each."""
 
 
 class Authenticator(Protocol):

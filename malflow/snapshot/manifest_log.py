@@ -15,6 +15,7 @@ from malflow.store.retry import Retry
 __all__ = ["LARGEST_MANIFEST", "ManifestLog", "read_data"]
 
 LARGEST_MANIFEST = 64 << 20
+"""Bytes; a longer file is not read whole, so that damage can't fill the memory. Less would limit the files of a job."""
 
 
 class ManifestLog:

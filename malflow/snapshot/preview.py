@@ -22,6 +22,7 @@ from malflow.states.kinds import StateSpec
 __all__ = ["Preview", "SnapshotIsGone", "preview"]
 
 _ATTEMPTS = 10
+"""Tries while a run deletes manifests. Fewer: more failures; more: a hopeless search takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from malflow.words import did_you_mean, listed, short_repr
 __all__ = ["opened", "read_state", "wanted_manifest"]
 
 _ATTEMPTS = 10
+"""Tries while a run deletes manifests. Fewer: more failures; more: a hopeless search takes longer."""
 
 
 @overload

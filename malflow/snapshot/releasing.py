@@ -16,7 +16,10 @@ __all__ = ["PendingTransaction", "drop", "pending_transactions", "release"]
 
 _POSITION = "position"
 _FIELDS = 4
+"""The fields of a position before the lists of released and of dropped transactions."""
+
 _PENDING = 2
+"""The index of the pending transactions in a position."""
 
 _Numbers: TypeAlias = tuple[int, ...]
 

@@ -29,6 +29,7 @@ _MOST_CLAIMS = 64
 """The number of claims without a snapshot (a crash loop) after which old snapshots are deleted."""
 
 _NOTHING = 0
+"""The number before the first manifest, and of a manifest without a snapshot."""
 
 
 def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int | timedelta) -> None:

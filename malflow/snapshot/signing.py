@@ -19,6 +19,8 @@ KEY_VARIABLE: Final = "MALFLOW_SIGNING_KEY"
 """The environment variable with the signing key, or several separated by commas; the first one signs."""
 
 _SHORTEST = 16
+"""Bytes of a key: 128 bits can't be guessed. Half could be; double would refuse safe keys."""
+
 _MAC = re.compile(r"([0-9a-f]{8}):([0-9a-f]{64})")
 
 

@@ -13,6 +13,8 @@ __all__ = ["Sizes", "StateSize"]
 _log = logging.getLogger("malflow.snapshot")
 
 _MANY = 100_000
+"""Keys from which growth is worth a warning. Fewer: warnings about small states; more: later warnings."""
+
 _IN_A_ROW = 32
 """A state is told to grow if it has many keys, and had more of them in so many snapshots, one after the other."""
 

@@ -66,7 +66,10 @@ _IN_MAIN = (
 )
 
 _FIRST_RETRY = 1.0
+"""Seconds to the first retry; each pause is twice the one before. Less: more load on a failing store; more: delay."""
+
 _LONGEST_RETRY = 60.0
+"""The longest pause between retries. Less: more load during an outage; more: a later snapshot after it."""
 
 
 @dataclass(frozen=True, slots=True)

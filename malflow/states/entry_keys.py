@@ -40,6 +40,7 @@ _OF_JOINS = (
     "; left panes are even, right ones odd, and results are not kept: to_table() of them keeps the last of each key"
 )
 _PAIR = 2
+"""Such keys have two parts: a pane, id or worker, and a key or name."""
 
 
 def check_entry_key(name: str, kind: StateKind | None, key: Any, instead: str) -> None:

@@ -31,12 +31,22 @@ from malflow.words import cut, error_line, short_repr
 __all__ = ["MsgpackCodec"]
 
 _DEEPEST = 400
+"""Levels of a value. msgpack's own limit is near 500; less refuses more values."""
+
 _MOST_NESTED = 100
+"""Extension types within each other: each takes several frames of Python's stack. Less refuses more values."""
+
 _SMALL = 4096
+"""Bytes up to which lengths are not checked: they can claim little memory. More: a greater risk; less: slower loads."""
+
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _BYTEARRAY: Final = next(form for form in FORMS if form.kind is bytearray)
 _LONGEST_PATH = 200
+"""Characters of the path to a faulty value. More: longer messages; less: the fault is harder to find."""
+
 _SHOWN = 40
+"""Characters of a key in a path. More: longer messages; fewer: similar keys look the same."""
+
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 

@@ -32,6 +32,8 @@ _LONGEST_REDUCED = 1 << 12  # bits of the terms of a fraction: to reduce them ta
 _LARGEST_FLAGS = 64  # bits of a flag beside those that are declared: each value that is read is kept by its class
 _ZONE = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*)*")
 _HEAP_TYPE = 1 << 9
+"""CPython's flag `Py_TPFLAGS_HEAPTYPE`: only classes written in Python, and some of C, have it."""
+
 _NAME = re.compile(r"\S(.{0,98}\S)?")
 
 _SINGLETONS = {"NoKey": NoKey, "MIN": MIN, "MAX": MAX}

@@ -14,7 +14,11 @@ from malflow.snapshot.codecs.shapes import CLASS, ENUM, NAMED_TUPLE, OWN_TUPLE, 
 __all__ = ["OldRecord", "OldTuple", "old_class", "old_kind"]
 
 _PAIR = 2
+"""The pickled state of a class with slots has two parts: its attributes and its slots."""
+
 _AT_ONCE = 1_000
+"""Values searched together. Fewer: more calls of the pickler; more: more is searched after the first find."""
+
 _METHODS = ("keys", "values", "items", "get")
 
 

@@ -39,7 +39,11 @@ BY_POSITION: Final = (NAMED_TUPLE, OWN_TUPLE, _FROZEN_SLOTS, STRUCT)
 
 _PLAIN = (int, str, float, bytes, type(None))
 _LONGEST_VALUE = 100
+"""Characters of a value in a shape; longer ones are cut and get a checksum. The value is part of the shapes on disk."""
+
 _SHOWN_FIELDS = 30
+"""Fields in a message. More: longer messages; fewer: the differing field may be hidden."""
+
 _LIBRARY = str(Path(os.__file__).parent)
 
 
