@@ -14,6 +14,7 @@ from malflow.testing.trial import Outcome, State, Written
 __all__ = ["difference"]
 
 _SHOWN = 3
+"""Records in a message. More: longer messages; fewer: less to diagnose by."""
 
 
 def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:

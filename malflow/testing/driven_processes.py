@@ -25,6 +25,7 @@ from malflow.states.keyed import Delta, StateDelta
 __all__ = ["DrivenProcesses"]
 
 _PROCESSES = 2
+"""The fewest processes between which records are exchanged; more only take longer to start."""
 
 
 class DrivenProcesses:

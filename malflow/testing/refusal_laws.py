@@ -29,7 +29,11 @@ _OUT = "out"
 _EACH_TICK = timedelta(microseconds=1)
 _FAIL = "fail-"
 _SIZE = 20
+"""Records of a job, so that one is a twentieth and two are a tenth."""
+
 _MOST_ATTEMPTS = 10
+"""Restarts until a job counts as stuck. A plan crashes once, so two would do; more take longer to fail."""
+
 _ANY = OnError("dead_letter", budget=Budget(1.0))
 _SHARES: Final = {"one of 20 records": {3}, "a tenth of them": {0, 13}, "all of them": set(range(_SIZE))}
 _POINTS: Final = (

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["CRASHES", "Event", "Schedule", "Step", "description", "schedules"]
 
 _LONGEST = 8
+"""Steps of a schedule. Fewer: combinations of events are missed; more: slower tests, longer counterexamples."""
+
 _SHOWN = 3
+"""Records that a description lists one by one; of more it says their number."""
 
 
 class Event(Enum):

@@ -14,6 +14,7 @@ __all__ = ["SHARE_LAWS", "check_shares"]
 SHARE_LAWS = ("pieces", "shares", "repeated", "late")
 
 _SHARES = 2
+"""The fewest shares that a sink must join; more would take longer and test the same."""
 
 
 class Suite(Protocol):

@@ -61,13 +61,23 @@ SINK_LAWS: Final = (
 
 _EACH_TICK = timedelta(microseconds=1)
 _SIZE = 6
+"""Records of a job with a crash: several transactions. More: slower; fewer: some points of a crash are not reached."""
+
 _RECORDS = 20
+"""Records of a transaction with refusals. More: slower; fewer: less to search for the refused ones."""
+
 _MOST_ATTEMPTS = 50
+"""Restarts until a job counts as stuck. Fewer: slow recoveries fail; more: a hopeless one takes longer."""
+
 _SHORTLY = 0.5
+"""Seconds that a system is frozen. Less: the call may not have begun; more: a slower test."""
+
 _CLAIM, _NEXT = 9, 10
 """Claims of a run and the next one; as texts they would sort in the opposite order."""
 
 _LAST = 2
+"""The last of the two transactions that the restored copy may have."""
+
 _RETURNS: Final = ((0, True), (1, True), (1, False), (_LAST, True), (_LAST, False))
 """How many of two transactions the restored copy has, and whether a run is then within its third transaction."""
 

@@ -51,10 +51,20 @@ SOURCE_LAWS: Final = (
 )
 
 _REST = 0.005
+"""Seconds between two polls without records. Less: more processor time; more: a slower test."""
+
 _LARGE = 1000
+"""A poll limit above the records of a test, so that the reader may return all of them at once."""
+
 _MOST_CUTS = 8
+"""Positions of a part at which it is resumed. More: slower; fewer: faults at odd positions are missed."""
+
 _SHORTLY = 0.5
+"""Seconds that a system is frozen. Less: the poll may not have begun; more: a slower test."""
+
 _LOST = 4
+"""Records that are lost, so that half of them, or thrice as many, can be added."""
+
 _RETURNS: Final = ((_LOST - 2, False), (3 * _LOST, False), (3 * _LOST, True))
 """The number of records to add after the input has lost some, and whether it is read meanwhile."""
 _WORKERS = (1, 2, 3, 2, 1)

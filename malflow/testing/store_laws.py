@@ -57,8 +57,13 @@ _BODIES: Final = (b"", b"\0", bytes(range(256)), b"\r\n\x1a \n" * 9, b"\x1f\x8b\
 _NO_KEYS: Final = ("", "/", "/m", "m/", "m//1", ".", "m/../1", "../1", ".hidden", "m/.tmp-1", "m/1\n", "m\\1", "m/ü")
 _NO_FOLDERS: Final = ("m", "/", "/m/", "../", "m//", ".tmp/", "m/*/")
 _RACERS: Final = 4
+"""Threads that create one key. More: more load on the store; fewer: races are met less often."""
+
 _ROUNDS: Final = 12
+"""Races. More: slower; fewer: a store without atomic creation may pass."""
+
 _MOST: Final = 1 << 30
+"""A limit on bytes above all objects of the tests."""
 
 
 def assert_store(

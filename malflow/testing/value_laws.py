@@ -44,7 +44,10 @@ _SHOWN = 16
 
 _LEAST_EXAMPLES, _PART_OF_PROFILE = 5, 5
 _LARGE = 1000
+"""A poll limit above the records of a test, so that the reader may return all of them at once."""
+
 _REST = 0.002
+"""Seconds between two polls without records. Less: more processor time; more: a slower test."""
 
 
 @dataclass(frozen=True)
