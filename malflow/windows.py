@@ -297,7 +297,7 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     return CountWindows(size, every)
 
 
-def check_early(windows: Windows, early: Any) -> str | None:
+def early_fault(windows: Windows, early: Any) -> str | None:
     """Return why windows can't have early results at this distance; None if they can."""
     if isinstance(windows, SessionWindows):
         return (
@@ -320,7 +320,7 @@ def _misfit(windows: TimeWindows, length: Any, what: str) -> str | None:
     return f"has {windows}, which {what}={length!r} does not fit; use a {'timedelta' if needs else 'number'}"
 
 
-def check_until(windows: Windows, until: Any) -> str | None:
+def until_fault(windows: Windows, until: Any) -> str | None:
     """Return why late records can't be added to windows, or closed windows can't be kept; None if they can."""
     if isinstance(windows, CountWindows):
         return "has count windows, which no epoch closes, so no record is late for them"

@@ -16,7 +16,7 @@ from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.calling_out import CallingOut
 from malflow.operators.contract import Logic, Operator, OperatorContext, check_not_kept
-from malflow.operators.epochs.timestamp_checks import check_timestamps, is_moment
+from malflow.operators.epochs.timestamp_checks import checked_timestamps, is_moment
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.operators.field_columns import column_of
 from malflow.operators.guarded_operator import Calls, Guarded, without
@@ -209,7 +209,7 @@ class GuardedTimestamps(Guarded, AssignTimestamps):
         """Return the batch with its timestamps, without those that can't be compared with the first."""
         finder = _FaultFinder()
         try:
-            return Batch(batch.keys, batch.values, check_timestamps(finder, batch, stamps), batch.epochs)  # type: ignore[arg-type] # it stands for one
+            return Batch(batch.keys, batch.values, checked_timestamps(finder, batch, stamps), batch.epochs)  # type: ignore[arg-type] # it stands for one
         except _Fault:
             pass
         checked, failed = self.attempt(partial(map, _compared(finder)), stamps, batch)
@@ -318,7 +318,7 @@ def _compared(finder: _FaultFinder) -> Callable[[Any], Any]:
 
     def checked(stamp: Any) -> Any:
         pair = [*first, _comparable(stamp)]
-        found = check_timestamps(finder, Batch(None, pair, pair), pair)[-1]  # type: ignore[arg-type] # it stands for one
+        found = checked_timestamps(finder, Batch(None, pair, pair), pair)[-1]  # type: ignore[arg-type] # it stands for one
         if not first:
             first.append(stamp)
         return found

@@ -17,7 +17,7 @@ from malflow.operators.contract import Counts, Operator, OperatorContext
 from malflow.operators.epochs.floors import Floors
 from malflow.operators.epochs.generator import Marks
 from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
-from malflow.operators.epochs.timestamp_checks import check_timestamps
+from malflow.operators.epochs.timestamp_checks import checked_timestamps
 from malflow.operators.key_checks import admission_of
 from malflow.operators.spans import check_span
 from malflow.operators.waiting import Waiting
@@ -167,7 +167,7 @@ class MatchOperator(Operator):
         if self._is_on_time and self.reached.floors is None and self._last_epoch is epoch:
             return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
         if not self._is_on_time:
-            check_timestamps(self, batch, batch.timestamps)
+            checked_timestamps(self, batch, batch.timestamps)
         for position, after in (*batch.epochs, (len(batch), None)):
             timestamps = batch.timestamps[done:position] if done or position < len(batch) else batch.timestamps
             if self.reached.floors is not None:

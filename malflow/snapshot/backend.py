@@ -15,7 +15,7 @@ from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
-from malflow.snapshot.layout import JOB, check_job
+from malflow.snapshot.layout import JOB, checked_job
 from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
@@ -26,7 +26,7 @@ from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import KeyMissing, Store, check_is_store
-from malflow.store.opening import check_place, is_private, open_store
+from malflow.store.opening import checked_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 from malflow.words import short_repr
@@ -93,12 +93,12 @@ class FsspecBackend:
         filesystem: Any = None,
         store: Store | None = None,
     ) -> None:
-        self.job = check_job(job)
+        self.job = checked_job(job)
         self._options = dict(storage_options or {})
         self._filesystem = filesystem
         self.own_store = store
         if store is None:
-            self._url = check_place(url, self._options, filesystem)
+            self._url = checked_place(url, self._options, filesystem)
         else:
             _check_own(store, url, storage_options, filesystem, allow_unsafe_single_writer)
             self._url = ""

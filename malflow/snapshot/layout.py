@@ -16,7 +16,7 @@ __all__ = [
     "MANIFESTS",
     "DataName",
     "boundary_key",
-    "check_job",
+    "checked_job",
     "highest",
     "is_data_key",
     "manifest_key",
@@ -85,7 +85,7 @@ def sequence_of_target(key: str) -> int | None:
     return number_of(key) if match is None else int(match[1])
 
 
-def check_job(name: object) -> str:
+def checked_job(name: object) -> str:
     """Check the name of a job: short, and of letters, digits and ``. _ -``, since it is a folder; return it."""
     if not isinstance(name, str) or _JOB.fullmatch(name) is None:
         raise GraphError(

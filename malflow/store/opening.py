@@ -19,7 +19,7 @@ from malflow.store.local import LocalStore
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.remote import FsspecStore, protocols_of
 
-__all__ = ["check_place", "is_private", "open_store"]
+__all__ = ["checked_place", "is_private", "open_store"]
 
 _LOCAL = ("file", "local")
 _ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
@@ -52,7 +52,7 @@ def open_store(
         MissingDependency: if the library for the protocol is not installed.
     """
     options = dict(storage_options or {})
-    text = check_place(url, options, filesystem)
+    text = checked_place(url, options, filesystem)
     shown = redacted(text, secrets_in(options, text))
     if filesystem is None and get_protocol(text) in _LOCAL:
         return _local_store(text, shown, options, durable=durable, private=private)
@@ -68,7 +68,7 @@ def open_store(
     return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
 
 
-def check_place(url: str | os.PathLike[str] | None, options: Mapping[str, Any], filesystem: Any = None) -> str:
+def checked_place(url: str | os.PathLike[str] | None, options: Mapping[str, Any], filesystem: Any = None) -> str:
     """Check the spelling of the path or URL of a store.
 
     Returns:

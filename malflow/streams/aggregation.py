@@ -16,7 +16,7 @@ from malflow.streams.arguments import malformed
 from malflow.streams.late_windows import LateWindowed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window, kernel_of
-from malflow.windows import WindowResult, Windows, check_early
+from malflow.windows import WindowResult, Windows, early_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
                 None, f"needs windows as the argument of .window(), such as tumbling(60); got {short_repr(windows)}"
             )
         early = as_length(early)
-        reason = None if early is None else check_early(windows, early)
+        reason = None if early is None else early_fault(windows, early)
         if reason is not None:
             raise malformed(None, reason)
         return Windowed(self, WindowOptions(windows, early))

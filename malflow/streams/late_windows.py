@@ -13,7 +13,7 @@ from malflow.streams.handle import StreamHandle
 from malflow.streams.several import LateGroups, LateResults
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window
-from malflow.windows import check_until
+from malflow.windows import until_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class LateWindowed(Generic[K, V, T]):
         Raises:
             GraphError: if it does not.
         """
-        reason = check_until(self._options.windows, self._options.until)
+        reason = until_fault(self._options.windows, self._options.until)
         if reason is not None:
             raise malformed(name, reason)
 

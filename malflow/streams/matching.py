@@ -86,7 +86,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         from malflow.operators.pattern_matching import COUNTS, MatchByArrival, MatchByTime  # noqa: PLC0415 - see above
         from malflow.patterns.flat import PartialMigration  # noqa: PLC0415 - see above
 
-        definition = self._check_match(name, pattern, after, limit, overflow, order, ties, kind)
+        definition = self._checked_match(name, pattern, after, limit, overflow, order, ties, kind)
         kind, ties = pattern.checked_kind(kind), checked_field_of(name, "ties", ties)
         options: dict[str, Any] = {"kind": kind, "after": after, "limit": limit, "drops_oldest": overflow == "oldest"}
         options["is_on_time"] = self._graph.is_on_time(self._input(name))
@@ -108,7 +108,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         )
         return Matches(*streams)
 
-    def _check_match(
+    def _checked_match(
         self,
         name: str,
         pattern: Any,

@@ -17,7 +17,7 @@ from malflow.operators.epochs.idle_time import silence_after
 from malflow.operators.epochs.lateness import greatest_lateness
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
 from malflow.operators.epochs.rounding import Step, Thinning, calm_until, can_skip, rounded_down
-from malflow.operators.epochs.timestamp_checks import check_epoch, check_timestamps, uncomparable
+from malflow.operators.epochs.timestamp_checks import check_epoch, checked_timestamps, uncomparable
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch
@@ -175,7 +175,7 @@ class GenerateEpochs(Operator):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Process records and epochs in order."""
         if not self._checked:
-            timestamps = check_timestamps(self, batch, batch.timestamps)
+            timestamps = checked_timestamps(self, batch, batch.timestamps)
             if timestamps is not batch.timestamps:
                 batch = Batch(batch.keys, batch.values, timestamps, batch.epochs)
         skips = self._may_skip(batch)

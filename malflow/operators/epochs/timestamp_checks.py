@@ -14,7 +14,7 @@ from malflow.operators.contract import Operator
 from malflow.records.batch import Batch
 from malflow.words import error_text, short_repr
 
-__all__ = ["as_python", "check_epoch", "check_timestamps", "is_fixed", "is_moment", "uncomparable"]
+__all__ = ["as_python", "check_epoch", "checked_timestamps", "is_fixed", "is_moment", "uncomparable"]
 
 _COMPARISON = re.compile("compare|not supported between")
 
@@ -32,7 +32,7 @@ _KINDS = (Number, datetime, date, time, timedelta, str, bytes)
 """Types that can't be compared with each other; a datetime is a date, but is not compared with one."""
 
 
-def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
+def checked_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
     """Check that a batch's timestamps can be compared, and return them.
 
     A timestamp that can't be compared would make others late. Numpy numbers become Python's, which don't overflow when

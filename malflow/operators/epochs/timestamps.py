@@ -8,7 +8,7 @@ from typing import Any
 from malflow.errors import failures
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.epochs.timestamp_checks import check_timestamps
+from malflow.operators.epochs.timestamp_checks import checked_timestamps
 from malflow.operators.field_columns import column_of, read_each
 from malflow.records.batch import Batch
 
@@ -25,7 +25,7 @@ class AssignTimestamps(Operator):
             timestamps = self.stamps_of(batch, rest)
         except failures() as error:
             raise self.fail(error, batch, rest) from error
-        timestamps = check_timestamps(self, batch, timestamps)
+        timestamps = checked_timestamps(self, batch, timestamps)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         return (Batch(batch.keys, batch.values, timestamps, epochs),)
 
