@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from malflow.checks import check_choice
 from malflow.errors import GraphError
 from malflow.graph import check_name
 from malflow.operators.epochs.reached_epoch import REACHED
@@ -127,10 +128,8 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         if not isinstance(pattern, Pattern):
             raise malformed(name, f"needs a pattern, such as step(...).then(...); got {short_repr(pattern)}")
         check_count(name, limit, "limit")
-        if overflow not in ("fail", "oldest"):
-            raise malformed(name, f"needs 'fail' or 'oldest' as its overflow; got {short_repr(overflow)}")
-        if order not in ("time", "arrival"):
-            raise malformed(name, f"needs 'time' or 'arrival' as its order; got {short_repr(order)}")
+        check_choice(partial(malformed, name), "overflow", overflow, ("fail", "oldest"))
+        check_choice(partial(malformed, name), "order", order, ("time", "arrival"))
         if ties is not None and order == "arrival":
             raise malformed(name, "has ties=, which are for the order of time, and order='arrival'; drop one")
         try:
