@@ -302,6 +302,10 @@ def checked_two(name: str, on_left: Any, on_right: Any) -> Any:
 
 def _check_hooks(name: str, logic: Any, hooks: Mapping[str, str], returning: Collection[str]) -> None:
     """Check the methods of a logic, some of which must return a state."""
+    found = misspelt(logic, hooks)
+    if found is not None:
+        meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
+        raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
     for hook, arguments in hooks.items():
         if callable(getattr(logic, hook, None)):
             check_function(
@@ -312,10 +316,6 @@ def _check_hooks(name: str, logic: Any, hooks: Mapping[str, str], returning: Col
                 returns=hook in returning,
                 cures=_CURES["logic"],
             )
-    found = misspelt(logic, hooks)
-    if found is not None:
-        meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
-        raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
 
 
 def checked_policy(name: str, on_error: ErrorPolicy) -> OnError:

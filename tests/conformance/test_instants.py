@@ -144,5 +144,7 @@ def test_instants_of_cron_add_up(a: datetime, lengths: tuple[int, int], expressi
     ],
 )
 def test_misuse_is_refused(make: Any) -> None:
-    with pytest.raises(GraphError, match=r"(PeriodicSource|CronSource) needs|not a known time zone"):
+    with pytest.raises(
+        GraphError, match=r"(PeriodicSource|CronSource) (needs|every must be|missed must be)|not a known time zone"
+    ):
         make()

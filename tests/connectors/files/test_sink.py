@@ -249,7 +249,7 @@ def test_the_refusal_travels_between_processes() -> None:
 def test_mistakes_are_found_when_the_sink_is_made(sink_type: Any) -> None:
     with pytest.raises(GraphError, match="cannot append"):
         sink_type("s3://bucket/out", append=True)
-    with pytest.raises(GraphError, match="function as formatter"):
+    with pytest.raises(GraphError, match="formatter must be a plain function"):
         sink_type("out", formatter="{value}")
     with pytest.raises(GraphError, match="needs a path"):
         sink_type("")
