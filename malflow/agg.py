@@ -126,8 +126,8 @@ def sum(field: Any = None, *, of: Any = None) -> Any:
 
     Args:
         field: the field.
-        of: ``int`` if all values are integers, or truth values, which count as 0 or 1; any other value is then an
-            error. Windows may add such sums up before records are sent to the worker of their key.
+        of: ``int`` if all values are integers, or truth values (0 or 1); any other value is then an error. Windows may
+            add such sums up before records are sent to the worker of their key.
 
     >>> aggregate(agg.sum(len), ["a", "bcd"])
     4
@@ -235,7 +235,7 @@ def stddev(field: Callable[[V], Any], *, ddof: int = 1) -> Aggregator[V, Any, fl
 @overload
 def stddev(field: str, *, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
 def stddev(field: Any = None, *, ddof: int = 1) -> Any:
-    """Return the standard deviation of a field, a float: the square root of its `variance`, whose state it shares.
+    """Return the standard deviation of a field, a float: the square root of its `variance`. Both share one state.
 
     >>> aggregate(agg.stddev(ddof=0), [1, 3])
     1.0
@@ -271,7 +271,7 @@ def min_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
 def min_by(field: Any) -> Any:
     """Return the value with the least field; of equal ones the earliest, and of these the first to arrive.
 
-    State: the field, the timestamp and the value, which must not be changed afterwards.
+    State: the field, the timestamp and the value. Don't change the value afterwards.
 
     >>> aggregate(agg.min_by("n"), [{"n": 3, "id": "a"}, {"n": 1, "id": "b"}, {"n": 1, "id": "c"}])
     {'n': 1, 'id': 'b'}
@@ -286,7 +286,7 @@ def max_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
 def max_by(field: Any) -> Any:
     """Return the value with the greatest field; of equal ones the earliest, and of these the first to arrive.
 
-    State: the field, the timestamp and the value, which must not be changed afterwards.
+    State: the field, the timestamp and the value. Don't change the value afterwards.
 
     >>> aggregate(agg.max_by(len), ["to", "you", "and"])
     'you'
@@ -335,7 +335,7 @@ def count_distinct(field: Callable[[V], Any], *, approximate: bool = False) -> A
 @overload
 def count_distinct(field: str, *, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
 def count_distinct(field: Any = None, *, approximate: bool = False) -> Any:
-    """Count the distinct values of a field, which must be hashable; values equal in Python count once.
+    """Count the distinct values of a field. They must be hashable; values equal in Python count once.
 
     Args:
         field: the field.
@@ -486,7 +486,7 @@ def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
 
     Args:
         n: how many values.
-        field: the field, whose values must be hashable.
+        field: the field; its values must be hashable.
         capacity: the maximum number of values with a counter; by default all values are counted, exactly. With a
             capacity, every value that makes up at least one in `capacity` records has a counter. A count may be too
             great, by at most the number of records divided by `capacity`, but never too small. The result depends on
@@ -532,7 +532,7 @@ def collect_set(field: Callable[[V], N]) -> Aggregator[V, Any, frozenset[N]]: ..
 @overload
 def collect_set(field: str) -> Aggregator[Any, Any, frozenset[Any]]: ...
 def collect_set(field: Any = None) -> Any:
-    """Return the distinct values of a field, which must be hashable, as a frozenset. State: a set.
+    """Return the distinct (hashable) values of a field as a frozenset. State: a set.
 
     >>> aggregate(agg.collect_set(), "aab") == {"a", "b"}
     True
@@ -571,7 +571,7 @@ def fold(create: Any, add: Any, merge: Any = None, *, result: Any = None) -> Any
         create: returns an empty accumulator.
         add: ``(accumulator, value)``, or ``(accumulator, value, timestamp)``: returns the accumulator, either mutated
             in place or a new one.
-        merge: ``(one, other)``: returns a new accumulator for the values of both, those of `one` first, and mutates
+        merge: ``(one, other)``: returns a new accumulator for the values of both, with `one` first, and mutates
             neither. Sliding windows and sessions need it.
         result: returns the result of an accumulator, but not the accumulator itself. By default, a deep copy.
 

@@ -93,7 +93,7 @@ class Forever:
         return "FOREVER"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that each process has one `FOREVER`."""
+        """Pickle by name, for one `FOREVER` per process."""
         return "FOREVER"
 
 
@@ -229,8 +229,8 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
     """Make windows of calendar units in a time zone, for timestamps that are datetimes or dates.
 
     Days have 23, 24 or 25 hours, depending on the zone's clock changes; months, quarters and years have their actual
-    days; weeks start on Monday. Seconds, minutes and hours have a fixed length and are aligned to the zone's clock,
-    which is impossible for hours in a zone that shifts its clock by half an hour, such as Australia/Lord_Howe. Before
+    days; weeks start on Monday. Seconds, minutes and hours have a fixed length and are aligned to the zone's clock.
+    This is impossible for hours in a zone that shifts its clock by half an hour, such as Australia/Lord_Howe. Before
     2020, hours are aligned as in 2020, even if the zone's offset had other minutes then. Datetimes without a zone are
     taken literally, and need ``zone="UTC"``.
 

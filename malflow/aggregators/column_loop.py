@@ -76,7 +76,7 @@ class ColumnLoop:
         columns: Sequence[Sequence[Any]],
         timestamps: Sequence[Any],
     ) -> list[int]:
-        """Add each record to the accumulator of its key; return the positions of the records whose keys were new.
+        """Add each record to the accumulator of its key; return the positions of records with new keys.
 
         Raises:
             AddingFailed: with the position of the record at which a user's function failed.

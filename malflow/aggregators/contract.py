@@ -17,8 +17,8 @@ class Aggregator(Generic[V_contra, A, R_co]):
     """Combines any number of values into one result, through an accumulator of plain data.
 
     Derive from it for an aggregation that `malflow.agg` does not offer; `malflow.agg.fold` does the same with
-    functions. An instance must not change, since all workers share it: keep mutable data in the accumulator, which is
-    saved in snapshots.
+    functions. An instance must not change, since all workers share it: keep mutable data in the accumulator. Snapshots
+    save it.
 
     Windows that overlap or merge, such as sliding windows and sessions, need ``merge``. It must be associative, and
     ``merge(create(), a)`` equal to ``a``.
@@ -55,7 +55,7 @@ class Aggregator(Generic[V_contra, A, R_co]):
         raise NotImplementedError
 
     def merge(self, one: A, other: A) -> A:
-        """Return the accumulator of the values of both, those of `one` before those of `other`.
+        """Return the accumulator of the values of both, `one` before `other`.
 
         It must mutate neither, since windows share accumulators; nor return one of them, unless accumulators are
         immutable.

@@ -121,7 +121,7 @@ class MaxBy(Slotted[V, Any, V]):
 
 
 def _value_of_extreme(sign: str, adder: Callable[..., Any], merger: Callable[[Any, Any], Any], field: Field) -> Slot:
-    """Return the slot of a value whose field is extreme; of equal ones the earliest is kept."""
+    """Return the slot of a value with an extreme field; of equal ones the earliest is kept."""
     step = f"if {{x}} {sign} {{a}}[0] or ({{x}} == {{a}}[0] and {{t}} < {{a}}[1]): {{to}} = ({{x}}, {{t}}, v)"
     slot = Slot(nothing, adder, merger, field, "xtv", needs_value=True, first="({x}, {t}, v)", step=step)
     return replace(slot, exact=_EXACT._replace(timed=True))

@@ -116,7 +116,7 @@ class Kernel:
         return outcomes
 
     def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
-        """Return values for `add` and `each`, and an iterator whose length hint is the number of values left.
+        """Return values for `add` and `each`, and an iterator with the number of values left as its length hint.
 
         Of `Rows`, only the columns that are needed are read.
         """
@@ -129,7 +129,7 @@ class Kernel:
         return rest, rest
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Return the accumulator of the records of both, those of `one` first; neither is changed.
+        """Return the accumulator of the records of both, with `one` first; neither is changed.
 
         Raises:
             TypeError: if an aggregator can't merge.
@@ -137,7 +137,7 @@ class Kernel:
         return self._merge(one, other)
 
     def merge_by_key(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
+        """Merge the accumulators of each key, with `one` first; a key that only one side has keeps its own.
 
         Raises:
             TypeError: if an aggregator can't merge.

@@ -65,7 +65,7 @@ class Source:
 
     @property
     def reads_fields(self) -> bool:
-        """Whether a field is read by name, so that the loop depends on the kind of the values."""
+        """Whether a field is read by name,. The loop then depends on the kind of the values."""
         return any(isinstance(slot.column, str) for slot in self.slots)
 
     def place(self, slot: Slot) -> str:
@@ -95,7 +95,7 @@ class Source:
 
     @property
     def reads_values(self) -> bool:
-        """Whether a slot keeps whole values, which loops over columns take as the last column."""
+        """Whether a slot keeps whole values. Loops over columns take them as the last column."""
         return any(slot.reads("v") for slot in self.slots)
 
     def compile(self, kind: Kind) -> dict[str, Callable[..., Any]]:
@@ -261,7 +261,7 @@ def _indented(depth: int, lines: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _code(source: str) -> CodeType:
-    """Compile source code, and keep it so that tracebacks show its lines."""
+    """Compile source code, and keep it for the lines of tracebacks."""
     name = f"<malflow aggregation {blake2b(source.encode(), digest_size=6).hexdigest()}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     return compile(source, name, "exec")

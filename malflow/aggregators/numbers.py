@@ -40,7 +40,7 @@ _EXACT = Context(
 
 
 def may_be_of_numpy() -> bool:
-    """Whether numpy is loaded, so that there may be scalars of numpy."""
+    """Whether numpy is loaded; there may then be scalars of numpy."""
     return "numpy" in sys.modules
 
 

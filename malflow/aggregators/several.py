@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, repr=False)
 class Several(Slotted[V, Any, R]):
-    """Several aggregators, whose results are a tuple: see `malflow.agg.tuple_`."""
+    """Several aggregators with a tuple of results: see `malflow.agg.tuple_`."""
 
     parts: tuple[Aggregator[V, Any, Any], ...]
 
@@ -51,7 +51,7 @@ class Several(Slotted[V, Any, R]):
 
 @dataclass(frozen=True, repr=False)
 class Into(Several[V, R]):
-    """Several aggregators, whose results are the arguments of a class: see `malflow.agg.into`."""
+    """Several aggregators with results that are the arguments of a class: see `malflow.agg.into`."""
 
     made: Callable[..., R]
     names: tuple[str, ...]

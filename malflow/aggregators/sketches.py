@@ -187,7 +187,7 @@ def _middle(bucket: int) -> float:
 
 
 def _middle_above_zero(upper: int) -> float:
-    """Return the middle of the bucket whose numbers go up to ``_GAMMA ** upper``."""
+    """Return the middle of the bucket with numbers up to ``_GAMMA ** upper``."""
     try:
         middle: float = _GAMMA ** (upper - 1) * (2 * _GAMMA / (1 + _GAMMA))
     except OverflowError:

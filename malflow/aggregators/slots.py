@@ -39,7 +39,7 @@ class Slot:
         takes: the other arguments of `add`, one letter each: ``x`` the column, ``t`` the timestamp, ``v`` the value.
         needs_value: whether ``x`` must not be None.
         needs_number: whether ``x`` must not be text or bytes; with `needs_value`.
-        needs_equality: whether ``x`` must not be NaN, which is checked with ``debug=True`` only.
+        needs_equality: whether ``x`` must not be NaN (checked with ``debug=True`` only).
         needs_integer: whether ``x`` must be an integer or a truth value.
         first: a template: the expression of the state after one record.
         step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
@@ -68,7 +68,7 @@ class Slot:
 
     @property
     def identity(self) -> object:
-        """The functions and the column, which are the same for equal slots."""
+        """The functions and the column. They are the same for equal slots."""
         column = self.column if isinstance(self.column, str) else _same(self.column)
         return _same(self.create), _same(self.add), _same(self.merge), column
 
@@ -98,7 +98,7 @@ class Layout(Protocol):
 
 
 class Slotted(Aggregator[V, A, R]):
-    """An aggregator whose accumulator is the state of its only slot, or a list of the states of its slots."""
+    """An aggregator. Its accumulator is the state of its only slot, or a list of the states of its slots."""
 
     outcome = ""
     """A template of `combine`: an expression in which ``{0}``, ``{1}``, ... are the states of the slots."""
@@ -109,7 +109,7 @@ class Slotted(Aggregator[V, A, R]):
         return self.make_slots()
 
     def make_slots(self) -> tuple[Slot, ...]:
-        """Return the slots, which are distinct."""
+        """Return the distinct slots."""
         raise NotImplementedError
 
     def combine(self, *states: Any) -> R:
@@ -167,7 +167,7 @@ class Slotted(Aggregator[V, A, R]):
 
 
 class Called(Slotted[V, A, R]):
-    """An aggregator of another kind, whose methods the generated loop calls."""
+    """An aggregator of another kind. The generated loop calls its methods."""
 
     def __init__(self, aggregator: Aggregator[V, A, R]) -> None:
         self.aggregator = aggregator

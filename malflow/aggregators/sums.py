@@ -90,7 +90,7 @@ def _increment_if(count: int, x: Any, _timestamp: Any) -> int:
 
 
 def nothing() -> None:
-    """Return the empty state of sums and extremes, which has no type yet."""
+    """Return the empty state of sums and extremes. It has no type yet."""
 
 
 def _plus(total: Any, x: Any, _timestamp: Any) -> Any:
@@ -126,7 +126,7 @@ def _counted_if(predicate: Field) -> Slot:
 
 
 def summed(field: Field, *, of: type[int] | None = None) -> Slot:
-    """Return the slot of a sum, which is exact if all terms are integers.
+    """Return the slot of a sum. The sum is exact if all terms are integers.
 
     ``{a} += {x}`` would change a list that is summed. The sum of other numbers than Python's own is computed again: the
     check of the sum is cheaper than one of both terms. With ``of=int``, both are known to be integers.

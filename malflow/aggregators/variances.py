@@ -64,7 +64,7 @@ def _none_yet() -> Moments:
 
 
 def _add(moments: Moments, x: Any, _timestamp: Any) -> Moments:
-    """Add a number by Welford's method, which does not subtract large squares."""
+    """Add a number by Welford's method. It does not subtract large squares."""
     count, mean, squares = moments
     if count == 0:
         return [1, x if -_EXACT <= x <= _EXACT else exact(x), 0]

@@ -28,7 +28,7 @@ class Address:
         netloc: everything between user and path, such as ``"a:9092,b:9092"``.
         path: the path, unquoted, without the slash before it. Without a scheme, the path as it was written.
         url: the URL as it was written, without the options.
-        query: the options in the URL, which follow the ``?``.
+        query: the options in the URL, after the ``?``.
     """
 
     scheme: str

@@ -74,7 +74,7 @@ class Attention:
 
 
 def attended(action: Callable[[], T], attention: Attention) -> T:
-    """Run a driver's action, which can't be interrupted, on a thread of its own, and return its result.
+    """Run a driver's uninterruptible action on a thread of its own, and return its result.
 
     Raises:
         ServerSilent: if the server is silent meanwhile. The action continues, so it must not commit afterwards.

@@ -25,7 +25,7 @@ _OF_BOOL: Final = "it equals 1 or 0 as a key; convert it, as by str()"
 
 
 def number_text(number: Any) -> str:
-    """Return the text of a number, which is the same for all numbers that equal it.
+    """Return the text of a number. It is the same for all numbers that equal it.
 
     Raises:
         TypeError: if it is not a number, or is a truth.
@@ -142,10 +142,10 @@ class _JsonKeyEncoder(Encoder[Any]):
 
 
 def json_key(key: Any) -> Any:
-    """Return a key for JSON, which writes the same text for all keys that are equal to it.
+    """Return a key for JSON. All keys that are equal have the same text.
 
     Raises:
-        TypeError: if a part of it is a truth, which JSON writes otherwise than the 1 that it equals.
+        TypeError: if a part of it is a truth value; JSON writes it differently from the equal 1.
 
     >>> json_key(("a", 1.0))
     ['a', 1]
@@ -165,7 +165,7 @@ def key_encoder_of(encode: Encode | None, asked_by: str, *, writes: bool) -> Enc
     Args:
         encode: the option; None for keys as clients write them.
         asked_by: the class, for messages.
-        writes: whether the keys are written, so that unequal ones must be told apart.
+        writes: whether the keys are written and unequal ones must be told apart.
 
     Raises:
         GraphError: if the option is invalid.

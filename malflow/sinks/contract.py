@@ -49,7 +49,7 @@ class StatelessSinkImpl(Generic[K, V, T]):
         """Write one message."""
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Write a batch of messages, as three columns of equal length, which must not be mutated.
+        """Write a batch of messages, as three columns of equal length. Don't mutate them.
 
         The default calls `sink`.
         """
@@ -67,7 +67,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
     """A sink that can return to an earlier position, for exactly-once delivery.
 
     Its position is part of every snapshot, including the one taken before a run's first record. A run that resumes
-    passes it to `restore`, so that the sink can remove messages written after the snapshot; the run then writes them
+    passes it to `restore`. The sink can then remove messages written after the snapshot; the run then writes them
     again. Subclassing is optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` works. On
     runtimes with several processes it must be `on_driver`.
     """
@@ -76,7 +76,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
 
     @abstractmethod
     def snapshot(self) -> S | None:
-        """Return the position after all messages written so far, which must be durable.
+        """Return the position after all messages written so far. They must be durable.
 
         It must be picklable, and not mutated afterwards; None if the sink cannot return to it. Called between ticks.
         """
@@ -103,7 +103,7 @@ class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
         """Return the state from which `build_part` can resume. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final state of a part that moves to another worker, which builds a writer from it.
+        """Return the final state of a part that moves to another worker. That worker builds a writer from it.
 
         `close` is called next. The default returns `snapshot`.
         """

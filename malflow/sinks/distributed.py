@@ -55,11 +55,11 @@ class ShareWriter(Protocol):
 
 
 class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, T]):
-    """A transactional sink whose records stay on the workers: only what `seal` returns reaches the driver.
+    """A transactional sink with records that stay on the workers: only what `seal` returns reaches the driver.
 
     On a runtime with tasks, such as `malflow.SparkRuntime`, copies of one object serve three places:
 
-    - *in each tick, on the workers*: `encode` turns records into pieces, which are stored with the output of the tick.
+    - *in each tick, on the workers*: `encode` turns records into pieces. They are stored with the output of the tick.
       A tick that is repeated uses the pieces of its first attempt.
     - *in each snapshot, on some workers*: `open_writer`. Each writer gets the pieces of some workers since the last
       snapshot, in their order, and seals them. A writer that fails is opened again elsewhere, under another token.
@@ -72,7 +72,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
 
     In one thread, and wherever `on_workers` is False, a sink has one share: each piece goes straight from `encode` to
     the open writer. `sink_batch`, `prepare` and `close` do so; they need not be overridden. A class that overrides
-    `fence`, `abort` or `close` calls the same method of this class, which discards the open writer.
+    `fence`, `abort` or `close` calls the same method of this class. That method discards the open writer.
 
     Attributes:
         on_workers: whether workers write, where the runtime has tasks for it. If False, the driver does.
@@ -110,7 +110,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
     def abort(self, keep: Sequence[Shares]) -> None:
         """Drop everything of this owner that is not committed, except for `keep`, as in `TransactionalSinkImpl`.
 
-        This includes shares whose writer was sealed by a task that was repeated, or in a snapshot that failed.
+        This includes shares sealed by a task that was repeated, or in a snapshot that failed.
         """
         self._discard()
         self._next_transaction = max([self._next_transaction, *(number + 1 for number, *_ in keep)])
@@ -139,7 +139,7 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
     def encode_refused(self, records: Sequence[Refused]) -> Any:
         """Return the piece of records that `divide` returned: their dead letters are replayed.
 
-        The default encodes their values like those of messages.
+        The default encodes their values like message values.
         """
         return self.encode([it.key for it in records], [it.value for it in records], [it.timestamp for it in records])
 

@@ -81,7 +81,7 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
 
 
 def discard_output(stream: TextIO) -> None:
-    """Discard all further output of a standard stream whose reader is gone."""
+    """Discard all further output of a standard stream if its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())

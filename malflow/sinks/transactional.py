@@ -37,7 +37,7 @@ class SinkOwner:
     """The writer of a transactional sink: `job` and `sink` name it externally, `claim` orders its runs.
 
     Attributes:
-        job: the job's name with the beginning of its id, so that jobs with the same name in two places differ.
+        job: the job's name with the beginning of its id, to tell apart jobs with the same name in two places.
         sink: the sink's name in the dataflow; its first name, if it was renamed.
         claim: the number of the run's claim to the job. Each new run has a higher one.
         transaction: the last transaction known to be committed, from the run's snapshot; 0 if there is none. An output
@@ -84,7 +84,7 @@ class Refused(NamedTuple):
 
 
 class DroppedTransaction(NamedTuple):
-    """The value of the dead letter of a whole transaction, which an operator of the job has dropped.
+    """The value of the dead letter of a whole transaction. An operator of the job has dropped it.
 
     Attributes:
         number: its number.
@@ -122,10 +122,10 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     run's thread makes all calls, between ticks. After `close` the object may be fenced and used again.
 
     If a policy ``on_error=`` may let the run continue without a record, a sink that has `divide` is asked for the
-    records that the external system refuses for good: `commit` of one handle raises an error whose `refuses_records` is
-    True, such as `malflow.RecordsRefused`; `divide` returns the handle without these records, which become dead
-    letters; a snapshot with both is made durable; then `commit` is called with the new handle. So a crash at any point
-    either repeats the search or commits the new handle.
+    records that the external system refuses for good: `commit` of one handle raises an error with `refuses_records`
+    True, such as `malflow.RecordsRefused`; `divide` returns the handle without these records, now dead letters; a
+    snapshot with both is made durable; then `commit` is called with the new handle. So a crash at any point either
+    repeats the search or commits the new handle.
 
     Attributes:
         delivery: ``"at-least-once"`` makes it an ordinary sink: none of the four methods is called, and `flush` makes
@@ -184,7 +184,7 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     def abort(self, keep: Sequence[H]) -> None:
         """Drop everything of this owner that was written or prepared and is not committed, except for `keep`.
 
-        Called before a run's first record, for leftovers of earlier runs, and at the end of a run whose last records
+        Called before a run's first record, for leftovers of earlier runs, and at the end of a run if its last records
         were already delivered.
         """
 
@@ -207,7 +207,7 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     def write_refused(self, records: Sequence[Refused]) -> None:
         """Write records that `divide` returned again, as part of the open transaction: their dead letters are replayed.
 
-        The default writes their values like those of messages.
+        The default writes their values like message values.
         """
         self.sink_batch([it.key for it in records], [it.value for it in records], [it.timestamp for it in records])
 

@@ -87,7 +87,7 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """Return the position after the last record returned. It must be picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Return the final position of a part that moves to another worker, which builds a reader from it.
+        """Return the final position of a part that moves to another worker. That worker builds a reader from it.
 
         `suspend` is called next. The default returns `snapshot`.
         """
@@ -106,8 +106,8 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
     def committed(self, position: S) -> None:
         """Confirm a position to the external system: its snapshot is durable. Optional; the default does nothing.
 
-        It is called between two ticks, in the process that reads the part, with the part's position in that snapshot,
-        which the reader has usually passed. One call, with the newest position, may confirm several snapshots. After a
+        It is called between two ticks, in the process that reads the part, with the part's position in that snapshot.
+        The reader has usually passed it. One call, with the newest position, may confirm several snapshots. After a
         restart, the restored position may be confirmed again.
 
         A confirmation only lets the external system delete data, or shows progress to others. If this raises, the run
@@ -140,10 +140,10 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
 
 
 class StatelessSourceImpl(Generic[P, V, T]):
-    """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
+    """A source with parts that restart from the beginning when they are rebuilt. Subclassing is optional.
 
-    It may have a method ``resume_part(part, position)``, which returns a reader that continues from the ``position()``
-    of another reader in the same run. Without it, readers are pickled to move between processes.
+    It may have a method ``resume_part(part, position)``. It returns a reader that continues from the ``position()`` of
+    another reader in the same run. Without it, readers are pickled to move between processes.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
@@ -175,13 +175,13 @@ class StatelessSourceImpl(Generic[P, V, T]):
 
 
 class StatefulSourceImpl(Generic[P, V, T, S]):
-    """A source whose parts resume from a position. Subclassing is optional.
+    """A source with parts that resume from a position. Subclassing is optional.
 
     It may have these methods:
 
     - ``present_part(part)``: returns the current name of a part from an older snapshot;
     - ``renamed_parts(positions, listed)``: returns the new names, by the old ones, of parts that were renamed since the
-      snapshot, given its positions by part and the current parts. A part whose name another one had is then new;
+      snapshot, given its positions by part and the current parts. A part that reuses a name is then new;
     - ``list_again()``: lists the parts as `list_parts` does, every `discover_every` after a run has begun.
 
     Attributes:
@@ -194,9 +194,9 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
         in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
             several processes reject such a source. False if an implementation lacks the attribute.
         policy: the policy for records that its readers can't read. None if the source has no policy; an implementation
-            may then omit it. A source with a policy has readers with ``take_rejected``, and ``with_policy(policy)``,
-            which returns the source with another policy. It may have ``read_again(part, raw)``, which returns the
-            value of the raw record of a dead letter, so that dead letters can be replayed.
+            may then omit it. A source with a policy has readers with ``take_rejected``, and ``with_policy(policy)``.
+            The latter returns the source with another policy. It may have ``read_again(part, raw)``. It returns the
+            value of a dead letter's raw record, for replays.
     """
 
     keyed: ClassVar[bool] = True
@@ -228,7 +228,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
 
 @dataclass(frozen=True, slots=True)
 class StatelessSource(Generic[P, V, T]):
-    """A source whose parts restart from the beginning when the run is restarted.
+    """A source with parts that restart from the beginning when the run is restarted.
 
     Args:
         impl: any object with ``list_parts()`` and ``build_part(part)``.
@@ -252,7 +252,7 @@ class StatelessSource(Generic[P, V, T]):
 
 @dataclass(frozen=True, slots=True)
 class StatefulSource(Generic[P, V, T, S]):
-    """A source whose parts resume from their positions when they move or restart.
+    """A source with parts that resume from their positions when they move or restart.
 
     Args:
         impl: any object with ``list_parts()`` and ``build_part(part, state)``.

@@ -25,7 +25,8 @@ _FIELDS_OF_CRON = 5
 class Schedule:
     """The instants that a cron expression selects.
 
-    As in Debian's cron, an expression of five fields whose minute and hour don't begin with ``*`` runs once for each
+    As in Debian's cron, an expression of five fields with a minute and hour that don't begin with ``*`` runs once for
+    each
     time: at its first occurrence, or right after the gap that skips it. Any other runs whenever the clock matches.
 
     Args:

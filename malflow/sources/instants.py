@@ -28,8 +28,8 @@ Missed = Literal["all", "latest", "none"]
 class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | None]):
     """A source of one part that emits instants; the value and the timestamp of a record are the instant, in UTC.
 
-    An instant is emitted in the first tick whose time reaches it. So records don't depend on when a source is polled,
-    and a repeated tick emits the same ones.
+    An instant is emitted in the first tick at or after it. So records don't depend on when a source is polled, and a
+    repeated tick emits the same ones.
     """
 
     keyed = False
@@ -55,7 +55,7 @@ class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | Non
         return [NoKey]
 
     def build_part(self, part: NoKeyType, state: datetime | None) -> _InstantsReader:
-        """Return the reader, which continues after the last instant emitted or skipped."""
+        """Return a reader that continues after the last instant emitted or skipped."""
         del part
         return _InstantsReader(self, state)
 
@@ -249,7 +249,7 @@ class StartSource(_Instants):
         return instant - _TICK
 
     def build_part(self, part: NoKeyType, state: datetime | None) -> _InstantsReader:
-        """Return the reader, which is finished if it has a position."""
+        """Return the reader. It is finished if it has a position."""
         del part
         return _StartReader(self, state)
 

@@ -43,7 +43,7 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
             again; a burst may be delayed. If no item may be delayed, implement a partition with ``poll``.
 
     Raises:
-        GraphError: if `iterable` is not iterable, or a DataFrame, which iterates over the names of its columns.
+        GraphError: if `iterable` is not iterable, or a DataFrame; it would iterate over the names of its columns.
     """
 
     keyed = False

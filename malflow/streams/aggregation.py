@@ -120,9 +120,9 @@ class Windowed(Generic[K, V, T]):
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
         """Aggregate the records of each key in each window; emit a `WindowResult` when the window closes.
 
-        A window closes at the first epoch (watermark) at or after its last instant, which is also the timestamp of its
-        result; so results are on time for downstream windows. At the end of the stream, windows that are still open
-        emit results with the timing ``END``. Windows without records emit nothing.
+        A window closes at the first epoch (watermark) at or after its last instant. That instant is also the timestamp
+        of its result, so results are on time for downstream windows. At the end of the stream, windows that are still
+        open emit results with the timing ``END``. Windows without records emit nothing.
 
         Args:
             name: the operator's name; snapshots store the open windows under it.
@@ -191,7 +191,7 @@ class Windowed(Generic[K, V, T]):
         """Add late records to windows that are still open; call `LateWindowed.aggregate` on the result.
 
         The epoch generator decides whether a record is late, even if the record's window is still open. With this
-        method, such a record is added to its window, and only a record whose window has closed is too late. In
+        method, such a record is added to its window, and a record is too late only once its window has closed. In
         overlapping windows, a late record is added to those that are open. With sessions, it joins the open sessions
         within the gap, or starts a new one if that would still be open. The order between late records and others is
         not specified.

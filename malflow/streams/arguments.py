@@ -276,7 +276,7 @@ def checked_two(name: str, on_left: Any, on_right: Any) -> Any:
     Args:
         name: the operator's name.
         on_left: the function for the messages of the stream itself, or a logic with all hooks.
-        on_right: the function for those of the other stream; None with a logic.
+        on_right: the function for the messages of the other stream; None with a logic.
     """
     check_name(name, location())
     if on_right is not None:

@@ -44,9 +44,9 @@ class BroadcastOperators(StreamHandle[K, V_co, T]):
     ) -> Stream[K, VO, T]:
         """Replace each value with ``joiner(value, rows)``, where `rows` are all rows of a small table or stream.
 
-        Each row is sent to all workers, so that every record, whatever its key and worker, sees all of them: rules,
-        rates, settings. The last row of each key counts; None deletes it. All workers have the same rows, which the
-        joiner can only read. Snapshots have them once, under the operator's name.
+        Each row is sent to all workers, and every record sees all of them, on any key and worker: rules, rates,
+        settings. The last row of each key counts; None deletes it. All workers have the same rows. The joiner can only
+        read them. Snapshots have them once, under the operator's name.
 
         Within a tick, the rows come first, then the records. Otherwise the order between the two is that of arrival: a
         record that arrives before a row does not see it. The result has the keys and the epochs (watermarks) of the

@@ -115,8 +115,8 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         default the run ends with an error for the first such record, and calls for later records are cancelled. With
         another policy they continue; once all have ended, the policy is applied in the order of the records.
 
-        The function runs on an event loop in a thread of its own, which all operators of a process share: it must not
-        block, and other functions run in another thread.
+        The function runs on an event loop in a thread of its own. All operators of a process share this thread: the
+        function must not block, and other functions run in another thread.
 
         Args:
             name: the operator's name.

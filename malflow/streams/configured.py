@@ -19,8 +19,8 @@ class ConfiguredBuild:
 
     Args:
         build_dataflow: builds the dataflow.
-        replacements: the URLs and options of the sources and sinks that it makes by `connect`, by operator. Those of an
-            outer build function win.
+        replacements: the URLs and options of the sources and sinks that it makes by `connect`, by operator. The
+            settings of an outer build function win.
         check: returns the faults of the configuration; called with the names of all operators once they are built, and
             the names of sources and sinks.
         policies: the policies for failed records, by operator; they precede those of the code.

@@ -87,17 +87,17 @@ class ConnectOperators(StatefulOperators[K, V_co, T]):
         migrate: Any = None,
         on_error: ErrorPolicy = "fail",
     ) -> Any:
-        """Call a function for each message of two streams, with the state of its key, which both share.
+        """Call a function for each message of two streams. Both streams share the state of a key.
 
         It is a `stateful_op` with two inputs; `malflow.connect`, for the URL of a source or sink, is something else.
 
         The epoch (watermark) is the least of both streams, as after `union`. Within a tick, records come from the
-        stream whose epoch is behind; with equal epochs, or without any, first those of this stream, then those of the
-        other. The order between the two is not specified otherwise: what must not depend on it, the state must keep.
+        stream that has the lower epoch; with equal epochs, or without any, this stream comes first. The order between
+        the two is not specified otherwise: what must not depend on it, the state must keep.
 
         Args:
             name: the operator's name; snapshots store the state under it.
-            right: the other stream, which may be this one. Both must be keyed with the same partitioner.
+            right: the other stream; may be this one. Both must be keyed with the same partitioner.
             on_left: ``(msg, state, output) -> state`` for messages of this stream, as for `stateful_op`. Or, without
                 `on_right`, a logic object with methods ``on_left`` and ``on_right``, and the hooks of a `stateful_op`:
                 ``on_epoch``, ``on_timer``, ``on_schedule``; see `ConnectLogic`.

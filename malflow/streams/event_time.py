@@ -166,9 +166,9 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
 
-        The generator receives each message, including late ones, and the previous epoch, which is None at first. Its
-        result is issued after the message if it is greater than the previous epoch. A record is late if its timestamp
-        is at or before the previous epoch. Incoming epochs are forwarded if they are greater.
+        The generator receives each message, including late ones, and the previous epoch (None at first). Its result is
+        issued after the message if it is greater than the previous epoch. A record is late if its timestamp is at or
+        before the previous epoch. Incoming epochs are forwarded if they are greater.
 
         If records are keyed by their part of a source, each part has its own epoch: the generator receives it, and it
         decides whether a record is late. So lateness depends neither on the number of workers nor on the order in which
@@ -177,11 +177,11 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         stream's epoch therefore depends on which one was last. If a later run finds new records in a finished part,
         those at or before the stream's epoch are late.
 
-        Keys are parts after a keyed source, and remain so after a `stateless_op` or `stateful_op`, which must then keep
-        the key of each message. After `key_local` or `key_distribute`, records of different parts can't be told apart;
-        a `union` mixes those of several sources, and takes those of branches of one out of their order. So generating
-        the first epochs there is an error; with ``per_part=False`` it is allowed, and a worker has one epoch for all of
-        its records.
+        Keys are parts after a keyed source, and remain so after a `stateless_op` or `stateful_op`. Such an operator
+        must then keep the key of each message. After `key_local` or `key_distribute`, records of different parts can't
+        be told apart; a `union` mixes the parts of several sources, and reorders records from branches of one source.
+        So generating the first epochs there is an error; with ``per_part=False`` it is allowed, and a worker has one
+        epoch for all of its records.
 
         Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
         epoch for nearly every record, set `every` to the precision that the downstream operators need, such as a
@@ -248,7 +248,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     def _epochs_node(
         self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool
     ) -> EpochsNode:
-        """Return the node that generates epochs for this stream, whose timestamps may have been checked already."""
+        """Return the node that generates epochs for this stream. Its timestamps may have been checked already."""
         port = self._input(name)
         check_flag(partial(malformed, name), "per_part", per_part)
         lineage = self._graph.lineage(port)

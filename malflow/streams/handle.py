@@ -81,7 +81,7 @@ class StreamHandle(Generic[K, V_co, T]):
         return type(self)(self._graph, port)
 
     def _timed(self, port: Port) -> Any:
-        """Return the on-time stream of an epoch generator, whose other output has the late records."""
+        """Return the on-time stream of an epoch generator. The generator's other output has the late records."""
         raise NotImplementedError
 
     def _stream(self, port: Port, *, keyed: bool) -> Any:

@@ -110,7 +110,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
         Args:
             name: the operator's name; snapshots store the records under it that may still find a partner.
-            right: the other stream, which may be this one. Both must be keyed with the same partitioner.
+            right: the other stream; may be this one. Both must be keyed with the same partitioner.
             before: how much earlier than the left record the right one may be: a number, or a timedelta.
             after: how much later it may be. One of the two may be negative if their sum is not: ``before=-1, after=5``
                 means 1 to 5 later.
@@ -179,7 +179,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
         Args:
             name: the operator's name; snapshots store the records under it that are still needed.
-            right: the other stream, which may be this one. Both must be keyed with the same partitioner.
+            right: the other stream; may be this one. Both must be keyed with the same partitioner.
             tolerance: how much older the right record may be: a number, or a timedelta; None if there is no limit.
             how: ``left`` to emit records without a partner, with None in its place; ``inner`` to drop them.
             tie: orders right records with equal timestamps, of which the greatest counts: a function of the value, or

@@ -93,7 +93,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         """Join each record with the row that a table outside of the dataflow has for a key *now*.
 
         The table is asked once for the distinct keys of a batch of records, in the order of the batch. A run that
-        resumes from a snapshot asks again for the records after it, and may get other rows: results are those of the
+        resumes from a snapshot asks again for the records after it, and may get other rows: results depend on the
         moment at which a record is processed. If they must not depend on that, bring the table into the dataflow as a
         stream, and use a join.
 

@@ -58,9 +58,9 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         Args:
             name: the operator's name; snapshots store partial matches and waiting records under it.
             pattern: the pattern: see `malflow.patterns`.
-            after: which partial matches a match discards. ``end``: all that began up to its last event, so that matches
-                of a key share no events, and the one that ends first wins. ``start``: those that began with its first
-                event, so that there is one match for each first event. ``all``: none.
+            after: which partial matches a match discards. ``end``: all that began up to its last event, so matches of a
+                key share no events, and the one that ends first wins. ``start``: all that began with its first event,
+                for one match per first event. ``all``: none.
             limit: the maximum number of partial matches of a key.
             overflow: ``fail`` to raise an error beyond the limit; ``oldest`` to drop the oldest ones.
             order: ``arrival`` to match records as they arrive; absences and timeouts still wait for epochs.
@@ -70,8 +70,8 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
                 steps whose kind is not a class. It is called once per record for all steps.
             version: increase it when the steps of the pattern or their order change; without `migrate`, this drops
                 partial matches. Numbers, durations and predicates may change at any time.
-            migrate: ``(partials, old_version) -> partials``: converts the partial matches of a key, a list of matches
-                whose key is None. Their events are assigned to the steps that they name.
+            migrate: ``(partials, old_version) -> partials``: converts the partial matches of a key. They are a list of
+                matches with the key None. Their events are assigned to the steps that they name.
 
         Raises:
             GraphError: if the pattern is incomplete, an argument is invalid, or the stream has no epochs.

@@ -85,7 +85,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
 
         Args:
             name: the operator's name.
-            key_fn: returns the key of a message, which is a view valid only during the call; or, which is faster, the
+            key_fn: returns the key of a message (a view that is valid only during the call); or the faster form, the
                 name of a field of the value: an item of a mapping or an attribute of any other value.
             partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
             on_error: the fate of a record without a valid key, as for `map`; a failure of the partitioner always ends
@@ -109,7 +109,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         *,
         on_error: ErrorPolicy = "fail",
     ) -> list[Stream[K, V_co, T]]:
-        """Copy each record to the outputs whose flags the partitioner sets in its second argument; copy epochs to all.
+        """Copy each record to the outputs that the partitioner flags in its second argument; copy epochs to all.
 
         With an `on_error` other than ``"fail"``, a record at which the partitioner fails is copied to no output.
 
@@ -133,7 +133,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._split(name, partial(Cloned, outputs=outputs), outputs)
 
     def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
-        """Merge streams into one, whose epoch is the least of theirs; the order between streams is not specified.
+        """Merge streams into one. The epoch is the least of theirs; the order between streams is not specified.
 
         Args:
             streams: the other streams.

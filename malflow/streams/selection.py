@@ -155,8 +155,8 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
     ) -> KeyedStream[K, V_co, T]:
         """Hold back records until an epoch (watermark), and emit them in the order of their timestamps.
 
-        At each epoch, the records at or below it are emitted in ascending order; those of equal timestamps by `tie`,
-        and then in their order of arrival. So downstream operators receive the records of a worker in event-time order.
+        At each epoch, the records at or below it are emitted in ascending order; records with equal timestamps are
+        ordered by `tie`, then by arrival. So downstream operators receive the records of a worker in event-time order.
 
         Args:
             name: the operator's name; snapshots store the waiting records under it.

@@ -83,7 +83,7 @@ class LateResults(NamedTuple, Generic[K, R, V, T]):
     def with_revisions(self) -> KeyedStream[K, WindowResult[R, T], T]:
         """Return the results and the revised ones as one stream, for sinks that replace the row of a window.
 
-        A window's result precedes its revisions, which are in order. The operator has the name of
+        A window's result precedes its revisions. Revisions are in order. The operator has the name of
         ``results.union(revised)``.
         """
         return self.results.union(self.revised)
@@ -111,7 +111,7 @@ class Matches(NamedTuple, Generic[K, M, V, T]):
             with.
         timeouts: the partial matches that were not completed in time, with the timestamp of the deadline: one for each
             first event that has no match and was not discarded by one.
-        late: the records at or before the epoch (watermark), which were not matched.
+        late: the records at or before the epoch (watermark); they were not matched.
     """
 
     matches: KeyedStream[K, Match[K, M, T], T]

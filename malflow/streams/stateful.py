@@ -125,7 +125,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             version: the schema version of each key's state: increase it when the schema changes.
             migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
-                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+                mapping of its old fields (also available as attributes); a named tuple, as a tuple.
             on_error: the fate of a record at which the mapper fails, as for `map`. A failed call leaves no trace in
                 the state: with a policy other than ``"fail"``, the mapper receives a copy of a state that is mutable.
 
@@ -185,7 +185,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             version: the schema version of each key's state: increase it when the schema changes.
             migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
-                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+                mapping of its old fields (also available as attributes); a named tuple, as a tuple.
             on_error: the fate of a message at which the logic fails, as for `map`. A failed call leaves no trace in
                 state, output or timers: with a policy other than ``"fail"``, the logic receives a copy of a state that
                 is mutable. A failure of `on_epoch`, `on_timer` or `on_schedule` always ends the run.
@@ -235,9 +235,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             version: the schema version of each key's entries: increase it when the schema changes.
             migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version; None
                 drops the key. An object whose class no longer exists or has changed its fields is passed as a read-only
-                mapping of its old fields, which are also attributes; a named tuple, as a tuple.
+                mapping of its old fields (also available as attributes); a named tuple, as a tuple.
             on_error: the fate of a record at which the mapper fails, as for `map`; the mapper then receives a copy of
-                the map, so that a failed call leaves no trace in it.
+                the map, so a failed call leaves no trace.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):

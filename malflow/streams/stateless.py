@@ -72,7 +72,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
     def filter(
         self, name: str, predicate: Callable[[V_co], object], *, on_error: ErrorPolicy = "fail"
     ) -> Stream[K, V_co, T]:
-        """Keep the records whose value satisfies the predicate.
+        """Keep records with values that satisfy the predicate.
 
         >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
         [2]
@@ -133,7 +133,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
     def flatten(
         self: StatelessOperators[K, Iterable[VO], T], name: str, *, on_error: ErrorPolicy = "fail"
     ) -> Stream[K, VO, T]:
-        """Replace each value with its elements, which keep its key and timestamp.
+        """Replace each value with its elements. They keep its key and timestamp.
 
         A string is an error, since its elements are its characters.
 
@@ -161,7 +161,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         return self._guarded(name, partial(Inspect, callback=inspector), on_error)
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
-        """Call the inspector with each epoch (watermark); the last one is `MAX`, which is not a number or date.
+        """Call the inspector with each epoch (watermark); the last one is `MAX`. It is not a number or date.
 
         >>> run([1], lambda stream: stream.inspect_frontier("time", lambda epoch, ctx: print(epoch)))
         MAX
@@ -218,7 +218,8 @@ class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
     ) -> KeyedStream[K, VO, T]:
         """Replace each value with ``mapper(key, value)``; the key stays.
 
-        Use it to turn results of windows, rollups, joins and aggregates, which don't contain the key, into rows.
+        Use it to turn results of windows, rollups, joins and aggregates into rows. They don't contain the key
+        themselves.
 
         >>> from malflow.windows import tumbling
         >>> def rows(stream):

@@ -115,8 +115,8 @@ class Stream(
 ):
     """Records of one value type, each with a key and a timestamp.
 
-    A stream is immutable: each method returns a new one. A stream that is used twice feeds both consumers, which share
-    its values.
+    A stream is immutable: each method returns a new one. A stream used twice feeds both consumers. They share its
+    values.
 
     In the examples, ``run(items, build)`` streams the items through the operators that `build` adds, and returns the
     values.

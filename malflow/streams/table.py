@@ -47,8 +47,8 @@ class Table(Generic[K, V, T]):
     tables take. It is immutable: its methods return new tables and streams.
 
     A change that leaves its row as it was, by ``==``, is not sent. The row before each change is the row after the one
-    before it, so that folding the changes gives the table at any point. Rows are values: they must not be changed
-    once given, which ``debug=True`` checks.
+    before it. Folding the changes thus gives the table at any point. Rows are values: they must not be changed once
+    given. ``debug=True`` checks this.
 
     In the examples, ``run(items, build)`` streams the items through the operators that `build` adds, and returns the
     values.
@@ -67,7 +67,7 @@ class Table(Generic[K, V, T]):
         """Return the changes of the table, as `TableChange` values.
 
         They have the timestamps of the records that made them, or of the expiry, and arrive in the order in which the
-        table took them: those of a key are in order.
+        table took them: the changes of a key are in order.
 
         >>> def moves(stream):
         ...     towns = stream.key_distribute("all", lambda msg: "all").to_table("towns")
@@ -94,7 +94,7 @@ class Table(Generic[K, V, T]):
 
         Args:
             name: the operator's name.
-            mapper: returns a row, which is not None. It must be a function: the row before a change is computed again.
+            mapper: returns a row, never None. It must be a function: the row before a change is computed again.
 
         >>> def sizes(stream):
         ...     towns = stream.key_distribute("all", lambda msg: "all").to_table("towns")
@@ -128,8 +128,8 @@ class Table(Generic[K, V, T]):
     def grouped(self, name: str, key_fn: Any) -> Any:
         """Return the changes with ``key_fn(row)`` as their key, on the worker that owns it.
 
-        A row whose key changes is deleted at the old key and inserted at the new one: two changes, of one tick. So the
-        sum, the count or the best rows of a group follow from the changes of the group alone.
+        If a row's key changes, the row is deleted at the old key and inserted at the new one: two changes, of one tick.
+        So the sum, the count or the best rows of a group follow from the changes of the group alone.
 
         Args:
             name: the operator's name.
@@ -220,11 +220,11 @@ class Table(Generic[K, V, T]):
         version: int = 1,
         migrate: Any = None,
     ) -> Any:
-        """Join two tables with the same keys, or by a foreign key: the rows of this table with those of the other.
+        """Join two tables with the same keys, or by a foreign key: the rows of this table with the rows of the other.
 
         Without `on`, the joined table has a row of each key for which both have one. With `on`, it has the keys of this
-        table, and each of its rows is joined with the row of the other table whose key ``on(row)`` returns. A change of
-        a row of the other table changes all rows that refer to it.
+        table, and each of its rows is joined with the row of the other table at the key ``on(row)``. A change of a row
+        of the other table changes all rows that refer to it.
 
         Each change of either table makes at most one change of each joined row, with its timestamp. The epoch
         (watermark) is the least of both. The join keeps the rows of both tables; with `on`, also the references.
@@ -232,12 +232,12 @@ class Table(Generic[K, V, T]):
         Args:
             name: the operator's name; snapshots store the rows under it.
             right: the other table. Without `on`, both must be keyed with the same partitioner.
-            joiner: ``(left_row, right_row) -> row``, which is not None. It must be a function: the row before a change
-                is computed again.
+            joiner: ``(left_row, right_row) -> row``; never None. It must be a function: the row before a change is
+                computed again.
             on: returns the key of the other table's row for a row of this one, None for no row: a function of the row,
                 or the name of its item or attribute.
-            how: ``inner``; ``left`` to join left rows without a right one with None; ``outer`` to do so on both sides,
-                which is not possible with `on`.
+            how: ``inner``; ``left`` to join left rows without a right one with None; ``outer`` to do so on both sides
+                (not possible with `on`).
             version: the schema version of the rows: increase it when their schema changes.
             migrate: ``(old_row, old_version) -> row``: converts a row of either table.
 
@@ -358,7 +358,7 @@ class Table(Generic[K, V, T]):
         """Return the rows of the table's input, for a join in event time.
 
         Raises:
-            GraphError: if the table is joined of others, so that it has no input of its own.
+            GraphError: if the table is a join of others, without an input of its own.
         """
         if self._versions is None:
             raise malformed(

@@ -177,7 +177,7 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
     """Return the operator that collects records of several streams in these windows, and its kind of state.
 
     Raises:
-        GraphError: if the windows depend on the order of arrival, which is undefined between streams.
+        GraphError: if the windows depend on the order of arrival; it is undefined between streams.
     """
     match windows:
         case TimeWindows():
@@ -219,7 +219,7 @@ def _migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
 
 
 class _SessionMigration:
-    """Migrates the accumulator of each of a key's sessions; those whose migration returns None are dropped."""
+    """Migrates the accumulator of each of a key's sessions; a session is dropped if its migration returns None."""
 
     def __init__(self, migrate: Migrate) -> None:
         self._migrate = migrate

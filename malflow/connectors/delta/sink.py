@@ -59,15 +59,15 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
     commit. On Spark the workers write the files: one for each 4 MiB or so of compressed records.
 
     Files can't be added to a table that is neither local nor on S3, to a partitioned one, to one with constraints,
-    generated, identity or mapped columns, to one that does not exist yet and whose schema is not known, or with
-    `settings`. Then the rows are in the
-    snapshot, compressed, and the process that started the run appends them; an interval should fit in memory.
+    generated, identity or mapped columns, to one that does not exist yet and has no known schema, or with `settings`.
+    Then the rows are in the snapshot, compressed, and the process that started the run appends them; an interval should
+    fit in memory.
 
     Args:
-        table: the path or URL of the table, which is created if it does not exist.
+        table: the path or URL of the table; it is created if it does not exist.
         schema: the schema of the records; by default the schema of the table or, if it does not exist, inferred from
             the first records.
-        delivery: ``"exactly-once"``, or ``"at-least-once"``, which commits at each snapshot and at the end of the run,
+        delivery: ``"exactly-once"``, or ``"at-least-once"``: this commits at each snapshot and at the end of the run,
             and after a restart appends the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
         settings: arguments of `deltalake.write_deltalake`, such as ``{"partition_by": ["day"]}``.
@@ -258,7 +258,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         return batch
 
     def _batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        """Return rows as columns, whose partitions can be written."""
+        """Return rows as columns with partitions that can be written."""
         batch = self._columns.make(rows)
         if self._partitions is None:
             self._partitions = self._table.partitions()
@@ -327,7 +327,7 @@ def _sorted(sealed: Any) -> tuple[list[pa.Table], list[Staged]]:
 
 
 def _check_storage_options(options: Any) -> None:
-    """Refuse options of other libraries, which deltalake would ignore, or reject without naming them."""
+    """Refuse options of other libraries. deltalake would ignore them, or reject them without naming them."""
     if options is not None and not isinstance(options, Mapping):
         raise GraphError(
             f"DeltaSink storage_options must be a dict of deltalake's options; got a {type(options).__name__}"

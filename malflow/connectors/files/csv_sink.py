@@ -46,8 +46,8 @@ class CsvSink(LineSink[K, V, T]):
     A record is a dict, a dataclass or a named tuple, or a list or tuple of the values in order. It must have each field
     and no other. Values are texts, numbers, truths (``true``, ``false``), dates, times (ISO 8601), UUIDs, and members
     of an Enum by their value. A float has the digits with which it is read as the same one. None is written as nothing
-    and an empty text as ``""``, so that readers which look at quotes can tell them apart; in a table of one field, both
-    are ``""``, since an empty line is not a row. Other values are refused: convert them in `formatter`.
+    and an empty text as ``""``, so readers that look at quotes can tell them apart; in a table of one field, both are
+    ``""``, since an empty line is not a row. Other values are refused: convert them in `formatter`.
 
     Each file has the header once. Folders, visibility, failed runs and resumed runs are as in `TextFileSink`. A file
     that is resumed or appended to must have the same header.
@@ -61,8 +61,8 @@ class CsvSink(LineSink[K, V, T]):
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None to refuse such
             fields.
-        append: whether to append to an existing file, which only local files support. By default a run without a
-            persistence replaces it, with a warning; a run that resumes continues it.
+        append: whether to append to an existing file (local files only). By default a run without a persistence
+            replaces it, with a warning; a run that resumes continues it.
         formatter: returns the record to write for a message; by default its value.
         suffix: for a folder, the suffix of the files' names, such as ``".csv.gz"``; ``".csv"`` by default.
         delivery: for a folder, ``"exactly-once"`` by default, or ``"at-least-once"``: a file becomes visible at each
@@ -71,8 +71,8 @@ class CsvSink(LineSink[K, V, T]):
         retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
         on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
             transaction, for example since the folder was restored from a backup or deleted.
-        on_workers: for a folder, whether the workers write the files, on Spark, so that all machines must reach it;
-            True by default. If False, the driver does.
+        on_workers: for a folder, whether the workers write the files, on Spark; all machines must then reach it; True
+            by default. If False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -233,7 +233,7 @@ class CsvSink(LineSink[K, V, T]):
 
 
 def _python_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or pandas as Python's own; a point in time as its text, which has the nanoseconds."""
+    """Return a scalar of numpy or pandas as Python's own; a point in time as its text, with the nanoseconds."""
     if getattr(value, "nanosecond", None):
         return value.isoformat() if value == value else value  # noqa: PLR0124 - NaT
     if getattr(value, "shape", None) != () or not hasattr(value, "dtype") or hasattr(value, "__setitem__"):

@@ -36,11 +36,10 @@ _REASONS = {
 class CsvSource(FileSource[Any]):
     r"""Emit each row of CSV files as a dict by field name, with its index in the file from 0 as timestamp.
 
-    Values are strings, unless `types` are given. Quoted fields may contain delimiters and line breaks, which are kept.
-    Blank lines are skipped.
-    If there are field names, a row must have as many fields. After a quoting error, only the line where the row
-    starts counts as bad, and reading continues with the next line. Everything else (files, keys, growing files) is as
-    in `TextFileSource`.
+    Values are strings, unless `types` are given. Quoted fields keep their delimiters and line breaks. Blank lines are
+    skipped. If there are field names, a row must have as many fields. After a quoting error, only the line where the
+    row starts counts as bad, and reading continues with the next line. Everything else (files, keys, growing files) is
+    as in `TextFileSource`.
 
     Args:
         path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
@@ -48,12 +47,12 @@ class CsvSource(FileSource[Any]):
         header: whether the first row has the field names; by default it does unless `fields` are passed. Without
             header and `fields`, a row is a list of any length.
         fields: the field names; they override a header.
-        types: the types of fields: a dict such as ``{"people": int}``, or a dataclass, to whose instances rows are
-            converted; columns that it lacks are dropped. ``int | None`` reads an empty field as None; a function is
-            called with the text. A row with a value of another type is bad.
+        types: the types of fields: a dict such as ``{"people": int}``, or a dataclass; rows are converted to instances
+            of it; columns that it lacks are dropped. ``int | None`` reads an empty field as None; a function is called
+            with the text. A row with a value of another type is bad.
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
-        encoding: the text encoding, which must be a superset of ASCII.
+        encoding: the text encoding (a superset of ASCII).
         on_error: how to handle a row that cannot be read or has too few or too many fields: ``"fail"`` with a
             `BadRecord`, ``"skip"`` and count it, ``"dead_letter"`` to keep its text, or call a function with the
             `BadRecord` and count it; or an `OnError` with one of these words. An invalid header always raises.

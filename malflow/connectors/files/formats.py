@@ -32,7 +32,7 @@ _FORMATS: Final = {
 
 
 def format_of(path: str) -> str:
-    """Return the format of a file or glob, which is its extension.
+    """Return the format of a file or glob: its extension.
 
     Raises:
         GraphError: if it has no extension.
@@ -50,7 +50,7 @@ def format_of(path: str) -> str:
 
 
 def _of_path(kind: Callable[..., T]) -> Callable[..., T]:
-    """Return a function that builds an object of a class whose first argument is a path; the others are options."""
+    """Return a function that builds an object of a class with a path as its first argument; the others are options."""
 
     @wraps(kind)
     def make(address: Address, /, **options: Any) -> T:

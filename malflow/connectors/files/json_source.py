@@ -34,11 +34,11 @@ class JsonLinesSource(FileSource[Any]):
     Args:
         path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
             are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
-        types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, to whose instances values are
-            converted; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
+        types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass; values are converted to
+            instances of it; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
             is bad.
-        encoding: the text encoding, which must be a superset of ASCII.
+        encoding: the text encoding (a superset of ASCII).
         on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
             ``"dead_letter"`` to keep its text, or call a function with the `BadRecord` and count it; or an `OnError`
             with one of these words.

@@ -56,7 +56,7 @@ class FileSinkPosition(NamedTuple):
 
 
 class _Whole(io.FileIO):
-    """An unbuffered file, so that a fork copies no buffer, whose writes are complete.
+    """An unbuffered file with complete writes. A fork copies no buffer.
 
     Attributes:
         path: the path, for errors.
@@ -109,7 +109,7 @@ class LocalFile:
 
     @property
     def is_regular(self) -> bool:
-        """Whether it is a regular file, which can be truncated, rather than a pipe or device."""
+        """Whether it is a regular file (it can be truncated) rather than a pipe or device."""
         return S_ISREG(os.fstat(self._raw.fileno()).st_mode)
 
     @property
@@ -186,7 +186,7 @@ class LocalFile:
             file.close()  # it was moved in the meantime
 
     def _end_torn_line(self, length: int) -> None:
-        """Terminate a line torn by a crash, so that it does not merge with the next one."""
+        """Terminate a line torn by a crash. It must not merge with the next one."""
         if self._compression is None and length:
             self._raw.seek(-1, os.SEEK_END)
             if self._raw.read(1) != b"\n":
@@ -340,7 +340,7 @@ def _locked(file: io.FileIO) -> bool:
 
 
 def _taken_over(path: Path, keep: int) -> _Whole:
-    """Replace a file by a copy, so that an older run which still writes to it writes to a deleted file."""
+    """Replace a file by a copy. An older run that still writes to it then writes to a deleted file."""
     _LOG.info("an older run still writes to sink file '%s'; replacing the file by a copy", path)
     with ExitStack() as copying:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

@@ -72,7 +72,7 @@ class OneFile:
 
     @property
     def target(self) -> str:
-        """The canonical name of the file, which must be unique among the sinks of a dataflow."""
+        """The canonical name of the file. It must be unique among the sinks of a dataflow."""
         return self._target
 
     def write(self, data: bytes) -> None:

@@ -87,7 +87,7 @@ def path_list(path: Path | Iterable[Path], asked_by: str) -> tuple[str, ...]:
 
 
 def _absolute(path: str) -> str:
-    """Return an absolute path, so that a later change of directory has no effect."""
+    """Return an absolute path; a later change of directory has no effect."""
     if not is_local(path) or "://" in path or path.startswith(("~", os.sep)):
         return path
     return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - pathlib would drop a trailing slash

@@ -146,7 +146,7 @@ def names_of_unread(unread: Iterable[str], listed: Sequence[str], known: Iterabl
     Args:
         unread: the files of which nothing was read.
         listed: the current files.
-        known: those of them that have a position under this name or another one.
+        known: the files that have a position under this name or another one.
     """
     taken = set(known)
     return dict(zip(sorted(set(unread).difference(listed)), (it for it in listed if it not in taken), strict=False))

@@ -162,7 +162,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
         Raises:
             BadRecord: if it still can't be read.
-            InputFileError: if it needs the header of its file, which is missing or damaged.
+            InputFileError: if it needs the header of its file, and the header is missing or damaged.
         """
         parser, options = self._parser, self._options
         if type(parser).parse_header is not RecordParser.parse_header:
@@ -316,7 +316,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return values, range(start, self._index)
 
     def _parse_one_by_one(self, lines: LineBuffer, limit: int) -> tuple[list[V], list[int]]:
-        """Parse records and handle the bad ones; return those before an error, which the next call raises."""
+        """Parse records and handle the bad ones; return the records before an error. The next call raises it."""
         values: list[V] = []
         timestamps: list[int] = []
         rejected: list[BadRecord] = []
@@ -507,7 +507,7 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         return one_name(part, self._options.storage_options) if isinstance(part, str) else part
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
-        """Return a reader of one file, which opens it at the first poll."""
+        """Return a reader of one file. It opens the file at the first poll."""
         position = FilePosition() if state is None else state
         return FilePartition(part, self._new_parser(self._partitions.of(part)), self._options, position, self._tally)
 
@@ -520,13 +520,13 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
 
         Raises:
             BadRecord: if it still can't be read.
-            InputFileError: if it needs the header of its file, which is missing or damaged.
+            InputFileError: if it needs the header of its file, and the header is missing or damaged.
         """
         return self.build_part(part, None).read_again(raw)
 
     @abstractmethod
     def _new_parser(self, more: FolderValues) -> RecordParser[V]:
-        """Return a parser for one file, whose records also have the columns of `more`."""
+        """Return a parser for one file. Its records also have the columns of `more`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"

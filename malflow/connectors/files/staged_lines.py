@@ -74,7 +74,7 @@ class StagedLines(StagedFiles[Any, Any, Any]):
             self.write_piece(data)
 
     def write_headed(self, piece: HeadedLines) -> None:
-        """Append lines to the file of the transaction, which has the header once."""
+        """Append lines to the file of the transaction. The file has the header once."""
         self.write_piece(piece)
 
     def flush(self) -> None:

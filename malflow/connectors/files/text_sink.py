@@ -41,8 +41,8 @@ class TextFileSink(LineSink[K, V, T]):
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. A path that ends
             with a slash is a folder.
         encoding: the text encoding.
-        append: whether to append to an existing file, which only local files support. By default a run without a
-            persistence replaces it, with a warning; a run that resumes continues it.
+        append: whether to append to an existing file (local files only). By default a run without a persistence
+            replaces it, with a warning; a run that resumes continues it.
         formatter: returns the text to write for a message; by default ``str`` of its value.
         suffix: for a folder, the suffix of the files' names, such as ``".txt.gz"``; ``".txt"`` by default.
         delivery: for a folder, ``"exactly-once"`` by default, or ``"at-least-once"``: a file becomes visible at each
@@ -51,8 +51,8 @@ class TextFileSink(LineSink[K, V, T]):
         retry_for: for a folder, how long the run waits for an unreachable object store; a minute by default.
         on_data_loss: for a folder, ``"fail"`` (the default) or ``"continue"`` if the ledger lacks a committed
             transaction, for example since the folder was restored from a backup or deleted.
-        on_workers: for a folder, whether the workers write the files, on Spark, so that all machines must reach it;
-            True by default. If False, the driver does.
+        on_workers: for a folder, whether the workers write the files, on Spark; all machines must then reach it; True
+            by default. If False, the driver does.
 
     Raises:
         GraphError: if an argument is invalid.

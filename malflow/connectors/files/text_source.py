@@ -14,8 +14,8 @@ class TextFileSource(FileSource[str]):
     r"""Emit each line of text files, without its line end, with its index in the file from 0 as timestamp.
 
     Only ``\n`` and ``\r\n`` end a line; the last line may have no end. A byte order mark at the beginning is dropped.
-    The key of a record is its file. For a local file this is the absolute path with links resolved, so that a run
-    that resumes finds its position however the path was written.
+    The key of a record is its file. For a local file this is the absolute path with links resolved. A run that resumes
+    finds its position however the path was written.
 
     Files should be complete. If a file has grown when a run resumes, the new lines are read; if its last line had no
     end and was continued since, the addition is a bad record. A digest of the first 4 KiB and of the 4 KiB before the
@@ -29,10 +29,10 @@ class TextFileSource(FileSource[str]):
     Args:
         path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
             are read, except for hidden ones (``.`` or ``_``) and subfolders. ``.gz`` and the like are decompressed.
-        encoding: the text encoding, which must be a superset of ASCII.
-        on_error: how to handle a line whose bytes do not decode: ``"fail"`` with a `BadRecord`, ``"skip"`` and count
-            it, ``"dead_letter"`` to keep its bytes, or call a function with the `BadRecord` and count it; or an
-            `OnError` with one of these words.
+        encoding: the text encoding (a superset of ASCII).
+        on_error: how to handle a line that does not decode: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
+            ``"dead_letter"`` to keep its bytes, or call a function with the `BadRecord` and count it; or an `OnError`
+            with one of these words.
         on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
             ``"fail"``, or ``"restart"`` to read the new file from the beginning.
         on_renamed: how to handle a file that has another name when a run resumes, as after log rotation: read on

@@ -72,7 +72,7 @@ class RecordTypes:
 
     Args:
         asked_by: the name of the source, for errors.
-        types: a dataclass to whose instances records are converted; or a dict of types by field name.
+        types: a dataclass for the records; or a dict of types by field name.
         of_text: whether the values are text, as in CSV, or JSON values.
 
     Raises:
@@ -123,7 +123,7 @@ class RecordTypes:
     def rows(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], more: Mapping[str, Any] = MappingProxyType({})
     ) -> Iterable[Any]:
-        """Convert each row of text to a record, which also has the fields of `more`.
+        """Convert each row of text to a record. The record also has the fields of `more`.
 
         Raises:
             FieldError: if a value cannot be converted.
@@ -141,7 +141,7 @@ class RecordTypes:
 
     @property
     def wants_exact(self) -> bool:
-        """Whether a field is a Decimal, which a float would change."""
+        """Whether a field is a Decimal. A float would change it."""
         return bool(self._exact)
 
     def record(self, value: Any, exact: Any = None, more: Mapping[str, Any] = MappingProxyType({})) -> Any:

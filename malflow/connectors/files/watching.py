@@ -36,7 +36,7 @@ class Watch:
 
     A new local file counts once it has content and its size was the same in two listings, since it may still be
     written. A file that begins as a known one which is gone, or has other content now, is that one under a new name: it
-    is set aside, with a warning, until the next start, which knows how far it was read. If the known one is still
+    is set aside, with a warning, until the next start. That start knows how far it was read. If the known one is still
     there, the new file waits for one more listing: log rotation by copying truncates the old file after the copy.
 
     Args:
@@ -55,7 +55,7 @@ class Watch:
         self._sizes, self._copies, self._aside = {}, set(), set()
 
     def parts(self, files: Sequence[str]) -> list[str]:
-        """Return those of the current files that are parts of the source."""
+        """Return the current files that are parts of the source."""
         self._note_growth(files)
         here = set(files)
         self._aside &= here

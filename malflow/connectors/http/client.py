@@ -108,7 +108,7 @@ def target_of(url: str, headers: Mapping[str, str], asked_by: str = "HttpSink") 
 
 
 def checked_headers(headers: Any, asked_by: str = "HttpSink") -> dict[str, str]:
-    """Return headers whose names and values can be sent; the error does not show a value."""
+    """Return headers that can be sent; the error does not show a value."""
     if not isinstance(headers, Mapping):
         raise GraphError(f"{asked_by} headers must be a mapping of names to texts; got {type(headers).__name__}")
     for name, value in headers.items():

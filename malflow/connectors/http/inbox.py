@@ -81,7 +81,7 @@ class Inbox:
         _tell(settled, durable=True)
 
     def give_up(self) -> None:
-        """Refuse all requests that wait to be acknowledged, so that senders repeat them."""
+        """Refuse all requests that wait to be acknowledged. Senders then repeat them."""
         with self._lock:
             left = [received for _, received in self._unsettled]
             left += [received for received in self._waiting if received.settle is not None]

@@ -45,7 +45,7 @@ class HttpLookup(LookupTable[Any, Any]):
 
     Otherwise, one request by ``POST`` has all distinct keys of a batch of records, at most `batch`, as a JSON array.
     The response must be a JSON array of as many rows in the same order, with null where a key has none, or an object
-    whose names are the keys as text.
+    with the keys as text.
 
     Requests that fail for a while are repeated: connections that fail, and status 408, 425, 429, 500, 502, 503, 504.
 

@@ -40,19 +40,19 @@ _TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
 class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
     """Send records to a URL in batches, and retry each request until the server accepts it.
 
-    A request has the header ``Idempotency-Key``, which stays the same on a retry. Timeouts, broken connections and the
-    statuses 408, 425, 429, 500, 502, 503 and 504 are retried, with growing pauses or after the server's
-    ``Retry-After`` (5 minutes at most); the run waits meanwhile. Any other status but 2xx ends the run. Redirects are
-    not followed.
+    A request has the header ``Idempotency-Key``. It stays the same on a retry. Timeouts, broken connections and the
+    statuses 408, 425, 429, 500, 502, 503 and 504 are retried, with growing pauses or after the server's ``Retry-After``
+    (5 minutes at most); the run waits meanwhile. Any other status but 2xx ends the run. Redirects are not followed.
 
     Statuses such as 400, 413 and 422 are about the records of a request. If ``on_error=`` of the stream's ``sink`` lets
-    the run continue without a record, such a request is sent again in halves, whose keys derive from its own, until the
-    records that the server refuses are alone. A server that has refused a request must not have accepted any of it.
+    the run continue without a record, such a request is sent again in halves until the records that the server refuses
+    are alone. The keys of the halves derive from its own. A server that has refused a request must not have accepted
+    any of it.
 
     With ``delivery="at-least-once"``, records are sent by the end of each tick; after a restart, records since the last
-    snapshot are sent again, with other keys. With ``"exactly-once"``, which needs snapshots, they are sent once the
-    snapshot that covers them is durable, and after a restart with the same keys: each counts once if the server
-    ignores keys that it has seen. Before halves are sent, a snapshot has them, so that a restart sends the same ones.
+    snapshot are sent again, with other keys. With ``"exactly-once"`` (it needs snapshots) they are sent once the
+    snapshot that covers them is durable, and after a restart with the same keys: each counts once if the server ignores
+    keys that it has seen. Before halves are sent, a snapshot has them. A restart sends the same ones.
 
     Args:
         url: the target; ``http`` or ``https``. A user and password in it are sent as basic authentication.

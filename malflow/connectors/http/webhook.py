@@ -189,7 +189,7 @@ class _WebhookPartition(StatefulSourcePartition[Any, datetime, int]):
         return self._inbox.taken
 
     def committed(self, state: int) -> None:
-        """Answer the requests whose records a durable snapshot covers."""
+        """Answer requests that a durable snapshot covers."""
         self._inbox.settle(state)
 
     def lag(self) -> int:

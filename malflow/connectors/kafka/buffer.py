@@ -89,7 +89,7 @@ class Buffer:
         self._forget(offset)
 
     def doubt(self) -> int:
-        """Drop the waiting records; return the offset of the last record, so that it is read again and compared."""
+        """Drop the waiting records; return the offset of the last record. It is read again and compared."""
         self._forget(self.next)
         self.doubted = self.mark
         return self.next if self.doubted is None else self.doubted.offset

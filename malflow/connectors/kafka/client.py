@@ -45,7 +45,7 @@ _REPLACED = {
 
 
 class _Repetitions(logging.Filter):
-    """Drop repeated messages of the client, which tries to connect several times a second."""
+    """Drop repeated messages of the client. It tries to connect several times a second."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ _TOUCH_LOST = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 class SharedConsumer:
-    """A consumer whose partitions are assigned one by one, each with a `Buffer`."""
+    """A consumer that assigns partitions one by one, each with a `Buffer`."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class SharedConsumer:
         Args:
             part: the partition.
             offset: the offset of the next record.
-            mark: the mark of the record before, which must still be there; None if unknown.
+            mark: the mark of the record before (must still be there); None if unknown.
         """
         buffer = self._buffers[part] = Buffer(part, self.topic_id(part[0]), offset, mark)
         self._watch.watch(part[0])

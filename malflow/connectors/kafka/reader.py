@@ -150,7 +150,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         return self._buffer.topic_id, self._next, self._skipped, *(() if mark is None else (tuple(mark),))
 
     def go_on_from(self, position: Position) -> bool:
-        """Whether this reader is at the position of the other one, so that it can continue."""
+        """Whether this reader is at the position of the other one and can continue from it."""
         return self._is_open and not self._failing and tuple(position)[:_PLACE] == self.snapshot()[:_PLACE]
 
     def committed(self, state: Position) -> None:
@@ -212,7 +212,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             return _LATEST if message.timestamp()[1] > 0 else _EARLIEST
 
     def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Any]]:
-        """Decode messages and handle the bad ones; return those before an error, which the next call raises."""
+        """Decode messages and handle the bad ones; return the messages before an error. The next call raises it."""
         values: list[Any] = []
         times: list[Any] = []
         failing: list[Message] = []

@@ -76,13 +76,13 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
     Exactly-once: the records of a transaction are kept in the snapshot, and written by one Kafka transaction once the
     snapshot is durable. Readers with ``isolation.level=read_committed`` see each transaction whole and once, at the
     interval of snapshots. The transaction's number is committed with it, in the offset of a group without consumers,
-    ``malflow/<job>/<sink>``, which is also the transactional id. On Spark the workers encode the records and store them
-    beside the snapshots, which have only their names, and the driver writes them to Kafka.
+    ``malflow/<job>/<sink>``. This is also the transactional id. On Spark the workers encode the records and store them
+    beside the snapshots. Snapshots have only their names, and the driver writes them to Kafka.
 
     The value None is written as a tombstone.
 
     Args:
-        topic: the topic, which must exist, or a function of the message that returns it.
+        topic: the (existing) topic, or a function of the message that returns it.
         servers: addresses of brokers, ``"host:9092"``, several separated by commas.
         delivery: ``"at-least-once"`` or ``"exactly-once"``.
         formatter: returns the value of the record for a message; by default the message's value.
@@ -91,12 +91,12 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
             or None. By default the message's key, if it is bytes, text or a number (in decimal); None if the message
             has none. Keys that are equal, such as 1 and 1.0, are written alike; so the keys of a sink must be all text,
             all bytes or all numbers.
-        headers: a function of the message that returns pairs of name and bytes, which may be None.
+        headers: a function of the message that returns pairs of name and bytes (may be None).
         timestamp: a function of the message that returns the record's time, or the name of a field of the value:
             milliseconds since 1970 or an aware datetime. By default the message's timestamp if it is an aware datetime,
             else the present time.
-        marker_topic: with ``"exactly-once"``, the topic on whose partition 0 the group's offset is committed; required
-            if `topic` is a function.
+        marker_topic: with ``"exactly-once"``, the topic for the group's offset, on its partition 0; required if `topic`
+            is a function.
         on_lost_marker: what to do if a run resumes and the group's offset is gone; brokers delete it a week
             (``offsets.retention.minutes``) after the last commit. ``"fail"``, or assume that the snapshot's transaction
             is in the topic (``"drop"`` it) or is not (``"write"`` it).
@@ -312,7 +312,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         self._rows = []
 
     def _read(self, handle: Any) -> Handle:
-        """Return the records of a transaction, unless they are written: those of shares are in segments."""
+        """Return the records of a transaction, unless they are written: the records of shares are in segments."""
         if not is_sealed(handle):
             kept: Handle = handle
             return kept

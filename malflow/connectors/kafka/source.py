@@ -58,7 +58,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
     committed for monitoring only, if `group` is given. A process has one consumer for all partitions that it reads.
 
     Args:
-        topic: a topic, or several, which must exist.
+        topic: an existing topic, or several.
         servers: addresses of brokers, ``"host:9092"``, several separated by commas.
         start: where partitions begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
             Partitions that are added later begin at their first record.
@@ -69,8 +69,8 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
         emit: ``"value"``, or ``"record"`` for a `KafkaRecord` with key, value, headers and so on.
         timestamps: the form of the records' times: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
-            count it, ``"dead_letter"`` to keep its bytes, or call a function with it, whose result is emitted instead
-            unless it is None; or an `OnError` with one of these words and more options.
+            count it, ``"dead_letter"`` to keep its bytes, or call a function with it and emit the result, unless it is
+            None; or an `OnError` with one of these words and more options.
         on_data_loss: what to do if records were deleted before they were read, the topic was recreated, or its log lost
             records that were read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
             `KafkaDataLost`, or continue at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.

@@ -69,16 +69,16 @@ class MarkerLost(Exception):
 
 
 class MarkedWriter:
-    """Write in Kafka transactions, which also commit an offset whose metadata is the marker.
+    """Write in Kafka transactions. They also commit an offset with the marker as its metadata.
 
-    The transactional id and the group follow from the owner's name, so that a run finds what its predecessor has
+    The transactional id and the group follow from the owner's name. A run thus finds what its predecessor has
     committed, and aborts what it has left open. A broker may come back with an older disk while the job runs: each
     transaction therefore reads the marker before its commit, once the broker has registered the transaction.
 
     Args:
         settings: the settings of a producer.
         owner: the sink and the run that write.
-        topic: the topic on whose partition 0 the offset is committed.
+        topic: the topic for the offset, on its partition 0.
         seconds: how long one commit may take.
     """
 
@@ -194,7 +194,7 @@ class MarkedWriter:
                 return
 
     def _renew(self, deadline: float) -> None:
-        """Begin with a new producer, which settles the last one's open transaction; the marker shows the outcome."""
+        """Begin with a new producer. It settles the last one's open transaction; the marker shows the outcome."""
         self._read_marker(self._onlooker, deadline)  # a fenced run must not disturb its successor
         self._producer = producer = self._settings.producer(
             **{"transactional.id": self._name, "on_delivery": self._failures.note, "error_cb": self._failures.hear}

@@ -92,7 +92,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def make_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-        """Return a batch of columns, which are those of the schema; values in errors are those of one column.
+        """Return a batch with the columns of the schema; errors show the values of one column.
 
         Raises:
             UnfitRow: if a value does not fit the schema.
@@ -173,7 +173,7 @@ class Columns:
         return names
 
     def _field(self, name: str, column: Sequence[Any], values: Sequence[Any]) -> pa.Field:
-        """Return the field of a column, whose type follows from its values."""
+        """Return the field of a column. Its type follows from its values."""
         try:
             kind = pa.array(column, from_pandas=False).type
             return pa.field(name, kind if self._stored is None else self._stored(kind))

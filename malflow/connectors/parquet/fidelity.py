@@ -64,7 +64,7 @@ def _python(scalar: pa.Scalar) -> Any:
 
 
 def _kept_kinds(kind: pa.DataType) -> set[type]:
-    """Return the Python types whose values a column either rejects or keeps unchanged."""
+    """Return the Python types that a column either rejects or keeps unchanged."""
     if pa.types.is_decimal(kind) or (pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)):
         return _kept_numbers(kind)
     if pa.types.is_timestamp(kind) and kind.unit in ("us", "ns"):
@@ -99,7 +99,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _overflows(array: pa.Array) -> bool:
-    """Whether a column of small floats has an infinity, which may have been a number."""
+    """Whether a column of small floats has an infinity. It may have been a number."""
     return bool(pa.types.is_float32(array.type) and pc.any(pc.is_inf(array)).as_py())
 
 
@@ -138,7 +138,7 @@ def _is_kept(value: Any, stored: Any, kind: pa.DataType, *, encodes: bool) -> bo
 
 
 def _of_pairs(value: Any) -> dict[Any, Any]:
-    """Return the fields of a struct whose value is a list of pairs; Arrow takes None for a pair, too."""
+    """Return the fields of a struct with a list of pairs as its value; Arrow takes None for a pair, too."""
     return dict(value) if all(isinstance(it, tuple) for it in value) else {}
 
 

@@ -49,7 +49,7 @@ class FileVersion(NamedTuple):
         written: the ETag or, if there is none, the time of the last modification.
         row_groups: the number of row groups.
         rows: the number of rows.
-        footer: a digest of the footer of a local file, whose time may be the same after another write; None for other
+        footer: a digest of the footer of a local file (its time may be the same after another write); None for other
             files, and if an older version read it.
     """
 
@@ -91,7 +91,7 @@ class Filter:
         condition: an expression of `pyarrow.dataset`.
         schema: the schema of the file.
         path: the file, for errors.
-        constants: columns that the file does not have, which the condition may name.
+        constants: columns that the file does not have; the condition may name them.
 
     Raises:
         InputFileError: if the condition does not fit the schema.
@@ -170,7 +170,7 @@ class OpenParquet:
         return frozenset(group.id for part in parts for group in part.row_groups)
 
     def keep_dictionaries(self, columns: Sequence[str]) -> None:
-        """Read those of the columns that are dictionary-encoded text as dictionaries and indices.
+        """Read columns of dictionary-encoded text as dictionaries and indices.
 
         Raises:
             InputFileError: if the file has changed.
@@ -189,7 +189,7 @@ class OpenParquet:
             plain.close()
 
     def check_nanoseconds(self, columns: Sequence[str]) -> None:
-        """Refuse times with a fraction of a microsecond in those of the columns that are stored as INT96."""
+        """Refuse times with a fraction of a microsecond in the columns that are stored as INT96."""
         names = int96_columns(self._parquet.metadata.schema, self.schema.names)
         if chosen := [name for name in columns if name in names]:
             source = self._path if self._file is None else self._file

@@ -94,7 +94,7 @@ class RenamedWatch:
         self._aside = set()
 
     def parts(self, files: Sequence[str]) -> list[str]:
-        """Return those of the current files that are parts of the source."""
+        """Return the current files that are parts of the source."""
         here = set(files)
         self._aside &= here
         return [file for file in files if not is_local(file) or file in self._known or self._is_part(file, here)]

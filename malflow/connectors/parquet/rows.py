@@ -76,7 +76,7 @@ class RowMaker:
     Args:
         options: the options of records.
         schema: the schema of the file or table.
-        constants: columns that the file does not have, whose value is the same in all rows.
+        constants: columns that the file does not have; their value is the same in all rows.
 
     Attributes:
         reads: the names of the required columns.

@@ -40,32 +40,32 @@ class ParquetSink(StagedFiles[K, V, T]):
     """Write records to Parquet files in a folder: a file for each snapshot interval that had records.
 
     On Spark the workers write the files: one for each 4 MiB or so of compressed records in an interval, at most one for
-    each worker. Each becomes visible as a whole, and those of an interval one after the other.
+    each worker. Each becomes visible as a whole, and the files of an interval one after the other.
 
     A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Files are named
-    ``part-<sink>-<run>-<number>-<random>.parquet``, so that they sort in the order in which they were written.
+    ``part-<sink>-<run>-<number>-<random>.parquet``. They sort in the order in which they were written.
 
-    With ``delivery="exactly-once"``, which needs snapshots, a file becomes visible, as a whole, once the snapshot that
-    covers its records is durable; each record is in one file. Until then it is staged: as a file below ``.malflow``
-    or, on S3, as an uncompleted multipart upload. A ledger below ``.malflow`` prevents commits by runs that have been
+    With ``delivery="exactly-once"`` (it needs snapshots) a file becomes visible, as a whole, once the snapshot that
+    covers its records is durable; each record is in one file. Until then it is staged: as a file below ``.malflow`` or,
+    on S3, as an uncompleted multipart upload. A ledger below ``.malflow`` prevents commits by runs that have been
     replaced.
 
     Args:
-        folder: a local folder, which is created, or a URL on an object store.
+        folder: a local folder (created if missing) or a URL on an object store.
         schema: the schema; by default inferred from the first file's records, and kept in the folder for later runs.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: a file becomes visible at each snapshot and at the end of
             the run, and a run that resumes writes the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
-        row_group_rows: the maximum number of rows in a row group, which are held in memory.
+        row_group_rows: the maximum number of rows in a row group (all held in memory).
         settings: arguments of `pyarrow.parquet.ParquetWriter`, such as ``{"compression": "snappy"}``; by default
             compression is zstd.
         storage_options: options for the file system, such as credentials.
         retry_for: how long the run waits for an unreachable object store.
         on_data_loss: ``"fail"`` or ``"continue"`` if the ledger lacks a committed transaction, at the start or during
             the run, for example since the folder was restored from a backup or deleted.
-        on_workers: whether the workers write, on Spark, so that all machines must reach the folder; if False, the
-            driver does. A schema is then inferred from the first records of one worker; pass `schema` if those may
-            lack a field or differ.
+        on_workers: whether the workers write, on Spark; all machines must then reach the folder; if False, the driver
+            does. A schema is then inferred from the first records of one worker; pass `schema` if those may lack a
+            field or differ.
 
     Raises:
         GraphError: if an argument is not valid, or the folder is neither local nor on an object store.
