@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return its exit code; it is what ``malflow`` calls.
 
     Args:
-        arguments: the arguments; None for those of the process.
+        arguments: the arguments; None for the arguments of the process.
     """
     given = sys.argv[1:] if arguments is None else arguments
     output = Output.of(given)

@@ -52,7 +52,7 @@ def adapted(
     Args:
         runtime: the script's own.
         settings: the settings over its options.
-        note: called with an error of the command's own when the dataflow is built, which the script may catch.
+        note: called with an error of the command's own when the dataflow is built; the script may catch it.
         wanted: operators that the flow must have.
 
     Raises:

@@ -26,7 +26,7 @@ class Additions:
 
     Args:
         options: the options; ``tap`` and ``replay`` name operators.
-        settings: the settings, which override the script's own.
+        settings: the settings; they override the script's own.
         output: how to write.
 
     Attributes:

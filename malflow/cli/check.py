@@ -31,7 +31,7 @@ __all__ = ["check"]
 @click.argument("flow", type=FLOW)
 @script_arguments
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Check it for this kind of runtime.")
-@click.option("--persistence", metavar="URL", help="The store of the run, which exactly-once sinks need.")
+@click.option("--persistence", metavar="URL", help="The store of the run; exactly-once sinks need one.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @config_options
 @output_options

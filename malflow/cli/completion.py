@@ -9,7 +9,7 @@ from malflow.cli.exits import CommandError, Exit
 
 __all__ = ["completion"]
 
-_HELP = """Print what makes a shell complete commands, options and files.
+_HELP = """Print the shell completion script.
 
 \b
 bash:  eval "$(malflow completion bash)"     in ~/.bashrc
@@ -22,7 +22,7 @@ fish:  malflow completion fish | source      in ~/.config/fish/config.fish
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands, options and files."""
+    """Print the shell completion script."""
     kind = get_completion_class(shell)
     if kind is None:
         raise CommandError(f"there is no completion for {shell}", Exit.USAGE)

@@ -41,8 +41,8 @@ _CALL = click.option("--call", type=click.IntRange(1), default=1, metavar="N", h
 def config() -> None:
     """Show and check the configuration of a flow; nothing is written.
 
-    With FLOW, the script runs up to its first execute(), and the settings are those of its run; `flow.py:build` avoids
-    that. Without it, they are those of this folder, and nothing runs.
+    With FLOW, the script runs up to its first execute(), to read the settings of that run; `flow.py:build` avoids
+    that. Without FLOW, the settings are from this folder, and nothing runs.
     """
 
 

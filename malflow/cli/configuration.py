@@ -103,7 +103,7 @@ def config_options(command: _F) -> _F:
 
 
 def _overrides(pairs: tuple[tuple[str, str], ...]) -> dict[str, Override]:
-    """Return the settings on the command line, with their places: those of ``--set``, and of options of their own.
+    """Return the settings on the command line, with their places: from ``--set``, and from options of their own.
 
     Raises:
         UsageError: if both have the same setting.

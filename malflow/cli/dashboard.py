@@ -103,7 +103,7 @@ def dashboard(name: str) -> str:
     """Return the dashboard of a project as JSON.
 
     Args:
-        name: the name of the project, whose job it shows first.
+        name: the name of the project; it shows the project's job first.
     """
     content: dict[str, Any] = {
         "uid": f"malflow-{name}"[:40],

@@ -22,7 +22,7 @@ _INTERVAL = timedelta(seconds=10)
 
 
 def with_default(settings: Settings, place: str) -> Settings:
-    """Return settings with a default place for the state, which any other setting overrides."""
+    """Return settings with a default place for the state. Any other setting overrides it."""
     layers = dict(settings.layers) | {"default": {_PERSISTENCE: Entry(place, Origin("default", "--reload"))}}
     return settings_of(layers, file=settings.file, profile=settings.profile, warnings=settings.warnings)
 
@@ -36,7 +36,7 @@ def with_defaults(settings: Settings, runtime: Runtime, job: str) -> Settings:
     expects to lose nothing by a crash.
 
     Args:
-        settings: the settings over those of the code.
+        settings: the settings over the code's own.
         runtime: the script's own.
         job: the name for the job.
 

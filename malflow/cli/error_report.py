@@ -100,7 +100,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error; those of an error in another process are in its text."""
+    """Return the frames of an error; the frames of an error in another process are in its text."""
     if not isinstance(error, TracebackElsewhere):
         return list(traceback.extract_tb(error.__traceback__))
     found = _ELSEWHERE.findall(str(error))
@@ -131,7 +131,7 @@ def _seen_from_here(file: str) -> str:
 
 
 def code_of_exit(leaving: SystemExit) -> int:
-    """Return the exit code that Python gives to a SystemExit, whose text it writes."""
+    """Return the exit code that Python gives to a SystemExit, and write its text."""
     if leaving.code is None:
         return Exit.DONE
     if isinstance(leaving.code, int):

@@ -44,7 +44,7 @@ def _steering(command: _F) -> _F:
     """Add the arguments of a request to a run."""
     for decorate in (
         output_options,
-        click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Wait so long until it is done."),
+        click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait."),
         click.option("--id", "ids", multiple=True, metavar="ID", help="A letter; may be repeated. By default all."),
         click.argument("operator"),
         job_argument(),
@@ -66,7 +66,7 @@ def errors() -> None:
 @store_options
 @_at
 @_trust
-@click.option("--operator", help="Only those of this operator.")
+@click.option("--operator", help="Only dead letters of this operator.")
 @click.option("--match", metavar="TEXT", help="Only those with this text in their error or record.")
 @click.option("--limit", type=NUMBER, default=_USUAL, show_default=True, help="The most letters to list.")
 @output_options
@@ -182,8 +182,8 @@ def release_pending(url: str, job: str | None, sink: str, number: int | None, tr
     """Release the records of a sink's pending transactions that its target refuses.
 
     At the next start they become dead letters, whatever the sink's policy, and the rest is written. With --drop, each
-    whole transaction becomes one dead letter, which can't be replayed; if the target already has a part of it, that
-    part stays there. The job must be stopped: a run that is alive is fenced, and ends.
+    whole transaction becomes one dead letter (it can't be replayed); if the target already has a part of it, that part
+    stays there. The job must be stopped: a run that is alive is fenced, and ends.
     """
     backend = reading_backend(url, job, "latest", trust=trust)
     numbers = release(backend, sink) if number is None else drop(backend, sink, number)

@@ -39,7 +39,7 @@ _WIDEST = 1000
     help="boxes for a terminal, mermaid for Markdown, dot for Graphviz.",
 )
 @click.option("--stages", is_flag=True, help="Show the stages, between which records change workers.")
-@click.option("--width", type=NUMBER, help="The number of columns; by default those of the terminal.")
+@click.option("--width", type=NUMBER, help="The number of columns; by default the width of the terminal.")
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="The script's N-th run.")
 @config_options
 @output_options

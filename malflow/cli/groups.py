@@ -19,7 +19,7 @@ GROUP = "malflow.commands"
 
 
 class OrderedGroup(click.Group):
-    """A group whose help has its commands in the order of the source."""
+    """A group with help that lists its commands in the order of the source."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of its commands."""
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
         self._with_plugins = with_plugins
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of its commands, in their order, then those of other packages."""
+        """Return the names of its commands, in their order, then the commands of other packages."""
         return [*self._own, *sorted(set(self._plugins()) - set(self._own))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

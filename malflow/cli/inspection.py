@@ -37,7 +37,7 @@ _PATIENCE = 5.0
 
 
 class _Inspected(BaseException):
-    """Unwinds a script once the command has its result, so that ``with`` and ``finally`` do their work."""
+    """Unwinds the script after the command is done, so its ``with`` and ``finally`` blocks run."""
 
 
 def inspect_flow(
@@ -160,7 +160,7 @@ class _Inspection:
 
 
 def _is_waited_for() -> bool:
-    """Whether Python would wait for threads of the script, which may wait for a run that never comes."""
+    """Whether Python would wait for threads of the script. They may wait for a run that never comes."""
     return any(it is not threading.current_thread() and not it.daemon and it.is_alive() for it in threading.enumerate())
 
 

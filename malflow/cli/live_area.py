@@ -22,7 +22,7 @@ _SIZE = os.terminal_size((80, 24))
 
 
 def can_draw(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal whose cursor can move."""
+    """Whether a stream is a terminal with a cursor that can move."""
     return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
 
 
@@ -108,7 +108,7 @@ class LiveArea:
 
 
 class _Above:
-    """A stream of the terminal, whose texts are written above the lines."""
+    """A stream of the terminal. Its texts are written above the lines."""
 
     def __init__(self, stream: TextIO, area: LiveArea) -> None:
         self._stream = stream

@@ -110,7 +110,7 @@ class LiveView:
             self._rates.append(polled)
 
     def _ask(self, run: Run) -> None:
-        """Ask for the cause and the time, whose answers wait for the end of a tick; the picture does not."""
+        """Ask for the cause and the time. Their answers wait for the end of a tick; the picture does not."""
         while not self._ended.wait(_ASKED_EVERY) and not run.has_ended:
             try:
                 self._why = why_document(_facts(run), run.why(None, _WAIT))

@@ -101,11 +101,11 @@ class Narrator:
         kind: the kind of its runtime.
         place: where its state is kept, without the job; None if it keeps no state.
         output: how to write.
-        runs: the live runs, which it adds the run to.
+        runs: the live runs; it adds the run to them.
 
     Attributes:
         hint: what stands after the run has failed; None if it has not.
-        is_apart: whether the run is in a thread of its own, so that its error may reach nobody.
+        is_apart: whether the run is in a thread of its own; its error may then reach nobody.
         is_live: whether a live view is drawn below its lines.
     """
 

@@ -118,7 +118,7 @@ script_arguments = click.argument("arguments", nargs=-1, type=click.UNPROCESSED,
 
 
 class FlowCommand(click.Command):
-    """A command on a flow, whose script may have arguments of its own after ``--``."""
+    """A command on a flow. The script may have arguments of its own after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments. One without ``--`` is refused: it may be a mistyped value of an option."""

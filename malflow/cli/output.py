@@ -52,12 +52,12 @@ class Output:
         click.echo(text, color=is_colored(sys.stdout, self.color))
 
     def document(self, kind: str, content: Mapping[str, Any], *, err: bool = False) -> None:
-        """Write a JSON document on one line; its keys are those of `malflow.cli.documents.KEYS`."""
+        """Write a JSON document on one line; its keys are in `malflow.cli.documents.KEYS`."""
         click.echo(document_line(kind, **content), err=err)
 
     @classmethod
     def of(cls, arguments: list[str]) -> Output:
-        """Return how errors are written, from the arguments of a command, which may not be understood."""
+        """Return how errors are written, from the arguments of a command. The arguments may not be understood."""
         own = arguments[: arguments.index("--")] if "--" in arguments else arguments
         wishes = [it.partition("=")[2] for it in own if it.startswith("--color=")]
         color: Color = "always" if wishes == ["always"] else "never" if wishes == ["never"] else "auto"

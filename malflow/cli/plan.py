@@ -40,8 +40,8 @@ __all__ = ["plan"]
 @click.option("--on", type=click.Choice(["single", "processes", "spark"]), help="Plan it for this kind of runtime.")
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="The folder or store with the state, such as s3://bucket/state.")
-@click.option("--job", help="The name of the job whose state it is.")
-@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
+@click.option("--job", help="The name of the job that owns the state.")
+@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with the one of a time, or without state.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
 @click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
 @click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
@@ -64,7 +64,7 @@ def plan(
 
     If the start would be refused, the exit code is 10, and standard error lists all refusals, as the start would word
     them. Without --deep, only manifests are read. With it, all states are read, in this process. That calls your
-    migrations and your sources' listing of parts, which may reach other systems. The script runs up to its first
+    migrations and your sources' listing of parts. These may reach other systems. The script runs up to its first
     execute(), with everything that it does before; `flow.py:build` avoids that.
     """
     target = parsed(flow)

@@ -124,7 +124,7 @@ class _Rows:
         )
 
     def of_moves(self) -> Iterator[Row]:
-        """Yield the rows of the states whose keys change workers."""
+        """Yield the rows of the states with keys that change workers."""
         manifest, after = self._plan.manifest, self._plan.workers
         if manifest is None:
             return

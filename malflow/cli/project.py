@@ -30,7 +30,7 @@ class Template:
     """A kind of project.
 
     Attributes:
-        folders: the folders of ``scaffold`` whose files it has.
+        folders: the folders of ``scaffold`` with its files.
         extras: the extras of malflow that its image installs, separated by commas.
         headline: what its job does.
         ends: what ends its run.
@@ -93,7 +93,7 @@ def project_files(name: str, kind: str) -> dict[str, str]:
     """Return the texts of a project's files, by their paths in it.
 
     Args:
-        name: its name, which `checked_name` has accepted.
+        name: its name, accepted by `checked_name`.
         kind: the name of its template.
     """
     template = TEMPLATES[kind]

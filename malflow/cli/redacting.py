@@ -21,7 +21,7 @@ _SETTING = ("serve", "redact")
 def redact_of(settings: Settings) -> Redact | None:
     """Return the configured function; None if there is none.
 
-    If the module has the name of the running script, it is that script, which is not imported a second time.
+    If the module has the name of the running script, it is that script. The script is not imported a second time.
 
     Raises:
         ConfigError: if there is no such function.

@@ -306,7 +306,7 @@ class Reloader:
         return self._code
 
     def _release(self) -> None:
-        """Close the socket, so that the child ends."""
+        """Close the socket. The child then ends."""
         if self._child is not None:
             self._child.release()
 

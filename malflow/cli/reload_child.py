@@ -110,7 +110,7 @@ class Child:
         return False
 
     def release(self) -> None:
-        """Close the socket, so that it stops its run and ends."""
+        """Close the socket. It then stops its run and ends."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -17,7 +17,7 @@ __all__ = ["rescale"]
 @click.command(short_help="Change the number of workers of a run.")
 @job_argument()
 @click.argument("workers", type=click.IntRange(1), metavar="N")
-@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Wait so long until it is done.")
+@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait.")
 @output_options
 def rescale(job: str, workers: int, timeout: timedelta, output: Output) -> None:
     """Change the number of logical workers of a run to N, after its current tick.

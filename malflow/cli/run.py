@@ -71,8 +71,8 @@ class _Run(ServingCommand):
 @click.option("--parallelism", type=NUMBER, help="The number of logical workers.")
 @click.option("--persistence", metavar="URL", help="Keep state in this folder or store, such as s3://bucket/state.")
 @click.option("--snapshots", type=SPAN, help="Take a snapshot this often; 10s where only a store is named.")
-@click.option("--job", help="The name of the job whose state it is.")
-@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with that of a time, or without state.")
+@click.option("--job", help="The name of the job that owns the state.")
+@click.option("--restore", type=RESTORE, help="Begin with this snapshot, with the one of a time, or without state.")
 @click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
 @click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
@@ -190,7 +190,7 @@ class _Session:
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
-        """Note an error of the command's own, which a script may catch."""
+        """Note an error of the command's own. A script may catch it."""
         try:
             yield
         except (CommandError, GraphError, ConfigError) as error:

@@ -51,7 +51,7 @@ class Calls:
         looks: whether the command only looks.
         descendants: the calls in processes that the script starts.
         made: the number of calls so far.
-        imports: whether the flow is only being imported, so that no call counts.
+        imports: whether the flow is only being imported; no call then counts.
     """
 
     def __init__(

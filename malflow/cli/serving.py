@@ -46,7 +46,7 @@ _CODE_SECONDS = 60.0
 
 
 class ServingCommand(FlowCommand):
-    """A command whose ``--serve`` may be followed by an address, or by the next argument."""
+    """A command with a ``--serve`` that an address may follow, or by the next argument."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments."""
@@ -54,7 +54,7 @@ class ServingCommand(FlowCommand):
 
 
 def with_serve_alone(args: list[str]) -> list[str]:
-    """Return the arguments, changed so that a ``--serve`` without an address does not take the next one.
+    """Return the arguments, changed to keep a ``--serve`` without an address from taking the next one.
 
     >>> with_serve_alone(["--serve", "flow.py"]), with_serve_alone(["--serve", "0.0.0.0:80", "flow.py"])
     (['--serve=', 'flow.py'], ['--serve', '0.0.0.0:80', 'flow.py'])

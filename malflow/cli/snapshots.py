@@ -136,7 +136,7 @@ def verify(url: str, job: str | None, values: bool, trust: bool, output: Output)
         raise Leave(Exit.FOUND)
 
 
-@snapshots.command("diff", short_help="Count the keys whose states differ between two snapshots.")
+@snapshots.command("diff", short_help="Count the keys with states that differ between two snapshots.")
 @store_options
 @click.argument("before", type=SNAPSHOT, metavar="ID")
 @click.argument("after", type=SNAPSHOT, default="latest", metavar="[ID]")
@@ -203,7 +203,7 @@ def _write_change(name: str, change: StateChange, output: Output) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def restore(url: str, job: str | None, at: Wish, yes: bool, output: Output) -> None:
-    """Make an earlier snapshot the latest one, so that the next run resumes from it.
+    """Make an earlier snapshot the latest one. The next run resumes from it.
 
     A run of the job that is still alive is fenced: it stops, and loses its work since its last snapshot.
     """

@@ -40,7 +40,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _stored_or_live(command: _F) -> _F:
-    """Add the argument that names the store, its options, and ``--live``, which asks a run instead."""
+    """Add the argument that names the store, its options, and ``--live`` (to ask a run instead)."""
     for decorate in (
         click.option("--live", metavar="JOB", help="Ask the running job, by its name, a pid or the id of the run."),
         _trust,
@@ -145,7 +145,7 @@ def _whole_repr(value: Any) -> str:
 
 @state.command("keys", short_help="List the keys of an operator.")
 @click.argument("operator")
-@click.option("--limit", type=NUMBER, default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=NUMBER, default=100, show_default=True, help="Maximum number of rows to print.")
 @click.option("--values", is_flag=True, help="Show their states, too.")
 @_stored_or_live
 @output_options
@@ -173,7 +173,7 @@ def keys(operator: str, output: Output, **options: Any) -> None:
 
 
 def _list_live(job: str, output: Output) -> None:
-    """List the operators whose states can be asked for; of those with many keys, at least so many are told."""
+    """List the operators with states to query; with many keys, the number is a lower bound."""
     run = run_named(job)
     progress = answer_of(run, "progress")
     rows = []

@@ -22,7 +22,7 @@ _TURN = 0.1
 
 @click.command(short_help="Stop a run.")
 @job_argument()
-@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Wait so long for its end.")
+@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait for its end.")
 @output_options
 def stop(job: str, timeout: timedelta, output: Output) -> None:
     """Stop a run after its current tick, with a last snapshot where state is kept, and wait for its end.

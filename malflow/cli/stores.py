@@ -54,7 +54,7 @@ def backend_at(url: str, job: str | None, *, trust: bool = True, codec: str = "p
 
 
 def reading_backend(url: str, job: str | None, at: Wish, *, trust: bool) -> FsspecBackend:
-    """Return the persistence of a job whose states are to be read, with the codec that wrote them.
+    """Return the persistence of a job to read its states, with the codec that wrote them.
 
     Args:
         url: the path or URL.

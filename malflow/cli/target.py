@@ -90,7 +90,7 @@ def _script(path: Path) -> Path:
 
 
 def near_script(path: Path) -> str:
-    """Return a hint: the script in that folder whose name is nearest."""
+    """Return a hint: the script in that folder with the nearest name."""
     try:
         names = [it.name for it in path.parent.iterdir() if it.suffix == ".py"]
     except OSError:

@@ -15,7 +15,7 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], output: O
     """Write a table on standard output.
 
     Args:
-        columns: the headings; one that begins with ``>`` is of numbers, which are aligned to the right.
+        columns: the headings; one that begins with ``>`` is of numbers, aligned to the right.
         rows: the texts.
         output: how to write.
     """

@@ -35,7 +35,7 @@ _ASKED_EVERY: Final = 3.0
 @click.command(short_help="Watch a run.")
 @job_argument(required=False)
 @click.option("--every", type=SPAN, help="The time between two looks; by default 1s on a terminal, else 10s.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Look so many times, then leave.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Refresh N times, then exit.")
 @output_options
 def top(job: str | None, every: timedelta | None, count: int | None, output: Output) -> None:
     """Watch a run: its operators with their rates, busy times, epochs and failures, until it ends or Ctrl-C.

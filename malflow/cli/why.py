@@ -22,7 +22,7 @@ _WATCHED = 2.0
 @job_argument()
 @click.argument("operator", required=False, metavar="[OPERATOR]")
 @click.option("--watch", is_flag=True, help="Ask again every two seconds, until Ctrl-C.")
-@click.option("--timeout", type=SPAN, default="30s", show_default=True, help="Wait so long for the end of its tick.")
+@click.option("--timeout", type=SPAN, default="30s", show_default=True, help="Maximum time to wait for the tick.")
 @output_options
 def why(job: str, operator: str | None, watch: bool, timeout: timedelta, output: Output) -> None:
     """Find out why nothing comes out of an operator of a run, or of all its sinks, and what to change.

@@ -69,5 +69,5 @@ class RejectingSource:
 
 
 def keeps_rejected(handling: Handling) -> bool:
-    """Whether a reader passes unreadable records to its host, which counts them or makes letters of them."""
+    """Whether a reader passes unreadable records to its host. The host counts them or makes letters of them."""
     return handling in ("skip", "dead_letter")

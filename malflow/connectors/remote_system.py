@@ -45,7 +45,7 @@ class RemoteSystem(ABC, Generic[E]):
     @staticmethod
     @abstractmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
+        """Whether an error comes from the connection or from contention; a retry may then succeed."""
 
     @staticmethod
     @abstractmethod

@@ -78,8 +78,8 @@ class Segments:
         """Remove the segments of this run and earlier ones, but for some.
 
         Args:
-            keep: the keys of those that stay.
-            until: the last transaction whose segments to remove; None for all.
+            keep: the keys of segments that stay.
+            until: remove the segments up to this transaction; None for all.
         """
         if self._store is None:
             return

@@ -116,8 +116,8 @@ Request: TypeAlias = SnapshotRequest | RescaleRequest | ExplainRequest
 class SnapshotAnswers:
     """Requests for snapshots that are being written.
 
-    They are answered on the run's own thread, after the snapshot was announced and its sinks were committed, so that
-    the receiver of the answer can rely on both.
+    They are answered on the run's own thread, after the snapshot was announced and its sinks were committed. The
+    receiver of the answer can thus rely on both.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class SnapshotAnswers:
         self._waiting.append((made, tuple(requests)))
 
     def give(self) -> None:
-        """Answer the requests whose snapshots are done."""
+        """Answer the requests for snapshots that are done."""
         waiting, self._waiting = self._waiting, []
         for made, requests in waiting:
             if made.done():

@@ -44,14 +44,13 @@ class Coordinator:
     1. *Check.* Announce a finished snapshot, commit its sinks, confirm its positions to the readers, then answer the
         requests for it: an answer means that all of this is done. This is first, since a failed commit must end the run
         before it begins anything else.
-    2. *Serve.* Serve requests for snapshots and rescales, in order. They precede the run's own work, so that a rescale
-        requested because of a new part finds the old workers.
-    3. *End.* If every source has ended, or the run should stop: the last snapshot, and the end of the input.
-    4. *Discover.* Find new parts of sources, which a snapshot due now then includes.
-    5. *Explain* the run's time, on request, or periodically to see whether it stands still.
-    6. *Keep.* Take a snapshot if one is due. It is late in the order, so that it includes all changes.
-    7. *Pause* if there was no input. A request cuts the pause short.
-    8. *Answer* questions to states, or let the next tick answer them. A pause comes before, so that they don't wait.
+    2. *Serve.* Serve requests for snapshots and rescales, in order. They precede the run's own work: a rescale
+    requested because of a new part finds the old workers. 3. *End.* If every source has ended, or the run should stop:
+    the last snapshot, and the end of the input. 4. *Discover.* Find new parts of sources. A snapshot due now then
+    includes them. 5. *Explain* the run's time, on request, or periodically to see whether it stands still. 6. *Keep.*
+    Take a snapshot if one is due. It is late in the order, to include all changes. 7. *Pause* if there was no input. A
+    request cuts the pause short. 8. *Answer* questions to states, or let the next tick answer them. A pause comes
+    before, to keep them from waiting.
 
     Args:
         program: the program.
@@ -166,7 +165,7 @@ class Coordinator:
         return self._end() if self._is_ending and not replays_first else self._next()
 
     def next(self, reports: Sequence[Report], seconds: float = 0.0) -> Step | None:
-        """Handle the reports of a tick whose output has reached the sinks; return the next step, None at the end.
+        """Handle the reports of a tick once its output has reached the sinks; return the next step, None at the end.
 
         Args:
             reports: the reports of all workers and stages.
@@ -218,7 +217,7 @@ class Coordinator:
             self._replays.close(error)
 
     def give_back(self) -> list[Request]:
-        """Return requests that were not begun, or not answered, so that a restart can serve them.
+        """Return requests that were not begun, or not answered. A restart can then serve them.
 
         Questions to states return to their queue.
         """
@@ -324,7 +323,7 @@ class Coordinator:
         self._taken.end_rescale()
 
     def _discover(self) -> PartsChanged | None:
-        """Find the sources whose parts have changed."""
+        """Find the sources with changed parts."""
         changes = {}
         for name, found in self._discovery.find():
             if isinstance(found, OperatorError):

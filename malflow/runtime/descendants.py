@@ -42,7 +42,7 @@ class Descendants:
 
     Args:
         command: the command, such as ``malflow plan``.
-        looks: whether it only looks, so that no such process runs a dataflow.
+        looks: whether it only looks; no such process then runs a dataflow.
 
     Attributes:
         command: the command.

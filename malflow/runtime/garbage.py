@@ -27,7 +27,7 @@ def rarer_collections() -> Iterator[None]:
     """Limit the garbage collector to one run in 50,000 allocations within the context.
 
     Records and results are many small objects that live for a while and have no cycles. By default, Python scans them
-    once in 700 allocations, which is slow if there are many results. The thresholds are restored when the last of
+    once in 700 allocations. That is slow if there are many results. The thresholds are restored when the last of
     several overlapping contexts ends; thresholds set by the user stay.
     """
     global _users, _before  # noqa: PLW0603 - the process has one collector

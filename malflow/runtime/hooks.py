@@ -68,7 +68,7 @@ def hooked(hook: Hook) -> Iterator[None]:
 
 
 def add_to_all_runs(addition: Addition) -> None:
-    """Call something at the start of each run of this process, which may add listeners."""
+    """Call something at the start of each run of this process. It may add listeners."""
     _additions.append(addition)
 
 

@@ -128,7 +128,7 @@ class Host(Protocol):
         """Handle the end of a snapshot: confirm the positions in it to the readers.
 
         Args:
-            tick: the tick whose states it includes.
+            tick: the tick of its states.
             snapshot: its id, after it became durable and its sinks were committed; None if it failed.
 
         Returns:
@@ -157,7 +157,7 @@ class Host(Protocol):
 
 
 class TickingHost(Host, Protocol):
-    """A host that runs a tick on demand, so that `malflow.runtime.coordinator.drive` can run it."""
+    """A host that runs a tick on demand, for `malflow.runtime.coordinator.drive`."""
 
     def run(self, tick: Tick) -> Sequence[Report]:
         """Run a tick on all workers, deliver its output to the sinks, and return the reports of all stages."""

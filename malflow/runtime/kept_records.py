@@ -16,7 +16,7 @@ class KeptRecords:
 
     Args:
         sinks: the run's sinks.
-        ticks: its ticks, which count the records of each operator.
+        ticks: its ticks; they count the records of each operator.
     """
 
     def __init__(self, sinks: RunSinks, ticks: Ticks) -> None:

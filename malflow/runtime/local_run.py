@@ -80,7 +80,7 @@ class LocalAttempt:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has claimed the job, so that another attempt restores the latest snapshot."""
+        """Whether it has claimed the job; another attempt then restores the latest snapshot."""
         return self._snapshots.session is not None
 
     @property

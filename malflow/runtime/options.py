@@ -125,7 +125,7 @@ def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> 
 
 
 def checked_parallelism(parallelism: int) -> int:
-    """Check a number of workers, which is at most the number of slots; return it."""
+    """Check a number of workers (at most the number of slots); return it."""
     check_whole_number(_RUN, "parallelism", parallelism)
     if parallelism > SLOTS:
         raise GraphError(

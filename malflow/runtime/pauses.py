@@ -48,7 +48,7 @@ class Pauses:
 
     @property
     def is_long(self) -> bool:
-        """Whether pauses have reached the limit, so that there has been no input for a while."""
+        """Whether pauses have reached the limit; there has then been no input for a while."""
         return self._next >= _LONGEST
 
     def reset(self) -> None:

@@ -20,7 +20,7 @@ class Stopwatch:
         self._end: tuple[float, datetime] | None = None
 
     def follow(self, made: Future[int]) -> None:
-        """Measure until a snapshot, which is captured now, is written."""
+        """Measure until a snapshot is written. It is captured now."""
         self._captured = time.monotonic() - self._began
         made.add_done_callback(lambda _: self._note_end())
 

@@ -290,7 +290,7 @@ def finished(program: Program, progress: Progress, error: BaseException | None) 
 
 
 def unread_late(program: Program) -> frozenset[str]:
-    """Return the epoch (watermark) generators whose late records no operator reads."""
+    """Return the epoch (watermark) generators with late records that no operator reads."""
     read = {port for vertex in program.vertices for port in vertex.inputs}
     return frozenset(
         vertex.node.name

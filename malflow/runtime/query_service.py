@@ -25,7 +25,7 @@ class QueryService:
         host: answers at once, or with the next tick.
         ticks: the ticks of the run.
         requests: has the questions.
-        sinks: the sinks in this process, which keep dead letters as well.
+        sinks: the sinks in this process; they keep dead letters as well.
     """
 
     def __init__(self, host: Host, ticks: Ticks, requests: RunRequests, sinks: RunSinks) -> None:
@@ -66,7 +66,7 @@ class QueryService:
             self._give(self._host.answers())
 
     def give_back(self) -> None:
-        """Return the questions that were not answered to the queue, so that a restart can answer them."""
+        """Return the questions that were not answered to the queue. A restart can then answer them."""
         asked, self._asked = self._asked, []
         for query in reversed(asked):
             query.tries += 1

@@ -45,7 +45,7 @@ class ReplayService:
 
     Args:
         queue: the requests.
-        sinks: the sinks in this process, which keep letters of their own.
+        sinks: the sinks in this process; they keep letters of their own.
     """
 
     def __init__(self, queue: list[ReplayRequest], sinks: RunSinks) -> None:
@@ -87,7 +87,7 @@ class ReplayService:
                 request.answer.set_result(done)
 
     def give_back(self) -> None:
-        """Return the requests of a tick that failed to the queue, so that a restart can serve them."""
+        """Return the requests of a tick that failed to the queue. A restart can then serve them."""
         self._queue[:0] = self._asked
         self._asked = []
         self._here.clear()

@@ -26,9 +26,9 @@ PASSING: Final = (RunFailed, StoreError, CommitUnknown)
 class RestartPolicy:
     """The limits of restarts from the last snapshot, when Spark, a process, a store or a machine fails.
 
-    A run whose own code fails is not restarted; Spark has already retried the task, up to ``spark.task.maxFailures``.
-    Nor is a run without a persistence. On Spark, nor is one whose Java is gone: PySpark has one Java per process, so
-    only another process can continue the job.
+    A run is not restarted if its own code fails; Spark has already retried the task, up to ``spark.task.maxFailures``.
+    Nor is a run without a persistence. On Spark, nor is a run without Java: PySpark has one Java per process, so only
+    another process can continue the job.
 
     Attributes:
         attempts: the maximum number of restarts in a row without a snapshot in between; 0 never restarts.

@@ -29,7 +29,7 @@ _TURN = 0.2
 
 
 class RunHandle(Steered):
-    """A handle of a run, whose methods can be called from any thread.
+    """A handle of a run. Its methods can be called from any thread.
 
     `start` of a runtime returns one; a listener receives one in `on_start`, also from `execute`.
 
@@ -62,7 +62,7 @@ class RunHandle(Steered):
 
     @property
     def program(self) -> Program | None:
-        """The compiled dataflow, which `malflow.draw` takes; None before it is built."""
+        """The compiled dataflow, for `malflow.draw`; None before it is built."""
         return self._requests.program
 
     @property

@@ -27,13 +27,13 @@ class SingleThreadRuntime(LocalRuntime):
         build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution.
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
-        parallelism: the number of logical workers, which share the thread in a fixed order.
+        parallelism: the number of logical workers. They share the thread in a fixed order.
         restore: the snapshot to restore: ``"latest"``, an id, a datetime with a time zone for the one that was the
             latest at that time, or None to start without state.
         recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
-            one, so that later records are processed and written again.
+            one; later records are then processed and written again.
         renamed: the new names of stateful operators, by their old names.
-        allow_dropped_state: stateful operators whose state may be dropped if the program no longer has them.
+        allow_dropped_state: stateful operators with state to drop if the program no longer has them.
         debug: whether to make checks that are too expensive for production. They detect values that change after they
             were emitted, key functions that are not deterministic, changes of keys that would lose state on several
             workers, and states that differ from the sum of their snapshots. For tests: records are processed one by

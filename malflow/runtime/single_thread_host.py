@@ -33,7 +33,7 @@ class SingleThreadHost:
 
     Args:
         program: the program.
-        sinks: the sinks, whose states in a snapshot are separate from the workers'.
+        sinks: the sinks; their states in a snapshot are separate from the workers'.
         parallelism: the number of workers of each stage.
         tracked: whether the run takes snapshots.
         debug: whether to make checks that are too expensive for production.
@@ -140,7 +140,7 @@ class SingleThreadHost:
             return error
 
     def capture(self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool) -> Future[int]:
-        """Serialise the changes, which the session writes in the background."""
+        """Serialise the changes. The session writes them in the background."""
         del alone
         deltas = [*self._workers.deltas(full), *sinks(full)]
         if self._recount is not None:

@@ -51,7 +51,7 @@ class RunSnapshots:
         persistence: where snapshots are saved.
         states: the program's states.
         start: the options for restoring state.
-        host: the workers, which capture their states.
+        host: the workers; they capture their states.
         ticks: the run's ticks.
         sinks: the run's sinks.
         interval: the seconds between snapshots; None for no periodic snapshots.
@@ -129,9 +129,9 @@ class RunSnapshots:
             begin_transactions(self._sinks, self._persistence, self._session, self._start, self.snapshot)
 
     def begin(self) -> None:
-        """Confirm the restored positions to the readers, which are now open.
+        """Confirm the restored positions to the readers. They are now open.
 
-        Also save the sinks' positions before the first record, so that a resumed run can return to them.
+        Also save the sinks' positions before the first record. A resumed run can then return to them.
 
         Raises:
             OperatorError: if a sink fails.
@@ -179,7 +179,7 @@ class RunSnapshots:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a snapshot was begun whose outcome is not known here yet."""
+        """Whether a snapshot was begun with an outcome not known here yet."""
         return self._pending is not None
 
     @property
@@ -248,7 +248,7 @@ class RunSnapshots:
             self._pending.made.exception(seconds)
 
     def answer_with_last(self, requests: Iterable[SnapshotRequest]) -> None:
-        """Answer requests with the last snapshot, which is up to date."""
+        """Answer requests with the last, up-to-date snapshot."""
         if self.snapshot is not None:
             last: Future[int] = Future()
             last.set_result(self.snapshot)

@@ -120,7 +120,7 @@ def planned(program: Program, options: RunOptions, *, deep: bool = False) -> Sta
         program: the program.
         options: the options of the run.
         deep: whether to read the states, migrate them and list the parts of sources: this calls the user's
-            functions, which may access other systems. Otherwise, only manifests are read.
+            functions. They may access other systems. Otherwise, only manifests are read.
 
     Raises:
         SnapshotError: if the store can't be read, or a run deletes each snapshot before its states are read.

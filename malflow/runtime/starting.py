@@ -70,7 +70,7 @@ class RestartGuard:
     """Rejects a restart that would count records twice; for hosts that restart runs.
 
     A source without positions starts over. That is correct if the restarted attempt begins with the same state as the
-    failed one, but wrong if a snapshot was taken in between, which has some of the source's records.
+    failed one, but wrong if a snapshot was taken in between. That snapshot has some of the source's records.
 
     Args:
         program: the program.

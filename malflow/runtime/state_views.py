@@ -156,7 +156,7 @@ class StateView(Generic[K, S]):
 class WindowsView(Generic[K, R, T]):
     """The windows that an operator of a run has, open or kept; made by ``handle.windows(name)``.
 
-    The answers are as consistent as those of a `StateView`.
+    The answers are as consistent as from a `StateView`.
 
     Type checkers know keys, results and times if the view is annotated, as in
     ``sales: WindowsView[str, int, datetime] = handle.windows("sales")``.

@@ -41,7 +41,7 @@ class Steered(ABC):
 
     @property
     def _has_begun(self) -> bool:
-        """Whether a run has begun, whose ticks can answer."""
+        """Whether a run has begun. Its ticks can then answer."""
         return True
 
     def snapshot(self) -> Future[int]:
@@ -81,15 +81,15 @@ class Steered(ABC):
     def replay(self, operator: str, ids: Sequence[str] | None = None) -> Future[Replayed]:
         """Process dead letters of an operator again, in the next tick, before its input; oldest first.
 
-        A letter leaves the state with the effect of its record, so that a snapshot has both or neither. If it fails
-        again, it is a new letter with one more attempt. A crash before the next snapshot brings it back.
+        A letter leaves the state with the effect of its record. A snapshot has both or neither. If it fails again, it
+        is a new letter with one more attempt. A crash before the next snapshot brings it back.
 
         Args:
             operator: the operator.
             ids: the ids of the letters; None for all. Unknown ones are ignored.
 
         Returns:
-            A future of a `Replayed`, which counts them, and those that can't be replayed. It holds a `QueryError` if
+            A future of a `Replayed`. It counts them, and the letters that can't be replayed. It holds a `QueryError` if
             the run ends before. User code of the dataflow can't wait for it.
 
         Raises:
@@ -106,7 +106,7 @@ class Steered(ABC):
             ids: the ids of the letters; None for all. Unknown ones are ignored.
 
         Returns:
-            A future of a `Replayed`, which counts them; see `replay`.
+            A future of a `Replayed`. It counts them; see `replay`.
 
         Raises:
             GraphError: if no such operator can have dead letters.

@@ -67,7 +67,7 @@ class TakenRequests:
         return request.parallelism
 
     def end_rescale(self, error: Exception | None = None) -> None:
-        """Answer the request for a rescale, which is made, or failed with `error`."""
+        """Answer the request for a rescale. It is made, or failed with `error`."""
         request, self.rescale = self.rescale, None
         if request is None:
             return
@@ -90,7 +90,7 @@ class TakenRequests:
                 abandon([self._ordered.popleft()])
 
     def end_explanations(self) -> None:
-        """Answer the requests for an explanation, which is there."""
+        """Answer the requests for an explanation with the current one."""
         asked, self.explanations = self.explanations, []
         for request in asked:
             with suppress(InvalidStateError):

@@ -54,7 +54,7 @@ class TimeWatch:
             seen: the number of records that each operator received.
             late: the number of late records at each epoch generator.
             lateness: the greatest lateness at each of them, if known.
-            unread: the generators whose late records no operator reads.
+            unread: the generators with late records that no operator reads.
         """
         for name, count in late.items():
             total, many = seen.get(name, 0), _MANY_UNREAD if name in unread else _MANY_READ
@@ -72,7 +72,7 @@ class TimeWatch:
                 )
 
     def suspects(self, lateness: Mapping[str, Any]) -> bool:
-        """Whether a bound may be in other units, so that an explanation should say what the timestamps are."""
+        """Whether a bound may be in other units. An explanation should then say what the timestamps are."""
         return any(
             name in lateness
             and self._judged.get(name) != lateness[name]

@@ -48,15 +48,15 @@ class FsspecBackend:
 
     Args:
         url: a local path or an fsspec URL: ``s3://bucket/prefix``, ``memory://name``, ...; left out with `store`.
-        job: the job's name, which becomes a folder below the URL. A store of your own holds one job.
+        job: the job's name; it becomes a folder below the URL. A store of your own holds one job.
         storage_options: options of the file system, such as credentials; secrets are not pickled.
         retain: the number of snapshots to retain, or for how long: with a timedelta, every state of that time can be
             restored by ``restore=datetime``. Older snapshots are deleted, except for the newest ones.
         compression: ``"lz4"`` or ``"none"``.
-        codec: how states are serialised: ``"pickle"`` accepts any object whose class is importable, but loading it can
+        codec: how states are serialised: ``"pickle"`` accepts any object of an importable class, but loading it can
             execute code; ``"msgpack"``, or a `MsgpackCodec` with your own classes, accepts data only.
-        signing_key: a key of at least 16 bytes, or several, the first of which signs every snapshot. Unsigned
-            snapshots are then rejected. The default is the environment variable ``MALFLOW_SIGNING_KEY``.
+        signing_key: a key of at least 16 bytes, or several. The first one signs every snapshot. Unsigned snapshots are
+            then rejected. The default is the environment variable ``MALFLOW_SIGNING_KEY``.
         allow_unsigned_pickle: load unsigned pickles even from stores and folders that others may write to.
         allow_unsafe_single_writer: use a store without exclusive creation of objects. You must then make sure
             yourself that two runs of a job never overlap.
@@ -155,7 +155,7 @@ class FsspecBackend:
         return session, restored
 
     def claim_empty(self) -> Claim:
-        """Claim the job, which must have no snapshot, in order to write its first one.
+        """Claim a job without snapshots, in order to write its first one.
 
         Raises:
             SnapshotError: if it has one, or can't be claimed.
@@ -169,7 +169,9 @@ class FsspecBackend:
         return claim(manifest_log, refuse, self._environment)
 
     def claim_at(self, at: Wish) -> Claim:
-        """Claim the job with the content of one of its snapshots, which is then the latest; it has at least one.
+        """Claim the job with the content of one of its snapshots.
+
+        That one is then the latest; the job has at least one.
 
         Raises:
             SnapshotError: if there is no such snapshot, it can't be read, or the job can't be claimed.
@@ -264,12 +266,12 @@ class FsspecBackend:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the store is in the memory of this process, which no other process reaches."""
+        """Whether the store is in the memory of this process. No other process reaches it."""
         return self.own_store is None and self._url.startswith("memory:")
 
     @property
     def has_given_filesystem(self) -> bool:
-        """Whether it uses a file system that was passed, which may be in the memory of this process."""
+        """Whether it uses a file system that was passed. It may be in the memory of this process."""
         return self._filesystem is not None
 
     def manifest_log(self) -> ManifestLog:
@@ -338,7 +340,7 @@ class FsspecBackend:
 
     @property
     def _trusts(self) -> bool:
-        """Whether unsigned pickles are loaded, so that the place itself must be trusted."""
+        """Whether unsigned pickles are loaded; the place itself must then be trusted."""
         return self._codec.executes and self._signer is None and not self._unsigned
 
     def _check_codec(self) -> None:

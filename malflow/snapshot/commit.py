@@ -43,7 +43,7 @@ _NOTHING = 0
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a snapshot; the fields are those of `Manifest`, whose `operators` are the states."""
+    """The content of a snapshot; the fields are as in `Manifest`. Its `operators` are the states."""
 
     tick: int
     parallelism: int
@@ -280,7 +280,7 @@ class Claim:
     def _check_head(self) -> None:
         """Check that the store still has the last manifest of this run: it may have been put back to an older copy.
 
-        Files of a later snapshot would refer to what is lost, so that nothing could be restored from it.
+        Files of a later snapshot would refer to lost data, and nothing could be restored from it.
         """
         key = manifest_key(self.head.seq)
         try:
@@ -353,7 +353,7 @@ def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, envi
 
 
 def _with_copies(manifest_log: ManifestLog, head: Manifest) -> Manifest:
-    """Return the manifest with copies of its files, which belong to this claim."""
+    """Return the manifest with copies of its files. The copies belong to this claim."""
     writer = _writer(manifest_log, head)
     copies = [writer.write(manifest_log.read(entry)) for entry in head.files]
     files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))
@@ -397,7 +397,7 @@ def _publish(manifest_log: ManifestLog, key: str, data: bytes) -> bool:
 
 
 def _is_ours(manifest_log: ManifestLog, key: str, data: bytes) -> bool:
-    """Whether the object holds these bytes, which contain the id of the attempt."""
+    """Whether the object holds these bytes. They contain the id of the attempt."""
     try:
         return manifest_log.get(key, LARGEST_MANIFEST) == data
     except StoreError as error:

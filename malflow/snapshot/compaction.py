@@ -46,7 +46,7 @@ def increments_to_merge(files: Sequence[FileEntry], size: int) -> Sequence[FileE
 
 
 def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
-    """Return the increments at the end of the chain whose tier is at most this one."""
+    """Return the increments at the end of the chain with this tier at most."""
     return list(
         takewhile(
             lambda entry: not entry.base and entry.bytes < _LARGEST_COMPACTED and _tier(entry.bytes) <= tier,

@@ -19,7 +19,7 @@ __all__ = ["copy_snapshot"]
 def copy_snapshot(
     backend: FsspecBackend, at: Literal["latest"] | int | datetime = "latest", *, to: FsspecBackend
 ) -> int:
-    """Copy a snapshot to another place or job, which must have no snapshot yet; return its id there.
+    """Copy a snapshot to another place or job without snapshots; return its id there.
 
     The files are copied as they are, each verified, without loading their states. The copy is signed with the other
     backend's key. A copy that was interrupted can be repeated; until it is complete, the other job has no snapshot.

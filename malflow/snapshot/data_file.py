@@ -72,8 +72,8 @@ class Section:
         state: the name of the state.
         worker: the worker.
         version: the schema version of the state.
-        what: "changed" sets keys; "appended" sets keys and moves them to the end; "deleted" removes keys; "whole",
-            which has no content, removes all previous keys.
+        what: "changed" sets keys; "appended" sets keys and moves them to the end; "deleted" removes keys; "whole" has
+            no content and removes all previous keys.
         keys: the number of keys.
         raw: the size before compression.
         frame: the stored bytes.
@@ -124,7 +124,7 @@ def encode_delta(
         errors: the exceptions attributed to the classes of a state; others, such as KeyboardInterrupt, propagate.
 
     Raises:
-        StateNotSerializable: naming the first key that can't be serialised or whose state can't; the cause says why.
+        StateNotSerializable: naming the first key that can't be serialised, with its state; the cause says why.
     """
     changed, in_place = delta.changed, len(delta.changed) - delta.appended
     yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted), errors)
@@ -288,7 +288,7 @@ def _dumps_list(codec: Codec, items: Iterable[Any]) -> bytes:
 def _culprit(
     codec: Codec, items: list[tuple[Any, Any]], error: BaseException, errors: type[BaseException]
 ) -> tuple[StateNotSerializable, BaseException]:
-    """Return the first key that can't be serialised, or whose state can't, and the cause; found by bisection."""
+    """Return the first key that can't be serialised with its state, and the cause; found by bisection."""
     while len(items) > 1:
         half = items[: len(items) // 2]
         items = half if _failure(codec, dict(half), errors) else items[len(half) :]

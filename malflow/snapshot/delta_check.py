@@ -37,7 +37,7 @@ class Recount:
         *,
         base: bool,
     ) -> None:
-        """Apply deltas, and compare the keys with those of the live states.
+        """Apply deltas, and compare the keys with the live states.
 
         Args:
             deltas: the changes of one tick.

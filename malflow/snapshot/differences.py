@@ -28,7 +28,7 @@ class _Absent:
         return False
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that each process has one `ABSENT`."""
+        """Pickle by name. Each process thus has one `ABSENT`."""
         return "ABSENT"
 
 
@@ -37,7 +37,7 @@ ABSENT: Final = _Absent()
 
 
 class StateChange(NamedTuple):
-    """The state of a key in two snapshots, which differ.
+    """The state of a key in two snapshots. The two states differ.
 
     Attributes:
         key: the key.
@@ -56,7 +56,7 @@ def diff_state(
     before: Literal["latest"] | int | datetime,
     after: Literal["latest"] | int | datetime = "latest",
 ) -> Iterator[StateChange]:
-    """Yield the keys of an operator whose states differ between two snapshots, with both states.
+    """Yield the keys of an operator with states that differ between two snapshots, with both states.
 
     States are equal if ``==`` says so, or if they are serialised to the same bytes. For each worker, keys of the second
     snapshot come first, in its order, and then those that it lacks. In memory are the states of one worker of each

@@ -79,8 +79,8 @@ def may_be_lost(entry: StateEntry) -> bool:
 def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> Matched:
     """Return the states of the snapshot that are to be loaded, mapped to their names in the program.
 
-    A state has no place if its operator is gone or of another kind. A faulty new name is ignored, so that other
-    faults are found too; its state is not refused again.
+    A state has no place if its operator is gone or of another kind. A faulty new name is ignored, for other faults to
+    be found too; its state is not refused again.
     """
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
@@ -106,7 +106,7 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
 
 
 def _unfilled(program: Sequence[StateSpec], matched: Collection[str]) -> list[StateSpec]:
-    """Return the states of the program that are not in the snapshot, without dead letters, which most never have."""
+    """Return the states of the program that are not in the snapshot, without dead letters. Most never have them."""
     return [
         spec
         for spec in program
@@ -131,7 +131,7 @@ def _with_hidden(
 
 
 def present_name(entry: StateEntry) -> str:
-    """Return the current name of a state of an exchange or a union, which older versions named differently."""
+    """Return the current name of a state of an exchange or a union. Older versions named it differently."""
     if StateKind.of(entry.kind) is not StateKind.FRONTIER:
         return entry.name
     if entry.name.startswith("\n"):
@@ -145,8 +145,8 @@ def changed_definitions(
 ) -> tuple[list[Refusal], dict[str, str]]:
     """Compare the windows and aggregators of states with those in a snapshot.
 
-    Accumulators in panes of another partition of time can't be carried over: operators whose version was increased
-    start without open windows.
+    Accumulators in panes of another partition of time can't be carried over: operators with an increased version start
+    without open windows.
 
     Args:
         manifest: the snapshot.
@@ -298,7 +298,7 @@ def _refusals(
 
 
 def _rename(entry: StateEntry, specs: Sequence[StateSpec], here: Collection[str]) -> tuple[str, str | None]:
-    """Return the old and a new name of the operator that a state may have had, whose hidden states go with it.
+    """Return the old and a new name of the operator that a state may have had. Its hidden states go with it.
 
     An operator of another kind can't have had the state.
     """

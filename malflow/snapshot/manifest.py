@@ -297,7 +297,7 @@ def _state(entry: dict[str, Any]) -> Any:
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:
-    """Return a dataclass from an entry, which must have exactly its fields, with their types."""
+    """Return a dataclass from an entry. It must have exactly its fields, with their types."""
     wanted = {field.name: str(field.type) for field in fields(cls)}
     if set(entry) != set(wanted):
         raise ValueError(f"its fields are {sorted(entry)}; expected {sorted(wanted)}")

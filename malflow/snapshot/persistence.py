@@ -47,7 +47,7 @@ class RestoreOptions:
         recovery: what to do if that snapshot can't be read: ``"strict"`` raises, ``"previous"`` falls back to the
             newest readable one, and later input is processed again.
         renamed: new names of operators by their old names.
-        allow_dropped_state: operators whose state may be dropped if the program has no use for it.
+        allow_dropped_state: operators with state to drop if the program has no use for it.
         accept_duplicates: whether the snapshot may be older than the last commit of a transactional sink.
         in_store: whether the states may stay in the store, for other processes to read: see `RestoredState.stored`.
     """
@@ -217,7 +217,7 @@ class CoordinatingSession(Session, Protocol):
         states: Sequence[StateSpec],
         deltas: Iterable[StateDelta],
     ) -> Future[int]:
-        """Commit changes on top of the last snapshot, which must have succeeded; otherwise as `commit`.
+        """Commit changes on top of the last, successful snapshot; otherwise as `commit`.
 
         It never takes a full snapshot, so states that are not in `deltas` stay unchanged.
         """
@@ -241,7 +241,7 @@ class Persistence(Protocol):
 
 
 class NoPersistence:
-    """No persistence: each run starts from empty state, which is lost when the run ends."""
+    """No persistence: each run starts from empty state. It is lost when the run ends."""
 
     is_enabled = False
 

@@ -56,7 +56,7 @@ class _Refused(Exception):
 def preview(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreOptions) -> Preview:
     """Find the snapshot from which a start would resume, and review it; nothing is claimed, created or written.
 
-    Manifests are read, and data files only if ``recovery`` is ``"previous"``, which looks for a readable snapshot.
+    Manifests are read, and data files only if ``recovery`` is ``"previous"``: that looks for a readable snapshot.
 
     Args:
         backend: the backend, configured as for a run.

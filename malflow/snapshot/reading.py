@@ -55,13 +55,13 @@ def read_state(
     have names such as ``"stays/epoch"``: the page on the format of snapshots lists both. Epochs are kept by worker, so
     their keys are ``(worker, name)``. Under ``key_local`` a key is yielded for each worker that has it.
 
-    The classes in states must be importable, as for a restore; a record whose class is gone or has other fields is read
-    as a mapping of its former fields.
+    The classes in states must be importable, as for a restore; a record of a class that is gone or has other fields is
+    read as a mapping of its former fields.
 
     Args:
         backend: the backend, configured as for a run.
         operator: the name of the operator or of a hidden state.
-        key: the key whose state to return; by default all are yielded.
+        key: return the state of this key; by default all are yielded.
         at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
         default: what to return for a key without a state, rather than to raise.
 

@@ -64,7 +64,7 @@ def _first_readable(
     accept: Callable[[Manifest], Names],
     versions: Versions | None,
 ) -> Manifest | None:
-    """Return the newest manifest whose snapshot is readable."""
+    """Return the newest manifest with a readable snapshot."""
     first: SnapshotCorrupt | None = None
     for seq in numbers:
         try:

@@ -117,7 +117,7 @@ def _newest_before(manifest_log: ManifestLog, newest: int, span: timedelta, numb
 
 
 def _needed(manifest_log: ManifestLog, numbers: list[int]) -> set[str] | None:
-    """Return the data files of these manifests; None if one can't be read, so that they are unknown."""
+    """Return the data files of these manifests; None (unknown) if one can't be read."""
     try:
         manifests = [manifest_log.manifest(seq) for seq in numbers]
     except StoreError:

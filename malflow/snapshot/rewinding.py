@@ -38,7 +38,7 @@ def deleted_with(backend: FsspecBackend, snapshot: int) -> list[int]:
         snapshot: the id of a snapshot.
 
     Raises:
-        SnapshotError: if there is no such snapshot, or it is one of the newest, which are needed.
+        SnapshotError: if there is no such snapshot, or it is one of the newest (needed).
     """
     return _deletion(backend, snapshot)[1]
 
@@ -53,7 +53,7 @@ def delete_snapshots(backend: FsspecBackend, snapshot: int) -> list[int]:
         snapshot: the id of the newest snapshot to be deleted.
 
     Raises:
-        SnapshotError: if there is no such snapshot, or it is one of the newest, which are needed.
+        SnapshotError: if there is no such snapshot, or it is one of the newest (needed).
         StoreError: if something could not be deleted; another call continues.
     """
     manifest_log, ids, boundary = _deletion(backend, snapshot)

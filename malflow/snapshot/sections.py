@@ -198,7 +198,7 @@ def write_file(
 def sections_of(
     read: Callable[[FileEntry], bytes], files: Sequence[FileEntry], compression: str
 ) -> list[Section] | None:
-    """Return the sections of data files; None if one has another compression, so that its frames can't be copied.
+    """Return the sections of data files; None if one has another compression: its frames can't be copied.
 
     Raises:
         SnapshotCorrupt: if a file is missing or damaged.
@@ -212,7 +212,7 @@ def sections_of(
 def merge_files(
     writer: DataWriter, files: Sequence[FileEntry], codec: Codec, compression: str
 ) -> list[FileEntry] | None:
-    """Merge increments into few files, whose frames are copied as they are; None if `sections_of` is.
+    """Merge increments into few files, with their frames copied as they are; None if `sections_of` is.
 
     Raises:
         SnapshotCorrupt: if a file is missing or damaged.

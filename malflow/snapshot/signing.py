@@ -70,7 +70,7 @@ class Signer:
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """The ids of the keys, which reveal nothing about them; the key that signs comes first."""
+        """The ids of the keys. They reveal nothing about the keys; the key that signs comes first."""
         return tuple(self._keys)
 
     def sign(self, data: bytes) -> str:

@@ -72,7 +72,7 @@ class StoredStates:
         return {self.names[it.name]: it.keys for it in self.manifest.operators if it.name in self.names}
 
     def read(self, at: int) -> Iterator[FoundSection]:
-        """Read a data file; yield its sections in order, except those of other states.
+        """Read a data file; yield its sections in order, except for other states.
 
         Args:
             at: the index of the file.
@@ -85,7 +85,7 @@ class StoredStates:
         return self.sections(entry.name, decode_file(entry.name, read_data(self.store, self.retry, entry)))
 
     def sections(self, name: str, file: DataFile) -> Iterator[FoundSection]:
-        """Yield the sections of a data file in order, except those of other states.
+        """Yield the sections of a data file in order, except for other states.
 
         Args:
             name: the name of the file.

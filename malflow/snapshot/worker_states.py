@@ -88,7 +88,7 @@ class WorkerStates:
         return sorted({worker for workers in self._workers_of_files for worker in workers})
 
     def states(self, worker: int) -> dict[Any, Any]:
-        """Read the states of one worker, in their order. After those of all workers, check their number.
+        """Read the states of one worker, in their order. After the sections of all workers, check their number.
 
         Where each worker has states under the same names, these are preceded by the worker's number.
 
@@ -194,7 +194,7 @@ def deletion_explained(manifest_log: ManifestLog, manifest: Manifest) -> Iterato
 
 
 def _small(manifest: Manifest) -> set[int]:
-    """Return the smallest files, which are held in memory together: increments have sections of all workers."""
+    """Return the smallest files. They are held in memory together: increments have sections of all workers."""
     by_size = sorted(range(len(manifest.files)), key=lambda at: manifest.files[at].bytes)
     sums = accumulate(manifest.files[at].bytes for at in by_size)
     return {at for at, total in zip(by_size, sums, strict=True) if total <= _MOST_HELD}

@@ -92,7 +92,7 @@ class Limits:
 class SnapshotSession:
     """Serialises deltas to sections, and commits them as one snapshot after the other.
 
-    Sections that could not be written go into the next snapshot, so that no change is lost.
+    Sections that could not be written go into the next snapshot. No change is thus lost.
     """
 
     def __init__(

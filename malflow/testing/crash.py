@@ -4,4 +4,4 @@ __all__ = ["Crash"]
 
 
 class Crash(BaseException):
-    """A simulated process crash. It is not an `Exception`, so that ``except Exception`` does not swallow it."""
+    """A simulated process crash. It is not an `Exception`. ``except Exception`` thus does not swallow it."""

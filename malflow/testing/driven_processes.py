@@ -89,7 +89,7 @@ class DrivenProcesses:
         """Poll every source once, carry the records through every stage, and return their number.
 
         Args:
-            replays: requests to replay dead letters, which are served first.
+            replays: requests to replay dead letters; they are served first.
         """
         tick = self.ticks.begin(replays=tuple(replays))
         self.ticks.end(tick, self._host.run(tick))

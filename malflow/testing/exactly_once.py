@@ -66,7 +66,7 @@ def assert_exactly_once(
     - no attempt, not even one that a crash discarded, wrote a message that the undisturbed run does not write.
 
     Recorders accept every record, but for those that `refuses` names. Such a sink is replaced by an exactly-once sink
-    in two phases, whose target refuses these records for good, and the schedules crash around its commits too. Each
+    in two phases. Its target refuses these records for good, and the schedules crash around its commits too. Each
     record must then be in the target exactly once, or be one dead letter. A real sink is held to this by the laws
     ``refused`` and ``replayed`` of `assert_sink`.
 
@@ -81,19 +81,19 @@ def assert_exactly_once(
 
     Args:
         build_dataflow: builds the dataflow, as `SingleThreadRuntime` takes it.
-        inputs: the items of the only source, or a mapping from source name to items. For a source whose parts are
-            keys, the items are a mapping from part to items. An item is a value, whose timestamp is its index, or a
+        inputs: the items of the only source, or a mapping from source name to items. For a source with keys as its
+            parts, the items are a mapping from part to items. An item is a value (its index is the timestamp), or a
             `Timed` value. A source emits a copy of each item, as if it had read it. `PAUSE` is a tick without a record,
             and ``PAUSE(seconds)`` two of them, with that time between.
         parallelism: the numbers of workers to run with; the undisturbed run has the first of them.
         max_examples: the number of schedules to try.
-        rescale: whether to change the number of workers, which must not change the results. If False, a run keeps
-            its number of workers and is compared with an undisturbed run of the same number. Always off if the
-            dataflow has state under ``key_local``, which cannot be moved.
+        rescale: whether to change the number of workers; this must not change the results. If False, a run keeps its
+            number of workers and is compared with an undisturbed run of the same number. Always off if the dataflow has
+            state under ``key_local`` (it cannot be moved).
         ticks: the seconds from the start of each tick to the start of the next; or a sequence of such numbers, the
             last of which applies to all ticks that follow. A ``PAUSE(seconds)`` has its own time.
         at_end: the effect of the end of the input, as in `SingleThreadRuntime`. By default windows close and timers
-            fire, so that their results are compared; with ``"keep"`` they do not.
+            fire, and their results are compared; with ``"keep"`` they do not.
         seed: seeds the choice of schedules; by default they are the same every time.
         runtime: ``"single_thread"``, or ``"processes"`` to run in two worker processes as `MultiProcessRuntime` does:
             slower, and it also finds what can't be pickled, and state outside of malflow, of which each process has
@@ -101,7 +101,7 @@ def assert_exactly_once(
         replays: the operators whose dead letters are replayed before a record, by the record's number from 0. All runs
             replay them, so the failures of a function may depend only on its state and the record.
         refuses: by sink, a function of a value that returns whether the target refuses it for good. The sink needs
-            ``on_error="dead_letter"``, or a policy whose function always returns it for refused records.
+            ``on_error="dead_letter"``, or a policy with a function that always returns it for refused records.
 
     Raises:
         AssertionError: if a schedule changes the results.

@@ -96,7 +96,7 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
     """A wrapper of another file system that injects faults.
 
     Each fault counts the operations that match it. If two are due at once, the first in the list is injected. Other
-    operations are passed through, except `open`, which supports reading only.
+    operations are passed through, except `open` (reading only).
 
     Args:
         inner: the wrapped file system.

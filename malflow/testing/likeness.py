@@ -18,8 +18,8 @@ def likeness(thing: Any) -> Hashable:
     """Return a hashable value that is equal for objects with equal contents, even if they define no ``__eq__``.
 
     Objects are alike if they pickle alike; dataclasses are compared by their comparison fields. Classes are compared
-    by name, so that a class defined inside a function stays the same between calls. An object that cannot be inspected
-    is like any other of its class.
+    by name. A class defined inside a function thus stays the same between calls. An object that cannot be inspected is
+    like any other of its class.
 
     >>> likeness([1, {"a": {2}}]) == likeness([1, {"a": {2}}]), likeness([1]) == likeness((1,))
     (True, False)

@@ -79,7 +79,7 @@ class RefusingTarget(TransactionalSinkImpl[Any, Any, Any, Handle]):
         self._open.append(record)
 
     def write_refused(self, records: Sequence[Refused]) -> None:
-        """Add records whose letters are replayed."""
+        """Add records for the replay of their letters."""
         self._open.extend(Record(it.key, it.value, it.timestamp) for it in records)
 
     def fence(self, owner: SinkOwner) -> int:

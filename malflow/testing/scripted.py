@@ -75,8 +75,8 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
     the source outside ``build_dataflow``: it remembers which crashes have happened.
 
     Args:
-        script: the items of the one part, whose records have no key; or a mapping from part to items, whose records
-            have their part as key.
+        script: the items of the one part (its records have no key); or a mapping from part to items (records have their
+            part as key).
 
     >>> part = ScriptedSource(["a", "b", PAUSE, "c", Timed("d", 10), END, "e"]).build_part(NoKey, None)
     >>> part.poll_batch(9), part.poll_batch(9)
@@ -116,7 +116,7 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
 def _polls(items: Iterable[Any]) -> Iterator[Any]:
     """Yield the items of a script, one for each poll, with a pause before and after each pause that takes time.
 
-    The first pause ends a tick that polls until it gets nothing, so that time passes between two ticks without records.
+    The first pause ends a tick that polls until it gets nothing. Time thus passes between two ticks without records.
     """
     for item in items:
         yield from (PAUSE, item, PAUSE) if isinstance(item, Pause) else (item,)

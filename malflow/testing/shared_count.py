@@ -26,7 +26,7 @@ class Count:
 
 
 class SharedCount(Count):
-    """A number in a file, which all processes with a copy of this object read."""
+    """A number in a file. All processes with a copy of this object read it."""
 
     def __init__(self) -> None:
         self._file, self._path = tempfile.mkstemp(prefix="malflow-count-")

@@ -99,7 +99,7 @@ def assert_sink(
     secrets: Sequence[str] = (),
     values: Iterable[SinkValues] = (),
 ) -> None:
-    """Check that a transactional sink keeps the laws of the contract, so that its output is exactly-once.
+    """Check that a transactional sink keeps the laws of the contract. Its output is then exactly-once.
 
     Each law has its own job and its own values, but all laws write to the same external system. The laws:
 
@@ -112,14 +112,14 @@ def assert_sink(
     - ``heir``: the next run's object commits the transactions prepared by an object that is gone, and continues.
     - ``ledger``: `fence` returns the number of the last committed transaction, zero if there is none, or None.
     - ``abort``: values that were written or prepared, but not kept, never become visible.
-    - ``keep``: `abort` keeps the handles in its argument, which can be committed afterwards.
+    - ``keep``: `abort` keeps the handles in its argument; they can be committed afterwards.
     - ``close``: `close` neither commits nor drops prepared transactions, and the object can be fenced and used again.
     - ``others``: another sink of the same job, with the same target, has its own transactions.
     - ``zombie``: once a run with a higher claim has fenced, an object of a former run makes nothing visible.
     - ``stale``: `fence` with a lower claim raises, and does no harm to the run with the higher claim.
     - ``restored``: checked if `copy_output` is passed. Once the output has returned to a state before the last
-      committed transaction, during a run or between two, the next `commit` raises, as does each `fence` whose owner
-      knows of the transaction: later transactions must not hide the gap. If nothing was lost, the sink continues.
+      committed transaction, during a run or between two, the next `commit` raises, as does each `fence` by an owner
+      that knows of the transaction: later transactions must not hide the gap. If nothing was lost, the sink continues.
     - ``frozen``: checked if `freeze` is passed. A commit to an external system that does not answer raises within
       `timeout`, or succeeds if the system answers again soon; the next run writes each value once.
     - ``crashes``: a job that crashes before and after each call writes each value once; no transaction is ever visible
@@ -547,7 +547,7 @@ class _SinkSuite:
         self._see("frozen", "after the system was frozen, and the next run committed", values, 1)
 
     def check_refusals(self, refuse: Callable[[int], Any], mend: Callable[[], object] | None) -> None:
-        """Run jobs some of whose records the external system refuses."""
+        """Run jobs with some records that the external system refuses."""
         __tracebackhide__ = True
 
         def values(at: Sequence[int]) -> tuple[list[Any], list[Any]]:

@@ -84,7 +84,7 @@ def assert_source(
     secrets: Sequence[str] = (),
     values: Iterable[SourceValues] = (),
 ) -> None:
-    """Check that a source keeps the laws of the contract, so that a job that reads it is exactly-once.
+    """Check that a source keeps the laws of the contract. A job that reads it is then exactly-once.
 
     The records in the external system must not change meanwhile, except by `add_records`; a few dozen, in two or more
     parts, are enough. The laws:
@@ -603,7 +603,7 @@ class _Job:
 
 
 class _Slow(StatefulSourceImpl[Any, Any, Any, Any]):
-    """A source that emits a few records each tick, so that runs are interrupted before its end."""
+    """A source that emits a few records each tick. Runs are thus interrupted before its end."""
 
     def __init__(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
         self._source = source

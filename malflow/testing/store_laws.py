@@ -75,7 +75,7 @@ def assert_store(
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
 ) -> None:
-    """Check that a store keeps the laws of the contract, so that snapshots in it are exactly-once.
+    """Check that a store keeps the laws of the contract. Snapshots in it are then exactly-once.
 
     All objects are below a new folder ``law-...``, and are deleted at the end; others may be in the store. The laws:
 

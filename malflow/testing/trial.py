@@ -135,7 +135,7 @@ class _Recorder:
 
 
 class _RefusedRecorder:
-    """Record the messages of a sink whose target refuses some records for good."""
+    """Record the messages of a sink with a target that refuses some records for good."""
 
     def __init__(self, refuses: Callable[[Any], object], plan: CrashPlan, *, in_parts: bool) -> None:
         self.written: list[Written] = []
@@ -375,7 +375,7 @@ class _Job:
             self.run.tick(replays)
 
     def continue_ticks(self) -> None:
-        """Continue from the last two ticks, so that ticks are the same as in an undisturbed run."""
+        """Continue from the last two ticks. Ticks are then the same as in an undisturbed run."""
         quiet, done = QuietSources(self.run.parts), self._feed.allowed
         for tick in range(max(0, done - 2), done):
             record = self._feed.records[tick]
@@ -424,7 +424,7 @@ class _Job:
         self._held.close()
 
     def letters_of_sinks(self) -> dict[str, list[Written]]:
-        """Return the durable dead letters of the sinks whose targets refuse records."""
+        """Return the durable dead letters of the sinks with targets that refuse records."""
         sinks = {name: it for name, it in self.ends.recorders.items() if isinstance(it, _RefusedRecorder)}
         return {name: [it.of(letter) for letter in dead_letters(self._backend, name)] for name, it in sinks.items()}
 
@@ -447,7 +447,7 @@ class _Job:
 
 
 def _add_letter(letters: dict[Hashable, State], it: DeadLetter) -> None:
-    """Add a dead letter, without the tick and the worker, which depend on the schedule."""
+    """Add a dead letter, without the tick and the worker. These depend on the schedule."""
     like = likeness((it.key, it.value, it.timestamp, it.error, it.message, it.attempts))
     name = next(name for name in count() if (like, name) not in letters)
     letters[like, name] = State(like, None, short_repr(it.key), f"the dead letter of {short_repr(it.value)}")

@@ -87,7 +87,7 @@ class SinkValues:
         """Check that each value is equal when it is read, or refused before the snapshot by an error that names it.
 
         Raises:
-            AssertionError: if one is not; the message begins as those of `assert_sink`.
+            AssertionError: if one is not; the message begins as in `assert_sink`.
         """
         __tracebackhide__ = True
         judge = _Judge("assert_sink", self.name, self.same, self.changes, self.docs, self.names or _names)
@@ -135,7 +135,7 @@ class SourceValues:
         """Check that each value is read as it was written, or refused by an error that names it.
 
         Raises:
-            AssertionError: if one is not; the message begins as those of `assert_source`.
+            AssertionError: if one is not; the message begins as in `assert_source`.
         """
         __tracebackhide__ = True
         judge = _Judge("assert_source", self.name, self.same, self.changes, self.docs, self.names or _names)

@@ -165,7 +165,7 @@ def _of_pandas() -> list[st.SearchStrategy[Any]]:
 
 
 def python_values(*, nested: bool = True) -> st.SearchStrategy[Any]:
-    """Return a strategy of values of any type that a user may write, so that most connectors refuse some of them.
+    """Return a strategy of values of any type that a user may write. Most connectors refuse some of them.
 
     There are numbers of every size with NaN, infinities, negative zeros and digits beyond; texts with quotes,
     backslashes, NUL and lone surrogates; bytes of every value; dates, times and durations with zones and extremes;

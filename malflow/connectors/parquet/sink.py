@@ -211,7 +211,7 @@ class ParquetSink(StagedFiles[K, V, T]):
 
 
 class _ParquetWriter:
-    """Writes record batches to a Parquet file, which is created with the first row group.
+    """Writes record batches to a Parquet file. The file is created with the first row group.
 
     Args:
         create: creates the file.

@@ -264,8 +264,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
     """Emit each row of Parquet files; by default a dict by column name, with its index in the file as timestamp.
 
     Each file is a part, named by its full path or URL, and read through fsspec: local paths, ``s3://`` and so on.
-    Columns are read in batches of some thousand rows, so that memory stays small whatever the size of the file. A run
-    that resumes reads at most one row group again. A file that has changed since is an error.
+    Columns are read in batches of some thousand rows. Memory thus stays small whatever the size of the file. A run that
+    resumes reads at most one row group again. A file that has changed since is an error.
 
     Args:
         path: a path, URL or glob, or several; each file is a part. A path that ends with a slash is a folder: its files
@@ -287,7 +287,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names.
         discover_every: how often to look for new files. The run then ends only when it is stopped. Files must appear as
-            a whole, as those of `ParquetSink` do.
+            a whole, as with `ParquetSink`.
         partitions: columns from the names of folders, such as ``day=2024-05-01``: their types, as in
             ``{"day": date, "region": str}``, or True for all folders, as text; False silences the warning of such
             folders. A path that ends with a slash then has the files of these folders too.
@@ -397,7 +397,7 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         return one_name(part, self._options.storage_options) if isinstance(part, str) else part
 
     def build_part(self, part: str, state: PlainPosition | None) -> ParquetPartition:
-        """Return a reader of one file, which opens it at the first poll."""
+        """Return a reader of one file. It opens the file at the first poll."""
         return ParquetPartition(part, self._options, ParquetPosition() if state is None else ParquetPosition.of(state))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class _IntervalLoader(Loader):
 
 
 class _JsonbLoader(Loader):
-    """Reads JSON but for a ``null``, which would be NULL, and numbers that a float can't hold."""
+    """Reads JSON but for a ``null`` (it would be NULL) and numbers that a float can't hold."""
 
     pairs: Any = None
 
@@ -85,7 +85,7 @@ def _exact(text: str) -> float:
 
 
 def _array_loader(inner: type[AnyLoader], *, is_json: bool) -> type[Loader]:
-    """Return a loader of arrays whose indices begin at 1, and of arrays of JSON in which each list is a value."""
+    """Return a loader of arrays with indices from 1, and of arrays of JSON in which each list is a value."""
 
     class ArrayLoader(Loader):  # does not inherit: psycopg would call the methods of the one in C
         def __init__(self, oid: int, context: AdaptContext | None = None) -> None:

@@ -39,7 +39,7 @@ def as_text(batch: RowBatch, table: Table, text: Collection[str], *, rounds: boo
     Args:
         batch: the rows.
         table: the table, with the types of the columns.
-        text: the columns whose values are already Postgres's text.
+        text: the columns that already have Postgres's text.
         rounds: whether the server may round digits and fractions of a second.
 
     Raises:

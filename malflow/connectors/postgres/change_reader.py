@@ -194,7 +194,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         return max(0, self._known_end - position[2]) if self._known_end and len(position) > 1 else None
 
     def suspend(self) -> None:
-        """Close the connections, so that another reader can use the slot."""
+        """Close the connections. Another reader can then use the slot."""
         self.snapshot()
         self._release()
 

@@ -39,7 +39,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         publication: the publication to read; created for `tables` if it does not exist. None: it is named as the slot.
         copy: whether existing rows are emitted first. If False, the stream begins at the position of an existing slot,
             or at the job's first start.
-        text: columns whose values are emitted as Postgres writes them, such as dates that may be ``infinity``.
+        text: columns to emit as Postgres writes them, such as dates that may be ``infinity``.
         until: ``"now"`` ends the source after everything that was committed before the run began.
         replace_slot: whether a job that starts without a position drops an existing slot of that name, or fails.
         page_rows: the number of rows in a page of the first copy.
@@ -109,7 +109,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         return ChangesPartition(part, self._options, state or ("start",), time.monotonic)
 
     def drop_slot(self) -> None:
-        """Drop the slot, if it exists, so that the server no longer keeps its log for this job.
+        """Drop the slot, if it exists. The server then no longer keeps its log for this job.
 
         The job's position is lost: start it without its snapshots. The publication stays.
         """

@@ -173,7 +173,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
         return Attention(self._answers, self.retry_for)
 
     def _opened(self, settings: dict[str, Any]) -> AttendedConnection:
-        """Connect on another thread, so that a run that is stopping need not wait for it."""
+        """Connect on another thread. A run that is stopping need not wait for it."""
         opening = Background(lambda: AttendedConnection.connect(**settings, autocommit=True, context=READING))
         stopping_since: float | None = None
         while not opening.done:
@@ -195,7 +195,7 @@ class PostgresServer(RemoteSystem[PostgresError]):
 
     @staticmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
+        """Whether an error comes from the connection or from contention; a retry may then succeed."""
         if isinstance(error, psycopg.Error) and error.sqlstate == _IDLE:
             return True
         if not isinstance(error, psycopg.OperationalError):

@@ -17,7 +17,7 @@ __all__ = ["Overlap"]
 
 
 class Overlap:
-    """Drop changes, or parts of them, that are in a table's copy, whose rows were read under several snapshots.
+    """Drop changes, or parts of them, that are in a table's copy. Its rows were read under several snapshots.
 
     A row's key decides which snapshot counts. The server compares keys, since order and equality are its own.
 

@@ -137,7 +137,7 @@ def _cells(column: Column, values: Sequence[Any], table: str) -> Iterable[str]:
 
 
 def _kept(kind: Kind) -> frozenset[type]:
-    """Return the types whose values need neither a check nor another text than in other columns."""
+    """Return the types that need neither a check nor another text than in other columns."""
     if kind.is_array or kind.oid in JSON or kind.oid in TIMES or kind.oid == DATE:
         return frozenset()
     return kept_types(kind) | {type(None)}
@@ -226,7 +226,7 @@ def _check_names(value: Any) -> None:
 
 
 def _array(values: Any, cell: _Cell, delimiter: str, *, is_flat: bool) -> str:
-    """Return the text of an array: elements in quotes, so that Postgres reads none of them as syntax.
+    """Return the text of an array: elements in quotes. Postgres reads none of them as syntax.
 
     Lists in it are arrays, unless it is flat: in an array of JSON, they are values.
     """

@@ -57,7 +57,7 @@ class Page(NamedTuple):
     Attributes:
         table: the name of the table, as shown.
         names: the columns of the rows.
-        rows: the values of each row, followed by those of its key.
+        rows: the values of each row, followed by the values of its key.
         last: whether this is the last page.
     """
 
@@ -211,7 +211,7 @@ def _take_snapshot(connection: Connection, name: str) -> None:
 
 
 def _itself(table: Table) -> sql.Composed:
-    """Return a table without its inheritance children, whose changes have their own table names."""
+    """Return a table without its inheritance children. The children's changes have their own table names."""
     return sql.SQL("{}" if table.is_partitioned else "only {}").format(table.identifier)
 
 

@@ -33,9 +33,9 @@ where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
 
 
 class Ledger:
-    """One sink's row of the ledger. Its methods run within a transaction, which locks the row until it ends.
+    """One sink's row of the ledger. Its methods run within a transaction. The transaction locks the row until it ends.
 
-    The row is found by job and sink, so that ledgers of older versions, which have no `id`, work as well.
+    The row is found by job and sink. Ledgers of older versions have no `id` and work as well.
 
     Attributes:
         name: of the table.

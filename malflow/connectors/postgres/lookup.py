@@ -39,7 +39,7 @@ class PostgresLookup(LookupTable[Any, Any]):
         key: the columns to look up by: at most one row for each key. None: the primary key. With several columns, the
             keys of records are tuples.
         columns: the columns of a row; None: all.
-        text: columns whose values are returned as Postgres writes them, such as dates that may be ``infinity``.
+        text: columns to return as Postgres writes them, such as dates that may be ``infinity``.
         row: the type of the rows: ``dict``, ``tuple``, or a class or function that is called with the columns as
             keywords.
         retry_for: how long to retry a lost connection before the run fails.

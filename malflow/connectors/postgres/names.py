@@ -115,7 +115,7 @@ class Table:
     conditions: int
 
     def exact_types(self, column: str) -> frozenset[type]:
-        """Return the Python types whose values are equal if, and only if, the server's are, in this column."""
+        """Return the Python types with values that are equal if, and only if, the server's are, in this column."""
         return _EXACT.get(self.type_of(column), frozenset()) if column in self.whole else frozenset()
 
     @property

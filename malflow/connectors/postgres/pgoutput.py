@@ -51,7 +51,7 @@ class Relation:
         self._width = len(names).to_bytes(2, "big")
 
     def row(self, data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        """Return the row whose tuple begins at an offset, and the offset after it."""
+        """Return the row with a tuple at an offset, and the offset after it."""
         values: list[Any] = []
         add = values.append
         if data[at : at + 2] != self._width:
@@ -95,7 +95,7 @@ def read_relation(
     Args:
         data: the message.
         at: the offset of the relation's oid.
-        text: columns whose values stay as Postgres writes them.
+        text: columns that stay as Postgres writes them.
         bases: returns the base types of domains, for those oids that psycopg does not know.
     """
     (oid,) = _INT(data, at)

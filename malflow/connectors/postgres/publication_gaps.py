@@ -26,7 +26,7 @@ class PublicationGaps:
     Args:
         slot: the name of the slot.
         publication: the name of the publication.
-        copies: whether the tables were copied first, so that rows are expected that no change of the stream has.
+        copies: whether the tables were copied first; rows are then expected that no change of the stream has.
     """
 
     def __init__(self, slot: str, publication: str, *, copies: bool) -> None:
@@ -62,7 +62,7 @@ class PublicationGaps:
             )
 
     def see(self, relation: Relation) -> bool:
-        """Warn of a table whose changes begin to arrive, if it was not copied; return True: its changes are read."""
+        """Warn of the first changes of a table that was not copied; return True: its changes are read."""
         self._see_table(relation.oid, relation.table)
         return True
 

@@ -52,7 +52,7 @@ class TransactionReader:
 
     Args:
         position: end of the last whole transaction, changes taken of the next one, its commit.
-        text: columns whose values stay as Postgres writes them.
+        text: columns that stay as Postgres writes them.
         bases: returns the base types of domains.
         unseen: drops changes that a copy already shows; None if no copy overlaps.
         is_wanted: whether changes of a table are emitted.

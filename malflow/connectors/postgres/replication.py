@@ -100,13 +100,13 @@ class ReplicationStream:
                 looked = True
 
     def confirm(self, lsn: int) -> None:
-        """Confirm that everything before `lsn` is durable in a snapshot, so that the server may remove it."""
+        """Confirm that everything before `lsn` is durable in a snapshot. The server may then remove it."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self._answer()
 
     def close(self) -> None:
-        """Close the connection, so that another one can read the slot."""
+        """Close the connection. Another one can then read the slot."""
         self._connection.close()
 
     def _check_silence(self) -> None:
@@ -175,7 +175,7 @@ def _answer(connection: psycopg.Connection[tuple[object, ...]], command: str) ->
 
 
 def postgres_time(microseconds: int) -> datetime:
-    """Convert a time of the protocol, which counts from the year 2000."""
+    """Convert a time of the protocol. It counts from the year 2000."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 

@@ -49,7 +49,7 @@ _PATIENCE = 2.0
 
 
 def system_identifier(connection: Connection) -> str:
-    """Return the server's identity, which it shares only with its standbys."""
+    """Return the server's identity. The server shares it only with its standbys."""
     row = connection.execute("select system_identifier::text from pg_control_system()").fetchone()
     return str(row[0]) if row else ""
 
@@ -124,7 +124,10 @@ def check_slot(connection: Connection, slot: str, position: int, wanted_system: 
 
 
 def free_slot(connection: Connection, slot: str, application: str, waited: float) -> None:
-    """Wait a moment for the slot; after that, terminate its reader's session, which may be dead without notice."""
+    """Wait a moment for the slot; after that, terminate its reader's session.
+
+    That session may be dead without notice.
+    """
     row = connection.execute(_SLOT, (slot,)).fetchone()
     if row is None or row[2] is None:
         return
@@ -187,7 +190,7 @@ def ensure_publication(
 
 
 def tables_without_old(connection: Connection, publication: str, tables: Sequence[Table]) -> list[str]:
-    """Return the tables whose updates and deletes are published without the old row."""
+    """Return the tables with updates and deletes published without the old row."""
     query = "select pubupdate or pubdelete from pg_publication where pubname = %s"
     if connection.execute(query, (publication,)).fetchone() != (True,):
         return []

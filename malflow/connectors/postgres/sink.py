@@ -54,24 +54,23 @@ class PostgresSink(LedgerSink):
     """Write each record's value as a row of a table.
 
     A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key, a row replaces the
-    row of the same key; the value None deletes the row whose key is the record's key (a tuple for several columns). A
-    `Change` of `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows
-    are appended.
+    row of the same key; the value None deletes the row at the record's key (a tuple for several columns). A `Change` of
+    `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows are appended.
 
     Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
-    `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
-    The server checks types and NULL before the snapshot, everything else when the rows are written. On Spark, a worker
-    copies the rows to an unlogged table beside the target, and stores them beside the snapshots; the snapshot has only
-    their names, and the driver merges the table into the target.
+    `ledger`. That row has the transaction's number and the run that owns the sink. Rows become visible after the
+    snapshot. The server checks types and NULL before the snapshot, everything else when the rows are written. On Spark,
+    a worker copies the rows to an unlogged table beside the target, and stores them beside the snapshots; the snapshot
+    has only their names, and the driver merges the table into the target.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
         table: the table's name as in SQL, such as ``public.orders``.
         formatter: returns the row for a message; by default its value.
-        key: the columns that make a row unique, which need a unique index. None: the primary key; ``()``: append.
+        key: the columns that make a row unique; they need a unique index. None: the primary key; ``()``: append.
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
-        text: columns whose values are already Postgres's text, such as those of `PostgresChanges` ``text``.
+        text: columns that already have Postgres's text, such as from `PostgresChanges` ``text``.
         round: whether the server rounds numbers with more digits than a column keeps, and fractions of a second, and
             cuts the time of day of a date. If False, such a value is refused before the snapshot.
         ledger: the table of the ledger, created if it does not exist. A sink with a row in ``malflow_commits``, the
@@ -79,7 +78,7 @@ class PostgresSink(LedgerSink):
         retry_for: how long to retry a lost connection before the run fails.
         on_data_loss: ``"fail"`` if the ledger lacks a committed transaction, at the start or during the run, or
             ``"continue"``.
-        on_workers: with ``"exactly-once"``, whether a worker copies the rows to the server, on Spark, so that each must
+        on_workers: with ``"exactly-once"``, whether a worker copies the rows to the server, on Spark; each must then
             reach it; if False, the driver does.
 
     Raises:
@@ -146,7 +145,7 @@ class PostgresSink(LedgerSink):
         return self._plain([RowBatch("insert", shape.columns, packed[1])])[0]
 
     def open_writer(self, share: Share) -> RowsWriter:
-        """Return the writer of the rows of a transaction, which copies them to the server."""
+        """Return the writer of the rows of a transaction. It copies them to the server."""
         rows, segment = self._described_rows().empty(), self.segments.writer(share)
         make = RowsWriter if self._described[1].key else AppendedWriter
         return make(rows, self._plain, segment, partial(self._stage_share, share))
@@ -193,7 +192,7 @@ class PostgresSink(LedgerSink):
             self._staged[handle[0]] = writer.stage(Batch(*batch) for batch in handle[2])
 
     def _stage_share(self, share: Share, cleared: bool, batches: Sequence[PlainBatch]) -> tuple[Any, ...]:
-        """Copy the rows of a share to the server, which checks their types.
+        """Copy the rows of a share to the server. The server checks their types.
 
         Returns:
             Whether the target is emptied first, and the tables that keep the rows; None if the role can't create any.
@@ -382,7 +381,7 @@ class PostgresSink(LedgerSink):
 
     @contextmanager
     def _reliably(self) -> Iterator[None]:
-        """Close the connection if the block fails, so that the next attempt has a new one."""
+        """Close the connection if the block fails. The next attempt then has a new one."""
         try:
             yield
         except psycopg.Error:

@@ -70,7 +70,7 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         query: a ``select`` without order and limit.
         key: the columns to order by: unique together and not NULL. Required with `query`; None: the primary key.
         columns: the columns of the table to read; None: all.
-        text: columns whose values are emitted as Postgres writes them, such as dates that may be ``infinity``.
+        text: columns to emit as Postgres writes them, such as dates that may be ``infinity``.
         row: the type of the values: ``dict``, ``tuple``, or a class or function that is called with the columns as
             keywords.
         timestamp: the column with the timestamp of a row; None: the index of the row.
@@ -166,7 +166,7 @@ class _Statement:
         return sql.SQL("where row({}) > row({})").format(identifiers(self.key), sql.SQL(", ").join(cells))
 
     def cells(self) -> sql.Composed:
-        """Return the columns, and then those of the key, for the select list."""
+        """Return the columns, and then the key's columns, for the select list."""
         pairs = [(it, it in self.text) for it in self.names]
         pairs += [(it, text or it in self.text) for it, text in zip(self.key, self.as_text, strict=True)]
         return sql.SQL(", ").join(

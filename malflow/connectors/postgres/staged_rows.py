@@ -83,8 +83,8 @@ class StagedRows:
 
         Args:
             connection: an open connection.
-            keep: the names of those that stay.
-            until: the last transaction whose tables to drop; None for all.
+            keep: the names of tables that stay.
+            until: drop the tables up to this transaction; None for all.
         """
         for (name,) in connection.execute(_LIST, (self._schema, self._prefix)).fetchall():
             transaction, claim, *_ = name.removeprefix(self._prefix).split("_")

@@ -97,7 +97,7 @@ def _is_none_like(value: Any) -> bool:
 
 
 def kept_types(kind: Kind) -> frozenset[type]:
-    """Return the Python types whose values need no check."""
+    """Return the Python types that need no check."""
     if kind.modifier == -1 and kind.oid in _WITHOUT_LIMITS:
         return _WITHOUT_LIMITS[kind.oid]
     if kind.category == "S" and kind.oid != _NAME and (kind.modifier == -1 or kind.oid == _CHAR):
@@ -111,7 +111,7 @@ def check_of(kind: Kind, *, rounds: bool, is_text: bool = False) -> Check:
     Args:
         kind: the type of the column.
         rounds: whether the server may round digits and fractions of a second, and cut the time of day of a date.
-        is_text: whether texts are Postgres's own, of a session in UTC, so that a zone in them may be ignored.
+        is_text: whether texts are Postgres's own, of a session in UTC; a zone in them may then be ignored.
     """
     of_kind = _check_of_kind(kind, rounds=rounds, is_text=is_text)
     types, called = _TAKES.get(kind.oid, _ANY)
@@ -258,12 +258,12 @@ def in_utc(value: datetime) -> datetime:
     """Return a point in time with a zone in UTC; others as they are.
 
     Raises:
-        OverflowError: if UTC has another year than those of Python.
+        OverflowError: if UTC has a year that Python does not have.
     """
     return value if value.tzinfo is None else value.astimezone(UTC)
 
 
 def plain_number(value: Any) -> Any:
-    """Return the number of a scalar of numpy, which is exact; other values as they are."""
+    """Return the number of a scalar of numpy, exactly; other values as they are."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     return value.item() if kind and kind in "biuf" and not getattr(value, "ndim", 1) else value

@@ -55,7 +55,7 @@ class TableCopy:
     """The progress of a table's copy.
 
     Attributes:
-        files: the files of the table on the server, which a truncation replaces.
+        files: the files of the table on the server; a truncation replaces them.
         ranges: pairs of a snapshot's index and the last key read under it, in the order of keys.
         done: whether the last range reaches the end of the table.
     """

@@ -70,7 +70,7 @@ class TableWriter:
         return stages
 
     def stage_in(self, stages: Stages) -> None:
-        """Copy batches into new tables of these names, which other connections see after the commit.
+        """Copy batches into new tables of these names. Other connections see them after the commit.
 
         The tables are unlogged: a crash of the server empties them.
 

@@ -79,7 +79,7 @@ class RedisServer(RemoteSystem[RedisFailed]):
             ) from None
 
     def client(self) -> redis.Redis:
-        """Return a client, which connects when it is first used."""
+        """Return a client. It connects when it is first used."""
         retry = {} if "retry" in self._settings else {"retry": Retry(NoBackoff(), 0)}
         return redis.Redis.from_url(self._url, protocol=2, **retry, **self._settings)
 

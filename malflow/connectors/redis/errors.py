@@ -41,7 +41,7 @@ class BadStreamEntry(MalflowError, ValueError):
 
 
 class UnwritableRow(MalflowError, ValueError):
-    """A record whose key or value cannot be written as bytes.
+    """A record with a key or value that cannot be written as bytes.
 
     Attributes:
         key, value: the key and value of the record.

@@ -30,7 +30,7 @@ class RedisLookup(LookupTable[Any, Any]):
 
     Args:
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
-        table: the key of a hash whose fields are the keys.
+        table: the key of a hash with the keys as its fields.
         prefix: instead of `table`: each key has a Redis key of its own, this prefix and the key.
         decode: the decoder of values: ``"bytes"``, ``"text"``, ``"json"``, a `Decoder`, or a function of the bytes.
         encode_key: the encoder of keys: a name as in `decode`, an `Encoder`, or a function; by default bytes and text

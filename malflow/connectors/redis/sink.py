@@ -63,7 +63,7 @@ class RedisSink(SegmentedSinkImpl[K, V, T]):
 
     Args:
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
-        table: the key of a hash whose fields are the records' keys.
+        table: the key of a hash with the records' keys as its fields.
         prefix: instead of `table`: each row has a Redis key of its own, this prefix and the record's key.
         formatter: returns the value to encode for a message; by default its value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function; by default

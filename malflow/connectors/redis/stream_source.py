@@ -27,21 +27,21 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime
 class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Position]):
     """Read streams of Redis by position, without a consumer group; each stream is a part, and the key of its records.
 
-    Nothing is written to Redis. The position is the id of the last entry and the number of entries added up to it, so
-    that the source notices if unread entries were trimmed. Entries that are deleted one by one (``XDEL``) are skipped.
+    Nothing is written to Redis. The position is the id of the last entry and the number of entries added up to it. The
+    source thus notices if unread entries were trimmed. Entries that are deleted one by one (``XDEL``) are skipped.
     Needs Redis 7.0, or Valkey.
 
     Args:
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
         streams: the key of a stream, or of several. A stream that does not exist counts as empty.
-        field: the field whose value is the record; by default the record is a dict of all fields by name.
+        field: the field that holds the record; by default the record is a dict of all fields by name.
         decode: the decoder of fields: ``"text"``, ``"bytes"``, ``"json"``, a `Decoder`, or a function.
         start: where streams begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
         stop: ``"latest"`` ends each stream at its last entry at the start of the run; None never ends.
         timestamps: the form of the times in ids: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``,
-            ``"dead_letter"`` to keep its fields, or call a function with it, whose result is emitted instead unless it
-            is None; or an `OnError` with one of these words and more options.
+            ``"dead_letter"`` to keep its fields, or call a function with it and emit the result, unless it is None; or
+            an `OnError` with one of these words and more options.
         on_data_loss: what to do if entries were trimmed before they were read, or the stream was recreated: ``"fail"``
             with `RedisDataLost`, or continue at the ``"earliest"`` or ``"latest"`` entry with a warning.
         retry_for: how long to wait for an unreachable server.
@@ -89,7 +89,7 @@ class RedisStreamSource(RejectingSource, StatefulSourceImpl[str, Any, Any, Posit
         return self._streams
 
     def build_part(self, part: str, state: Position | None) -> StreamReader:
-        """Return a reader of a stream, which starts at the position, or according to `start`.
+        """Return a reader of a stream. It starts at the position, or according to `start`.
 
         Raises:
             RedisFailed: if the server can't be reached for longer than `retry_for`, or is too old.

@@ -67,7 +67,7 @@ def lookup(
     settings: Mapping[str, Any] | None = None,
     driver: Mapping[str, str] | None = None,
 ) -> SqlLookup:
-    """Return the table that the path ends with; the options are those of `SqlLookup`, and `driver`.
+    """Return the table that the path ends with; the options are as for `SqlLookup`, and `driver`.
 
     Raises:
         GraphError: if the URL has no table.

@@ -49,7 +49,7 @@ _WHOLE = "utf8mb4"
 def has_conditions(
     connection: sa.Connection, inspector: sa.Inspector, table: sa.Table, found: Iterable[Mapping[str, Any]]
 ) -> bool:
-    """Whether a table may refuse a row whose values fit their columns.
+    """Whether a table may refuse a row with values that fit their columns.
 
     It may if it has checks, generated columns, triggers or partitions, or is a view.
 

@@ -131,7 +131,7 @@ class Database(RemoteSystem[SqlError]):
 
     @staticmethod
     def is_lost(error: BaseException) -> bool:
-        """Whether an error comes from the connection or from contention, so that a retry may succeed."""
+        """Whether an error comes from the connection or from contention; a retry may then succeed."""
         if isinstance(error, ServerSilent):
             return True
         if not isinstance(error, exc.DBAPIError):

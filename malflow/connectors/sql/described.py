@@ -44,7 +44,7 @@ class SqlTable:
     zone: Zone = "utc"
 
     def exact_types(self, column: str) -> frozenset[type]:
-        """Return the Python types whose values are equal if, and only if, the database's are, in this column.
+        """Return the Python types with values that are equal if, and only if, the database's are, in this column.
 
         Text is not among them, since a collation may ignore case or trailing spaces.
         """
@@ -64,7 +64,7 @@ class SqlTable:
 
 
 def described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
-    """Return the table of a name, which may begin with a schema.
+    """Return the table of a name. The name may begin with a schema.
 
     Args:
         connection: an open connection.

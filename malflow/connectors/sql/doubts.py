@@ -32,7 +32,7 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 class Doubts:
-    """The columns of a table that may refuse a value whose type fits.
+    """The columns of a table that may refuse a value of the right type.
 
     Args:
         table: the description of the table.

@@ -40,7 +40,7 @@ def is_any_of(asked: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]
 
 
 class _TimeOrSpan(TypeDecorator[Any]):
-    """A time of day, or a `timedelta` below zero or from a day on, whose days SQLAlchemy would drop."""
+    """A time of day, or a `timedelta` below zero or from a day on. SQLAlchemy would drop the days."""
 
     impl = NullType
     cache_ok = True

@@ -33,7 +33,7 @@ def unkept(column: Any, dialect: str, *, rounds: bool, is_key: bool) -> list[Che
         column: the type of the column.
         dialect: the name of the dialect.
         rounds: whether the database may round digits and fractions of a second, and cut the time of day of a date.
-        is_key: whether the column is looked up by its values, which must not be rounded in any case.
+        is_key: whether the column is looked up by its values; then they are never rounded.
     """
     checks: list[Check] = []
     if not rounds or is_key:
@@ -86,7 +86,7 @@ def _microseconds(value: Any) -> int:
 
 
 def _has_decimals(value: Any, most: int) -> bool:
-    """Whether a number has more decimals; a float has those of its shortest text."""
+    """Whether a number has more decimals; a float has the decimals of its shortest text."""
     if isinstance(value, Fraction):
         return bool((value * 10**most).denominator > 1)
     try:

@@ -25,10 +25,10 @@ _INNODB: Mapping[str, Any] = {
 
 
 class Ledger:
-    """One sink's row of the ledger. Its methods run within a transaction, which locks the row until it ends.
+    """One sink's row of the ledger. Its methods run within a transaction. The transaction locks the row until it ends.
 
-    The row is locked by an update, which works in every database with transactions, also without ``select for update``.
-    Its key is a hash of the names, so that names which differ only in case or trailing spaces stay distinct.
+    The row is locked by an update. An update works in every database with transactions, also without ``select for
+    update``. Its key is a hash of the names. Names that differ only in case or trailing spaces thus stay distinct.
     """
 
     def __init__(self, name: str, owner: SinkOwner) -> None:

@@ -37,8 +37,8 @@ class _Table(NamedTuple):
 class SqlLookup(LookupTable[Any, Any]):
     """Look up the rows of a table by a key, in any database for which SQLAlchemy has a dialect.
 
-    The keys of the rows must be equal to those of the records in Python: a database that ignores the case of text, or
-    rounds numbers, may find another row, which is an error.
+    The keys of the rows must be equal to the records' keys in Python: a database that ignores the case of text, or
+    rounds numbers, may find another row. That is an error.
 
     Args:
         url: an SQLAlchemy URL, such as ``mysql+pymysql://user@host/database`` or ``sqlite:///file.db``.
@@ -104,7 +104,7 @@ class SqlLookup(LookupTable[Any, Any]):
         """Return the rows of keys, each given with its plain value.
 
         Raises:
-            SqlError: if the driver or the database refuses one of them, which is then named.
+            SqlError: if the driver or the database refuses one of them; the error names it.
         """
         if not keys:
             return []

@@ -106,7 +106,7 @@ def _of_all(value: Any) -> Any:
 
 
 def _of_sqlite(value: Any) -> Any:
-    """Return a value as the driver of SQLite takes it, which knows integers of 64 bits and floats."""
+    """Return a value as the driver of SQLite takes it. SQLite knows integers of 64 bits and floats."""
     return _number(value) if isinstance(value, (int, float, Decimal)) else _of_all(value)
 
 

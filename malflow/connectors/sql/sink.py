@@ -41,20 +41,21 @@ class SqlSink(LedgerSink):
     """Write each record's value as a row of a table in any database for which SQLAlchemy has a dialect.
 
     A value is a dict, a dataclass, a named tuple, or a tuple in the order of `columns`. With a key, a row replaces the
-    row of the same key; the value None deletes the row whose key is the record's key (a tuple for several columns). A
-    `Change` of `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows
-    are appended. The table must exist.
+    row of the same key; the value None deletes the row at the record's key (a tuple for several columns). A `Change` of
+    `PostgresChanges` is applied, also a delete, a change of the key, or a truncation. Without a key, rows are appended.
+    The table must exist.
 
     Exactly once: the rows of a transaction are part of the snapshot, and are committed together with a row of the
-    `ledger`, which has the transaction's number and the run that owns the sink. Rows become visible after the snapshot.
-    On Spark, a worker stores the rows beside the snapshots, which have only the name of the object. Types, NULL and
-    lengths are checked before the snapshot. Where types don't tell, the rows are written and rolled back before it.
+    `ledger`. That row has the transaction's number and the run that owns the sink. Rows become visible after the
+    snapshot. On Spark, a worker stores the rows beside the snapshots. Snapshots have only the name of the object.
+    Types, NULL and lengths are checked before the snapshot. Where types don't tell, the rows are written and rolled
+    back before it.
 
     Args:
         url: an SQLAlchemy URL, such as ``mysql+pymysql://user:password@host/database`` or ``sqlite:///file.db``.
         table: the table's name, in the database's spelling, with a schema if needed.
         formatter: returns the row for a message; by default its value.
-        key: the columns that make a row unique, which need a unique index. None: the primary key; ``()``: append.
+        key: the columns that make a row unique; they need a unique index. None: the primary key; ``()``: append.
         columns: the columns that are written; None: all that are not generated.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: written with each tick, without a ledger.
         round: whether the database rounds numbers with more digits than a column keeps, and fractions of a second, and

@@ -82,9 +82,9 @@ class ValueChecks:
         Args:
             table: the description of the table.
             dialect: the dialect of the database.
-            key: the columns whose values are looked up again, so that they must not be rounded.
+            key: the columns that are looked up again, and must not be rounded.
             packet: the largest size of a statement in bytes; None if there is no limit.
-            rounds: whether the database may round digits and fractions of a second, but for those of keys.
+            rounds: whether the database may round digits and fractions of a second, but for keys.
         """
         self._packet = packet
         self._table = table
@@ -138,7 +138,7 @@ class ValueChecks:
 def _checks(
     table: SqlTable, dialect: str, driver: str, key: tuple[str, ...], packet: int | None, rounds: bool
 ) -> ValueChecks:
-    """Return the checks in another process, which need not have the driver of the database."""
+    """Return the checks in another process. That process need not have the driver of the database."""
     return ValueChecks(table, sa.make_url(f"{dialect}+{driver}://").get_dialect()(), key, packet, rounds=rounds)
 
 
@@ -296,7 +296,7 @@ def _of_bytes(length: int) -> Check:
 
 
 def _unlike_float(value: Any) -> str | None:
-    """Return the problem with a value that SQLite, whose numbers are floats, would not keep exactly."""
+    """Return the problem with a value that SQLite would not keep exactly. Its numbers are floats."""
     if (wrong := _unlike_nan(value)) is not None:
         return wrong
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:

@@ -73,7 +73,7 @@ class TableWriter:
             connection.execute(statement, some)
 
     def _merge(self, connection: sa.Connection, batch: RowBatch) -> None:
-        """Write rows one after the other, so that of keys that are equal for the database the last one counts."""
+        """Write rows one after the other. Of keys that are equal for the database, the last one counts."""
         places = [batch.columns.index(name) + 1 for name in self._key]
         native = self._native(batch.columns, sets_key=True)
         for is_deleted, run in groupby(batch.rows, itemgetter(0)):
@@ -101,7 +101,7 @@ class TableWriter:
                 connection.execute(insert, _parameters([row]))
 
     def _update_one(self, connection: sa.Connection, columns: tuple[str, ...], row: Row) -> bool:
-        """Update the row whose key comes first; return whether it exists."""
+        """Update the row at the key that comes first; return whether it exists."""
         [values] = _parameters([row])
         width = len(self._key)
         sets: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns) if place >= width}
@@ -139,13 +139,13 @@ class TableWriter:
         return self._table.insert().values({name: sa.bindparam(f"c{place}") for place, name in enumerate(columns)})
 
     def _matches(self) -> sa.ColumnElement[bool]:
-        """Return the condition on the key, whose values are the first parameters."""
+        """Return the condition on the key. Its values are the first parameters."""
         columns = [self._table.c[name] for name in self._key]
         pairs = [column == sa.bindparam(f"c{place}", type_=column.type) for place, column in enumerate(columns)]
         return sa.and_(*pairs)
 
     def _sorted(self, batch: RowBatch) -> Sequence[Row]:
-        """Return the rows in the order of their keys, so that two writers lock them in the same order."""
+        """Return the rows in the order of their keys. Two writers thus lock them in the same order."""
         places = [batch.columns.index(name) for name in self._key]
         try:
             return sorted(batch.rows, key=lambda row: [row[place] for place in places])

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class CopiedPlace(Place):
-    """A folder on an object store, which writes and copies objects as a whole.
+    """A folder on an object store. It writes and copies objects as a whole.
 
     Args:
         filesystem: the file system.
@@ -58,7 +58,7 @@ class CopiedPlace(Place):
         self.drop(name)
 
     def sweep(self, prefix: str, keep: Iterable[Staged], is_obsolete: Callable[[str], bool]) -> None:
-        """Delete the staged files whose names begin with a prefix and are obsolete, except those in `keep`."""
+        """Delete the obsolete staged files with a prefix, except those in `keep`."""
         kept = {name for (name,) in keep}
         with suppress(FileNotFoundError):
             for path in self.ask(self._staged, partial(self._filesystem.ls, detail=False), self._staged):

@@ -37,7 +37,7 @@ class Entry:
 
 
 class Ledger:
-    """A sequence of objects, each created exclusively, so that one of two concurrent writers fails.
+    """A sequence of objects, each created exclusively. One of two concurrent writers thus fails.
 
     An entry is written before anything becomes visible. A fenced run finds its next number taken by the entry of the
     run with the higher claim; or, if that entry was deleted since, it finds higher numbers.

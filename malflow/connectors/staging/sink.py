@@ -40,11 +40,11 @@ _NUMBERS = re.compile(r"(\d+)-(\d+)-")
 class StagedFiles(DistributedSinkImpl[K, V, T]):
     """The base of sinks that write one file for each share of a transaction.
 
-    A subclass implements `encode` and `open_writer`, whose writer writes to a file from `_new_file`.
+    A subclass implements `encode` and `open_writer`. That writer writes to a file from `_new_file`.
 
     Args:
         asked_by: the name of the sink's class, for errors.
-        folder: a local folder, which is created, or a URL on an object store.
+        folder: a local folder (created if missing) or a URL on an object store.
         suffix: the suffix of the files' names.
         delivery: with ``"at-least-once"``, a file becomes visible at each snapshot and at the end of the run.
         storage_options: options for the file system.

@@ -45,7 +45,7 @@ def exact_number(text: str) -> float | Decimal:
 
 
 def row_reader(schema: Mapping[str, Any], table: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a function that reads the values of a row, which is a struct of a schema.
+    """Return a function that reads the values of a row. The row is a struct of a schema.
 
     Its errors name the table, the column and the value.
 

@@ -38,12 +38,12 @@ class KeyedRow(NamedTuple):
 def rows_by_key(*columns: str, on_truncate: OnTruncate = "fail") -> Callable[[Change], list[KeyedRow]]:
     """Return a function for `flat_map` that makes rows by key of the changes that `PostgresChanges` emits.
 
-    A row whose key changes is a deletion of the old key and a row of the new one. A value may be `UNCHANGED`:
+    A change of a row's key is a deletion of the old key and a row of the new one. A value may be `UNCHANGED`:
     `to_table` takes it from the row before.
 
     Args:
         columns: the columns of the key: those by which the table sends old rows, usually its primary key.
-        on_truncate: ``fail`` to raise an error for a truncation, which has no key; ``skip`` to leave the rows that it
+        on_truncate: ``fail`` to raise an error for a truncation (it has no key); ``skip`` to leave the rows that it
             deletes in the table.
 
     Raises:
@@ -89,7 +89,7 @@ def to_debezium(change: TableChange[Any]) -> dict[str, Any]:
 
 
 class _Rows:
-    """Makes rows by key of changes; a class, so that it can be pickled."""
+    """Makes rows by key of changes; a class, for pickling."""
 
     def __init__(self, columns: Sequence[str], on_truncate: OnTruncate) -> None:
         self._columns = columns

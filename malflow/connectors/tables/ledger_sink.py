@@ -38,7 +38,7 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
     A subclass describes the table, takes over the ledger, checks that the database accepts a transaction, and writes.
 
     On Spark the workers check the rows. A transaction has one share: one task reduces its rows to one for each key, in
-    the order of ticks, whichever workers they come from, and stores them beside the snapshots.
+    the order of ticks, from all workers, and stores them beside the snapshots.
 
     Args:
         remote: the database.

@@ -24,8 +24,8 @@ def found_by_halves(items: Sequence[T], write: Callable[[Sequence[T]], object]) 
 
     Args:
         items: the items.
-        write: writes some of them, or raises an error and has written none. An error whose `refuses_records` is not
-            True propagates.
+        write: writes some of them, or raises an error and has written none. An error propagates unless its
+            `refuses_records` is True.
     """
     pending = [(0, len(items))]
     while pending:

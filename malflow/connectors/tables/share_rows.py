@@ -37,7 +37,7 @@ class RowsWriter:
         self._again: list[Any] = []
 
     def write(self, piece: Packed | WrittenAgain) -> None:
-        """Add rows, which replace earlier ones of the same key; those that are written again follow all others."""
+        """Add rows. They replace earlier ones of the same key; rows that are written again follow all others."""
         if isinstance(piece, WrittenAgain):
             self._again += piece.batches
             return

@@ -60,7 +60,7 @@ class TransactionRows:
 
         Args:
             shape: the shape of the rows.
-            exact: for each column of the key, the types whose values are equal in Python if, and only if, they are
+            exact: for each column of the key, the types with values that are equal in Python if, and only if, they are
                 equal for the server; None if all are.
         """
         self._shape = shape

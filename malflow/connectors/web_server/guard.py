@@ -97,7 +97,7 @@ class Guard:
 
 
 class _Guarded(asyncio.Protocol):
-    """aiohttp's protocol of a connection, which is closed if no request arrives."""
+    """aiohttp's protocol of a connection. It is closed if no request arrives."""
 
     def __init__(self, guard: Guard, inner: asyncio.Protocol, seconds: float) -> None:
         self._guard, self._inner, self._seconds = guard, inner, seconds

@@ -45,7 +45,7 @@ class WebServer:
         limits: its limits.
         name: the name of the thread.
         error_headers: the headers of answers to requests that are not valid HTTP; these answers do not quote the
-            request. None for aiohttp's own answers, which do.
+            request. None for aiohttp's own answers.
         on_stop: called in its thread before the connections are closed.
 
     Attributes:
@@ -159,7 +159,7 @@ class WebServer:
 
 
 def _plain_errors(headers: Mapping[str, str]) -> type[web.RequestHandler]:
-    """Return a protocol whose answers to malformed requests have these headers, and do not quote the request."""
+    """Return a protocol that answers malformed requests with these headers, without a quote of the request."""
 
     class PlainErrors(web.RequestHandler):
         __slots__ = ()

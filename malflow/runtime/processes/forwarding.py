@@ -69,7 +69,7 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
 
 
 def install_filters(pickled: Iterable[bytes]) -> None:
-    """Install the filters of warnings; one whose category is not found here has nothing to filter."""
+    """Install the filters of warnings; a filter of an unknown category has nothing to filter."""
     filters = []
     for data in pickled:
         with suppress(Exception):  # looking a category up may import a module of the user's

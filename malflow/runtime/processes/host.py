@@ -127,7 +127,7 @@ class ProcessesHost:
         return positions
 
     def open(self, tick: int) -> None:
-        """Start the processes, and hand the states over to them, which build the readers."""
+        """Start the processes, and hand the states over to them. These build the readers."""
         self._tick = tick
         if self._held is not None:
             self._hand_over(self._held)
@@ -174,7 +174,7 @@ class ProcessesHost:
 
     @property
     def _owners(self) -> list[int]:
-        """The process of each worker: consecutive workers share one, so that output keeps the order of workers."""
+        """The process of each worker: consecutive workers share one. Output thus keeps the order of workers."""
         count = min(self._most, self.parallelism)
         return [worker * count // self.parallelism for worker in range(self.parallelism)]
 
@@ -245,7 +245,7 @@ class ProcessesHost:
     def capture(
         self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
     ) -> Future[int] | None:
-        """Serialise the changes in the processes, which write them in the background."""
+        """Serialise the changes in the processes. The processes write them in the background."""
         del alone
         self._written = self._captures.write(session, self._running, tick, self.parallelism, sinks, full=full)
         return self._written

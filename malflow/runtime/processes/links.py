@@ -27,7 +27,7 @@ class Link:
     """One end of a socket that carries frames in both directions.
 
     What can't be sent or received at once stays here until `wait_for` is called, in which other links progress too: no
-    process blocks while it sends, so that no circle of processes waits for each other, whatever they send.
+    process blocks while it sends; processes thus never wait for each other in a circle, whatever they send.
 
     Args:
         end: the socket.
@@ -134,8 +134,8 @@ def wait_for(links: Iterable[Link], done: Callable[[], bool], seconds: float | N
     """Send and receive through all links until a condition holds; return whether it does.
 
     Args:
-        links: the links; those that are closed are left out.
-        done: the condition, which a frame that arrived, or a link that was closed, can make true.
+        links: the links; closed ones are left out.
+        done: the condition; an arrived frame or a closed link can make it true.
         seconds: the maximum time to wait; None waits without limit.
     """
     if done():

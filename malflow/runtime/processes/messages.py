@@ -188,7 +188,7 @@ class AddParts:
 
     Attributes:
         new: the new parts, by source.
-        raised: the states of generators whose epochs are raised, by worker and name.
+        raised: the states of generators with raised epochs, by worker and name.
     """
 
     new: Mapping[str, Sequence[Any]]

@@ -62,6 +62,6 @@ class ProcessOptions(RunOptions):
 
     @property
     def keeps_in_memory(self) -> bool:
-        """Whether snapshots may be in the memory of this process, which no other one reaches."""
+        """Whether snapshots may be in the memory of this process. No other one reaches it."""
         backend = self.persistence
         return isinstance(backend, FsspecBackend) and (backend.is_in_memory or backend.has_given_filesystem)

@@ -30,8 +30,8 @@ class MultiProcessRuntime(LocalRuntime):
     """Run a dataflow on all cores of this machine, in processes that exchange records; needs no Java and no server.
 
     The coordinator, listeners, and sinks that are `on_driver` are in this process, sources and everything else in the
-    worker processes, so the dataflow must be picklable: see `malflow.SparkRuntime`, which has the same requirement. If
-    a process dies, the run continues from its last snapshot.
+    worker processes, so the dataflow must be picklable: see `malflow.SparkRuntime` (it has the same requirement). If a
+    process dies, the run continues from its last snapshot.
 
     Args:
         build_dataflow: builds the dataflow with the `StreamProvider` that it receives; called once per execution, in
@@ -41,7 +41,7 @@ class MultiProcessRuntime(LocalRuntime):
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         processes: the number of worker processes; None for the number of cores that this process may use, by its
             affinity and its control group. With 0, the workers run in this process, for a debugger.
-        parallelism: the number of logical workers, which are spread evenly over the processes if it is a multiple of
+        parallelism: the number of logical workers. They are spread evenly over the processes if it is a multiple of
             their number; None for one per process. With fewer workers than processes, fewer processes are started.
         start_method: ``"spawn"`` starts a new interpreter for each process, ``"forkserver"`` one that forks all
             processes, also those of later runs; it is faster for many short runs.

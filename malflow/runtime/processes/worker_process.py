@@ -76,9 +76,9 @@ def main(control: int, files: int, life: int, peers: int) -> None:
     """Run a worker process until the coordinator closes it, or is gone.
 
     Args:
-        control: the file descriptor of the socket for commands and replies; it first receives those of the peers.
-        files: that of the connection on which data files are commissioned.
-        life: that of a pipe that closes when the coordinator's process ends.
+        control: the file descriptor of the socket for commands and replies; it first receives the peers' descriptors.
+        files: the descriptor of the connection on which data files are commissioned.
+        life: the descriptor of a pipe that closes when the coordinator's process ends.
         peers: the number of other worker processes.
     """
     _end_with(life)
@@ -97,7 +97,7 @@ def _end_with(life: int) -> None:
     """End this process as soon as the coordinator's has ended, whatever user code is doing.
 
     A thread waits for the end of the pipe, or of the parent. On Linux the kernel does as well, and needs no interpreter
-    lock, which a function in C may hold for minutes.
+    lock. A function in C may hold that lock for minutes.
     """
     parent = os.getppid()
     if hasattr(fcntl, "F_SETSIG"):

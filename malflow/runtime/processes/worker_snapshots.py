@@ -31,7 +31,7 @@ class _Changes:
 
     Attributes:
         tick: the tick of their states.
-        is_full: whether they hold all state, so that earlier ones are obsolete.
+        is_full: whether they hold all state; earlier ones are then obsolete.
         sections: sections without frames, with the bytes of their frames.
     """
 
@@ -43,7 +43,7 @@ class _Changes:
 class WorkerSnapshots:
     """Captures the changes of the workers, and writes their data files when the coordinator says so.
 
-    The changes of a snapshot that failed are written with the next one, so that no change is lost.
+    The changes of a snapshot that failed are written with the next one. No change is thus lost.
 
     Args:
         end: receives `WriteFiles`, and sends `WrittenFiles`.

@@ -28,7 +28,7 @@ class Anchors:
     Spark prefers to run a task on the executor that has a cached block of its input. So the workers of a cluster have a
     tiny cached block each, in an RDD that is partitioned as the exchanges are. The first stage reads it beside a list
     that names an executor for each worker, and so places it there. Each exchange subtracts it, by a key that no frame
-    has, and so finds it. A worker that loses its block runs on any executor, which then holds the block.
+    has, and so finds it. A worker that loses its block runs on any executor. That executor then holds the block.
 
     On one executor there is nothing to keep, and exchanges are plain ones.
 
@@ -37,7 +37,7 @@ class Anchors:
         parallelism: the number of workers.
 
     Attributes:
-        input: the input of the first stage, which carries no data.
+        input: the input of the first stage (no data).
     """
 
     def __init__(self, context: SparkContext, parallelism: int) -> None:
@@ -71,7 +71,7 @@ class Anchors:
             self._anchored = False
 
     def _leaving(self, registered: str) -> Collection[str]:
-        """Return the decommissioned executors, which get no more tasks; Spark would wait for them in vain."""
+        """Return the decommissioned executors. They get no more tasks; Spark would wait for them in vain."""
         try:
             backend = self._scala.schedulerBackend()
             if backend.executorsPendingDecommission().isEmpty():

@@ -77,7 +77,7 @@ class ScratchFolder:
 
 
 class StoredOutput(NamedTuple):
-    """The stored output of a tick, which a repeated task sends again.
+    """The stored output of a tick. A repeated task sends it again.
 
     Attributes:
         rows: the last rows, stored in the entry itself.

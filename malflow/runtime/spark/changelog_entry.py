@@ -26,8 +26,8 @@ class ChangelogEntry:
         tick: the tick.
         before: the tick of the previous entry, or `NEVER`.
         deltas: the delta of each state that changed.
-        whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone don't show
-            this, since an unchanged state has no delta.
+        whole: whether this entry holds all state; earlier entries are then obsolete. The deltas alone don't show this,
+            since an unchanged state has no delta.
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
         finished: the parts that have finished since the previous entry, by source; in a full entry, all in this run.

@@ -30,7 +30,7 @@ class _Chain:
 
     Attributes:
         ticks: the ticks of the entries that still exist.
-        replaced: those of them that a full or merged entry has replaced.
+        replaced: the ticks of entries that a full or merged entry has replaced.
         sizes: the size of each entry after the last full one that is not replaced, in order.
         last: the tick of the last entry.
         whole: the tick of the last full entry.
@@ -153,7 +153,7 @@ class ChangelogIndex:
 
     @property
     def merges(self) -> list[tuple[int, int, int]]:
-        """The stages and workers whose last entries are to be merged, each with the tick after which they are."""
+        """The stages and workers with last entries to merge, each with the tick after which they are."""
         found = ((stage, worker, chain.merged) for stage, worker, chain in self._all)
         return [(stage, worker, after) for stage, worker, after in found if after is not None]
 
@@ -178,7 +178,7 @@ class ChangelogIndex:
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
     def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
-        """Drop entries that others have replaced, and those of empty ticks; return them as (stage, worker, tick).
+        """Drop entries that others have replaced, and entries of empty ticks; return them as (stage, worker, tick).
 
         Neither a process that takes over a worker nor a later snapshot needs them.
 

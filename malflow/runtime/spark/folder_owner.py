@@ -34,5 +34,5 @@ def run_name() -> str:
 
 
 def temporary_folder(kind: str) -> str:
-    """Create a temporary folder whose name encodes its owner; return its path."""
+    """Create a temporary folder with a name that encodes its owner; return its path."""
     return tempfile.mkdtemp(prefix=f"{kind}-{Owner.here()}-")

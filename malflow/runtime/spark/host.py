@@ -239,7 +239,7 @@ class SparkHost:
 
     @property
     def last_snapshot(self) -> LastSnapshot:
-        """The newest durable snapshot, whose positions the readers confirm on release."""
+        """The newest durable snapshot. The readers confirm its positions on release."""
         return LastSnapshot(self._generation, self._durable, self.index.last[0])
 
     def spec(self) -> RunSpec:
@@ -335,7 +335,7 @@ class SparkHost:
         return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
 
     def _begin_changed(self, workers: Workers, move: StateMove) -> None:
-        """Begin a generation whose states differ from those after the last tick; the next snapshot is a full one.
+        """Begin a generation with states that differ from the last tick's; the next snapshot is a full one.
 
         This also holds if a snapshot of that tick is still being written.
         """
@@ -409,7 +409,7 @@ class SparkHost:
             self._written[1].exception()
 
     def _forget(self) -> None:
-        """Remove obsolete changelog entries, and the output of the last tick, which no task will repeat."""
+        """Remove obsolete changelog entries, and the output of the last tick. No task will repeat it."""
         reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
         self._changelog.discard(self.index.forget(reading), [*self._pieces, *self._questions.take_stored()])
         self._pieces = []

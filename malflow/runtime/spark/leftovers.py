@@ -134,7 +134,7 @@ class _Runs:
         self._folder = _local_folder(place)
 
     def found(self) -> Mapping[str, frozenset[str]]:
-        """Return the files of each run, without those of other users of this machine."""
+        """Return the files of each run, without files of other users of this machine."""
         there: dict[str, set[str]] = {}
         for key in self._store.list(RUNS):
             there.setdefault(key.removeprefix(RUNS).partition("/")[0], set()).add(key)

@@ -52,7 +52,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def is_lost_connection(error: BaseException | None) -> bool:
-    """Whether an error is py4j's error for a broken connection to Java, which does not contain the reason."""
+    """Whether an error is py4j's error for a broken connection to Java. It does not contain the reason."""
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - only the extra has it
 
     return isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)

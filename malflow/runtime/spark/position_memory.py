@@ -24,7 +24,7 @@ class LastSnapshot:
     Attributes:
         generation: the last generation of workers.
         tick: the tick of the snapshot.
-        last: the tick of the last changelog entry of each worker's first stage, which has the sources.
+        last: the tick of the last changelog entry of each worker's first stage (it has the sources).
     """
 
     generation: int

@@ -42,7 +42,7 @@ def release_processes(
         session: the session.
         run: the id of the run.
         processes: the last tick of each process, by its name.
-        snapshot: the snapshot whose positions the readers confirm first, or None.
+        snapshot: the snapshot with positions to confirm first, or None.
 
     Returns:
         The errors of readers that could not confirm a position.

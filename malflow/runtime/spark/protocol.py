@@ -200,7 +200,7 @@ class TickCommand:
         )
 
     def dumps(self) -> str:
-        """Return the command as a text, which Spark copies into every task, so that it must be short."""
+        """Return the command as a text. Spark copies it into every task: it must be short."""
         facts = {it.name: getattr(self, it.name) for it in fields(self)}
         facts["last"] = [_packed_ticks(of_stage) for of_stage in self.last]
         for name in _PLACES:

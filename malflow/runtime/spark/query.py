@@ -166,7 +166,7 @@ class Query:
             self._wait_until_stopped()
 
     def _wait_until_stopped(self) -> None:
-        """Stay in the callback until the query is being stopped, so that Spark starts no further tick."""
+        """Stay in the callback until the query is being stopped. Spark then starts no further tick."""
         query, pause = self.query, threading.Event()
         for _ in range(int(_STOP_SECONDS / 0.01)):
             with suppress(Exception):  # Java may be gone: `wait` reports it

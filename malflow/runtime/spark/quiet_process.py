@@ -14,8 +14,8 @@ __all__ = ["end_quietly"]
 def end_quietly() -> None:
     """From now on, keep PySpark's daemon from printing a traceback in this process when Java is gone.
 
-    When a session stops, Java closes the sockets of idle processes. They then try to write to them, which on a Unix
-    domain socket fails at once.
+    When a session stops, Java closes the sockets of idle processes. They then try to write to them. On a Unix domain
+    socket this fails at once.
     """
     for daemon in (sys.modules["__main__"], sys.modules.get("pyspark.daemon")):
         if getattr(daemon, "traceback", None) is traceback and hasattr(daemon, "manager"):

@@ -46,9 +46,9 @@ class RecordCounts(NamedTuple):
 def summed(counts: Iterable[Count]) -> dict[int, int]:
     """Return a sum of hashes for each channel, modulo 2 to the power of 64.
 
-    Reports have only these, so that their size does not grow with the number of workers: if all records
-    arrived, the sums of all senders and of all receivers are equal. Hashes of integers are the same in all processes of
-    one version of Python, which Spark requires.
+    Reports have only these. Their size thus does not grow with the number of workers: if all records arrived, the sums
+    of all senders and of all receivers are equal. Hashes of integers are the same in all processes of one version of
+    Python. Spark requires that.
     """
     sums: dict[int, int] = {}
     for count in counts:

@@ -43,7 +43,7 @@ class RunAttempt:
     A restart makes another attempt, with its own claim, scratch folder, sinks and counts, so an attempt runs only once.
     The `SparkHandle` handles restarts and the end of the session.
 
-    It works on one thread, except for the coordinator, which Spark calls on another.
+    It works on one thread, except for the coordinator (Spark calls it on another).
 
     Args:
         session: the Spark session.
@@ -118,7 +118,7 @@ class RunAttempt:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the run has claimed its job, so that a restart restores the latest snapshot."""
+        """Whether the run has claimed its job; a restart then restores the latest snapshot."""
         return self._claimed is not None
 
     @property

@@ -54,12 +54,12 @@ class SparkRuntime(Runtime):
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend` that all processes can reach.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers, each a Spark partition; None for one per core.
-        spark: the session. None uses that of this process, whichever thread made it. If there is none, it creates one
-            for this machine; runs that start meanwhile use it too, and the last of them stops it.
+        spark: the session. None uses the one of this process, from any thread. If there is none, it creates one for
+            this machine; runs that start meanwhile use it too, and the last of them stops it.
         conf: settings of the session that is created, such as ``{"spark.executor.memory": "4g"}``; an error if there is
             a session with others.
-        trigger: the minimum time from one tick to the next, except for the first few ticks, which measure how many
-            records fit. Half of a longer trigger is used for polling, for higher throughput at a higher latency.
+        trigger: the minimum time from one tick to the next, except for the first few ticks (they measure how many
+            records fit). Half of a longer trigger is used for polling, for higher throughput at a higher latency.
             Spark's processes stay alive during any pause.
         latency: how long a tick should take at most, and so how long a record waits: ticks have fewer records. Spark
             itself needs some 0.1 seconds for a tick with two stages; a shorter latency has no effect. With None, ticks
@@ -69,7 +69,7 @@ class SparkRuntime(Runtime):
             make the whole tick longer than about twice that.
         scratch: a folder for the changelog that all processes can reach; on one machine, by default, a temporary one.
             A run removes its own files at the end, and the leftovers of killed runs: at once if their process is known
-            to have ended, which requires Linux and the same machine, otherwise once a run of the same job has seen no
+            to have ended (this requires Linux and the same machine), otherwise once a run of the same job has seen no
             change in them for an hour.
         scratch_options: fsspec's options to open that folder, such as credentials.
         restart: the limits of restarts after a failure of Spark.

@@ -21,7 +21,7 @@ __all__ = ["SealTask", "StoredShare"]
 
 @dataclass(frozen=True, slots=True)
 class StoredShare:
-    """A share of a transaction whose pieces are stored.
+    """A share of a transaction with stored pieces.
 
     Attributes:
         sink: the name of the sink.

@@ -58,7 +58,7 @@ class SparkOptions(RunOptions):
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
 
     def _check_conf(self, conf: Any) -> None:
-        """Check the settings of a new session. The error shows no values, which may be secrets."""
+        """Check the settings of a new session. The error shows no values: they may be secrets."""
         if conf is None:
             return
         check_mapping("SparkRuntime", "conf", conf, "Spark's settings")
@@ -69,7 +69,7 @@ class SparkOptions(RunOptions):
             raise GraphError("conf and spark are mutually exclusive: set them where the session is made")
 
     def _checked_latency(self, latency: Duration) -> timedelta:
-        """Return the latency, which is not shorter than the trigger."""
+        """Return the latency, at least the trigger."""
         most = checked_duration("SparkRuntime", "latency", latency, or_else="None")
         if most.total_seconds() < self.pause:
             raise GraphError(
@@ -92,7 +92,7 @@ class SparkOptions(RunOptions):
 
     @property
     def restore_options(self) -> RestoreOptions:
-        """The options for restoring state, which stays in the store."""
+        """The options for restoring state. The state stays in the store."""
         return replace(super().restore_options, in_store=True)
 
     @property

@@ -69,7 +69,7 @@ class Row(NamedTuple):
 class ShuffleBuffer(ChunkBuffer):
     """The records that one worker sends to another, or to a sink on the driver, in a tick, as blobs for Java.
 
-    Large records are packed one by one and cut, so that Java never receives a large blob.
+    Large records are packed one by one and cut. Java thus never receives a large blob.
     """
 
     __slots__ = ()
@@ -99,7 +99,7 @@ def _groups(chunks: list[Chunk]) -> Iterator[list[Chunk]]:
 
 
 def chunks_of(blobs: Iterable[bytes]) -> list[Chunk]:
-    """Return the chunks of a buffer from its blobs, which may arrive in any order."""
+    """Return the chunks of a buffer from its blobs. Blobs may arrive in any order."""
     chunks: list[Chunk] = []
     pieces: list[memoryview] = []
     for _, continues, data in sorted((*_HEAD.unpack_from(blob), memoryview(blob)[_HEAD.size :]) for blob in blobs):

@@ -101,7 +101,7 @@ class SinkPieces:
         return self._task
 
     def shares(self, transactions: Mapping[str, int]) -> list[StoredShare]:
-        """Divide the pieces of transactions into shares; those of a worker of one generation are in one."""
+        """Divide the pieces of transactions into shares; the pieces of a worker of one generation are in one."""
         shares = []
         for sink, transaction in transactions.items():
             groups = self._groups(sink)
@@ -114,7 +114,7 @@ class SinkPieces:
         self._discard(self._stored.pop(sink, ()))
 
     def forget(self, tick: int) -> None:
-        """Remove the pieces up to a tick, which a durable snapshot covers."""
+        """Remove the pieces up to a tick. A durable snapshot covers that tick."""
         for sink, stored in self._stored.items():
             self._discard(it for it in stored if it.tick <= tick)
             self._stored[sink] = [it for it in stored if it.tick > tick]

@@ -76,7 +76,7 @@ class ChangelogCapture:
             session: the session to commit them with.
             tick: the number of the last tick.
             since: the tick of the last snapshot.
-            ours: the positions of the driver's sinks, without those of distributed ones that the job writes.
+            ours: the positions of the driver's sinks, without distributed ones that the job writes.
             base: whether the changes include all state.
             alone: whether the job may use all slots, since no tick runs at the same time.
 

@@ -160,7 +160,7 @@ def _with_settings(builder: Any, settings: Mapping[str, str]) -> Any:
 
 
 def _launch_java(settings: Mapping[str, str]) -> None:
-    """Start Java in its own session, so that a signal to our process group does not end it before a snapshot.
+    """Start Java in its own session. A signal to our process group then does not end it before a snapshot.
 
     It still ends with this process, however that ends, since its standard input is then closed.
     """
@@ -300,7 +300,7 @@ def _check_java() -> None:
 
 
 def _check_user() -> None:
-    """Check that the user of this process has a name, which Hadoop's Java asks for.
+    """Check that the user of this process has a name. Hadoop's Java asks for it.
 
     Raises:
         RunFailed: saying how to name it.

@@ -37,9 +37,9 @@ _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 class StageAttempt:
     """One attempt at a tick of one stage of one worker.
 
-    The first attempt that writes the changelog entry counts, with all its output, which is stored with the entry. Any
-    other attempt sends the stored output and calls no user code, so that no output goes beyond the state. Sinks on the
-    workers are flushed before the entry is written, so that they have received all counted records.
+    The first attempt that writes the changelog entry counts, with all its output. The output is stored with the entry.
+    Any other attempt sends the stored output and calls no user code. No output thus goes beyond the state. Sinks on the
+    workers are flushed before the entry is written. They have then received all counted records.
     """
 
     def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:

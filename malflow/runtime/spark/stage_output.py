@@ -63,7 +63,7 @@ class OutputLog:
             self._write()
 
     def add_pieces(self, sink: int, pieces: list[Any]) -> None:
-        """Store the pieces of a distributed sink, which the next snapshot writes.
+        """Store the pieces of a distributed sink. The next snapshot writes them.
 
         Raises:
             StoreError: if they can't be written.

@@ -25,7 +25,7 @@ _NUMBER = Struct(">q")
 class StageTask:
     """A stage of a program as a function that Spark calls with the frames for one worker.
 
-    It yields the frames for the next stage's workers, each after the number of the worker; those of the last stage are
+    It yields the frames for the next stage's workers, each after the number of the worker; frames of the last stage are
     for the driver and have no number.
 
     Args:
@@ -79,7 +79,7 @@ def _leave_modules_out() -> None:
 
 
 def _drained(frames: Iterator[bytes]) -> list[Row]:
-    """Consume the input of the first stage, which carries no data: Spark ends a process that leaves some."""
+    """Consume the input of the first stage. It carries no data: Spark ends a process that leaves some."""
     for _ in frames:
         pass
     return []

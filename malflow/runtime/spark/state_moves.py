@@ -118,7 +118,7 @@ class StateMoves:
             parallelism: the number of workers; all keys stay if it is unchanged.
 
         Raises:
-            SnapshotError: naming an operator whose keys have no owner.
+            SnapshotError: naming an operator with keys that have no owner.
         """
         before = len(last[0])
         stays = before == parallelism
@@ -222,7 +222,7 @@ class StateMove:
         """Write the first changelog entries of the new workers.
 
         Args:
-            task: writes those of a worker.
+            task: writes the states of a worker.
             others: the states without keys, for each worker.
 
         Raises:

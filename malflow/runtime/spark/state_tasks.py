@@ -51,7 +51,7 @@ class Routing:
     Attributes:
         workers: the number of new workers.
         routes: the route of each state with keys; None where every key stays with its worker.
-        migrations: the operators whose states are migrated, and the version of the states.
+        migrations: the operators with migrated states, and the version of the states.
     """
 
     workers: int
@@ -288,7 +288,7 @@ def _loaded(place: ScratchFolder, routing: bytes) -> Routing:
 
 
 def _reported(target: int, task: _Task) -> Iterator[Piece]:
-    """Yield the pieces of a task; an error becomes a piece for `target`, so that it keeps its type."""
+    """Yield the pieces of a task; an error becomes a piece for `target`, to keep its type."""
     end_quietly()
     try:
         with rarer_collections():

@@ -61,8 +61,8 @@ class Pace:
 
     Besides Spark's own overhead, a tick takes a fixed time plus a time per record. After a tick shorter than allowed,
     the limit grows in proportion; after a longer one it shrinks, but not below the records that take as long as the
-    fixed time, which smaller ticks would not reduce. If the fixed time is large, ticks may take up to three seconds to
-    amortize it. If records are large, the bytes that a worker may send are the limit. A single tick that is slightly
+    fixed time. Smaller ticks would not reduce that time. If the fixed time is large, ticks may take up to three seconds
+    to amortize it. If records are large, the bytes that a worker may send are the limit. A single tick that is slightly
     too long is ignored: the machine may have been busy. With a latency, ticks take no longer than that, but a third of
     their time may always be spent on records.
 

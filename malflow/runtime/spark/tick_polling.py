@@ -18,7 +18,7 @@ class TickPolling:
     """Polls while there is input, up to the limits of records, bytes and time.
 
     Args:
-        pacing: the limit of each poll, which all ticks of the worker adjust.
+        pacing: the limit of each poll. All ticks of the worker adjust it.
 
     Attributes:
         records: the number of records polled in the tick.

@@ -39,7 +39,7 @@ _LONGEST: Final = (108 if sys.platform == "linux" else 104) - len("/.01234567-01
 
 
 def socket_settings(told: Mapping[str, str], javas: str, *, is_local: bool) -> dict[str, str]:
-    """Return the settings of a new session by which its sockets have short paths, or are those of TCP.
+    """Return the settings of a new session for sockets with short paths, or for TCP.
 
     Args:
         told: the settings that the session would have.
@@ -47,7 +47,7 @@ def socket_settings(told: Mapping[str, str], javas: str, *, is_local: bool) -> d
         is_local: whether all processes are on this machine, with the same folders.
 
     Raises:
-        GraphError: if the settings name a folder whose path is too long.
+        GraphError: if the settings name a folder with too long a path.
     """
     if told.get(SOCKETS) != "true":
         return {}

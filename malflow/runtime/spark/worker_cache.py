@@ -141,8 +141,8 @@ class ReleaseTask:
 
     Args:
         run: the id of the run.
-        pause: seconds to occupy the process, so that other tasks run in other processes.
-        snapshot: the snapshot whose positions to confirm first; None without a snapshot, or if the run failed.
+        pause: seconds to occupy the process, for other tasks to run in other processes.
+        snapshot: the snapshot with positions to confirm first; None without a snapshot, or if the run failed.
     """
 
     def __init__(self, run: str, pause: float, snapshot: LastSnapshot | None) -> None:

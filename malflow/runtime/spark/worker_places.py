@@ -74,7 +74,7 @@ class WorkerPlaces:
 
     @property
     def moves(self) -> list[Move]:
-        """The recent moves to executors that have run the worker twice since, so that it seems to stay there."""
+        """The recent moves to executors that have run the worker twice since. It seems to stay there."""
         return [move for move in self._moves.values() if self._tick >= move.tick + _TWICE - 1]
 
     @property

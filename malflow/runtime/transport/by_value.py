@@ -35,7 +35,7 @@ def dumps_by_value(thing: object, *, by_name: Collection[type] = ()) -> bytes:
 
 
 def _cloudpickle() -> ModuleType:
-    """Return cloudpickle: pyspark's copy where pyspark is loaded, whose executors may have no other."""
+    """Return cloudpickle: pyspark's copy where pyspark is loaded. Its executors may have no other."""
     if "pyspark" in sys.modules:
         from pyspark import cloudpickle as copied  # noqa: PLC0415 - only the extra has it
 
@@ -51,9 +51,9 @@ def _cloudpickle() -> ModuleType:
 
 @cache
 def _pickler_of(cloudpickle: ModuleType) -> Any:
-    """Return cloudpickle's class of picklers, which here keeps the names of the files of code, for errors.
+    """Return cloudpickle's class of picklers. It keeps the names of the files of code, for errors.
 
-    Some versions drop them, so that the pickle does not depend on the file. All processes have the same Python.
+    Some versions drop them. The pickle thus does not depend on the file. All processes have the same Python.
     """
     base: Any = cloudpickle.CloudPickler
 
@@ -83,7 +83,7 @@ def _reduced(code: CodeType) -> tuple[Any, ...]:
 
 
 def _reduced_cache(function: Any) -> str | tuple[Any, ...]:
-    """Pickle a script's function with a cache by value, without its entries; those of modules by name."""
+    """Pickle a script's function with a cache by value, without its entries; functions of modules by name."""
     if function.__module__ != "__main__" and "<locals>" not in function.__qualname__:
         return str(function.__qualname__)
     parameters = function.cache_parameters()
@@ -95,7 +95,7 @@ def _cached(function: Any, maxsize: int | None, typed: bool) -> Any:
 
 
 def _reduced_property(prop: cached_property[Any]) -> tuple[Any, ...]:
-    """Pickle a cached property without its lock, which Python 3.11 has."""
+    """Pickle a cached property without the lock of Python 3.11."""
     return _cached_property, (prop.func, prop.attrname)
 
 

@@ -52,8 +52,8 @@ def check_store(store: object) -> None:
 def dumps_program(program: Program, place: str, *others: Any) -> bytes:
     """Pickle a program, in a tuple with other objects.
 
-    Functions and classes of the script are pickled by value; those of modules by name, so the other processes must
-    find the modules.
+    Functions and classes of the script are pickled by value; those in modules by name, so the other processes must find
+    the modules.
 
     Args:
         program: the program, with proxies for the sinks in this process.

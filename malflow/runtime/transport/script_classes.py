@@ -77,7 +77,7 @@ def _is_picklable(thing: object, by_name: Mapping[str, type], but: type | None =
 
 
 def install_classes(data: bytes) -> None:
-    """Put the script's classes into ``__main__``, so that their objects are pickled by name here as well."""
+    """Put the script's classes into ``__main__``. Their objects are then pickled by name here as well."""
     main = sys.modules["__main__"]
     for name, kind in pickle.loads(data).items():  # noqa: S301 - this run wrote it
         if isinstance(kind, _LeftOut):
@@ -105,5 +105,5 @@ def _has_lost_slots(kind: type) -> bool:
 
 
 def _state_of_slots(value: Any) -> tuple[None, dict[str, Any]]:
-    """Return the state in the form of the script's own class, which can't load attributes from a ``__dict__``."""
+    """Return the state in the form of the script's own class. That class can't load attributes from a ``__dict__``."""
     return None, dict(vars(value))

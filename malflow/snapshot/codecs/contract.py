@@ -25,8 +25,8 @@ class Codec(Protocol):
     Only with a `ShapedCodec` do snapshots record the classes in their states and detect changes to them.
 
     Attributes:
-        name: recorded in each file, which only a codec of the same name reads.
-        executes: whether loading can execute code, so that the bytes must come from a trusted source.
+        name: recorded in each file; only a codec of the same name reads it.
+        executes: whether loading can execute code; the bytes must then come from a trusted source.
     """
 
     @property
@@ -44,7 +44,7 @@ class Codec(Protocol):
 
 @runtime_checkable
 class ShapedCodec(Codec, Protocol):
-    """A codec that records the shapes of classes, so that states of a changed class are not misread."""
+    """A codec that records the shapes of classes. States of a changed class are thus not misread."""
 
     def noting(self, kinds: set[type]) -> Codec:
         """Return a codec with the same output that adds the classes it serialises to `kinds`."""
@@ -65,12 +65,12 @@ class ShapedCodec(Codec, Protocol):
 
         Args:
             shapes: the shapes of the classes in them.
-            migrating: whether a record whose class has changed or is missing is read as its fields.
+            migrating: whether a record of a changed or missing class is read as its fields.
         """
 
 
 class PickleCodec:
-    """Python's pickle: any object whose class is importable. Code is not stored, so it may change.
+    """Python's pickle: any object of an importable class. Code is not stored, so it may change.
 
     Objects shared by several states are shared again after loading only if they were serialised together.
     """
@@ -153,7 +153,7 @@ def codec_of(codec: str | Codec) -> Codec:
 
 
 def dumps_dict(codec: Codec, items: Iterable[tuple[Any, Any]]) -> bytes:
-    """Serialise items so that `loads` returns a dict of them."""
+    """Serialise items for `loads`, as a dict."""
     return codec.dumps(_Items(items) if isinstance(codec, PickleCodec) else dict(items))
 
 

@@ -12,7 +12,7 @@ ROOMS = (message, table_change, sources, sinks)
 
 
 def declared_class(name: str) -> type | None:
-    """Return the class that declares a name, which starts with `RESERVED`."""
+    """Return the class that declares a name. The name starts with `RESERVED`."""
     for room in ROOMS if name.startswith(RESERVED) else ():
         kind = getattr(room, name.removeprefix(RESERVED), None)
         if isinstance(kind, type) and written_name(kind) == name:

@@ -114,7 +114,7 @@ class MsgpackCodec:
         """Deserialise the output of `dumps`.
 
         Raises:
-            TypeError: if it has a record whose class is not registered or has changed.
+            TypeError: if it has a record of an unregistered or changed class.
             ValueError: if it is not the output of `dumps`.
         """
         return self._loads(data, self._readers)
@@ -202,7 +202,7 @@ class MsgpackCodec:
 
 
 class _Forms(dict[type, Form]):
-    """The forms by type; those of malflow's own classes are added when one is first written."""
+    """The forms by type; the forms of malflow's own classes are added when one is first written."""
 
     def __init__(self, forms: Iterable[Form]) -> None:
         super().__init__((form.kind, form) for form in forms if written_name(form.kind) is None)
@@ -271,7 +271,7 @@ class _Writing:
         return self._extension_of((form.code, self.pack(plain)))
 
     def _without_bytearrays(self, value: Any) -> Any:
-        """Wrap the bytearrays in lists and dicts, which msgpack would write as bytes."""
+        """Wrap the bytearrays in lists and dicts. msgpack would write them as bytes."""
         kind = type(value)
         if kind is bytearray:
             return self._msgpack.ExtType(_BYTEARRAY.code, self.pack(bytes(value)))

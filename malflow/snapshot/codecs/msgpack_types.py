@@ -53,7 +53,7 @@ class Form(NamedTuple):
         code: the extension code of the type; its meaning never changes.
         kind: the type; subclasses are excluded.
         plain: the return type of `write`.
-        write: converts a value to simpler data, which may contain any supported type.
+        write: converts a value to simpler data; it may contain any supported type.
         read: converts the data back to a value.
     """
 
@@ -82,7 +82,7 @@ def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
 
 
 def _fraction(terms: list[Any]) -> Fraction:
-    """Return a fraction; long terms, which were written reduced, are not reduced again: that is slow."""
+    """Return a fraction; long terms were written reduced, and are not reduced again: that is slow."""
     numerator, denominator = _all_of(int, terms, 2)
     if denominator < 1:
         raise ValueError(f"the denominator of a Fraction must be a positive integer; got {denominator}")

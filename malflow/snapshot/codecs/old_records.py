@@ -23,7 +23,7 @@ _METHODS = ("keys", "values", "items", "get")
 
 
 class OldRecord(Mapping[str, Any]):
-    """The fields of a record whose class has changed: a read-only mapping, with the values also as attributes.
+    """The fields of a record of a changed class: a read-only mapping, with the values also as attributes.
 
     It is created by unpickling, as an instance of the class would have been.
     """
@@ -84,7 +84,7 @@ class OldRecord(Mapping[str, Any]):
 
 
 class OldTuple(tuple[Any, ...]):
-    """The fields of a named tuple whose class has changed, by position, by name and as attributes."""
+    """The fields of a named tuple of a changed class, by position, by name and as attributes."""
 
     _kind = "named tuple"
     _names: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class OldTuple(tuple[Any, ...]):
 
 
 class _OldObject(OldRecord):
-    """The remains of an object whose class is missing: its attributes, list items and dict items."""
+    """The remains of an object without its class: its attributes, list items and dict items."""
 
     def append(self, item: Any) -> None:
         """Add an item, as to a list."""
@@ -187,7 +187,7 @@ def _argument_names(args: Sequence[Any], names: tuple[str, ...]) -> tuple[str, .
 def old_kind(values: Iterable[Any]) -> str | None:
     """Return the class name of an old record contained in the values, at any depth; None if there is none.
 
-    The search is a pickling, which visits everything; other pickling errors are reported later.
+    The search is a pickling. It visits everything; other pickling errors are reported later.
     """
     rest = iter(values)
     while some := list(islice(rest, _AT_ONCE)):

@@ -129,7 +129,7 @@ def _is_as_it_was(shape: Shape, kind: Any) -> bool:
 
 
 def _reads_itself(kind: type) -> bool:
-    """Whether a class defines its own unpickling, which may handle its former fields."""
+    """Whether a class defines its own unpickling. That may handle its former fields."""
     if issubclass(kind, tuple | Enum):
         return False
     return any(_is_users(getattr(kind, method, None)) for method in ("__setstate__", "__reduce__", "__reduce_ex__"))

@@ -181,7 +181,7 @@ def in_script(shape: Shape, script: str) -> Shape:
 
 
 def _is_own_tuple(kind: Any) -> bool:
-    """Whether a named tuple customises its pickling, so that the pickle may not hold its fields."""
+    """Whether a named tuple customises its pickling; the pickle may then not hold its fields."""
     made = getattr(kind.__getnewargs__, "__globals__", {}).get("__name__")
     return made != "collections" or (kind.__reduce__, kind.__reduce_ex__) != (object.__reduce__, object.__reduce_ex__)
 
@@ -196,7 +196,7 @@ def _dataclass_kind(kind: type) -> str:
 def _fields(kind: type, attribute: str) -> tuple[str, ...] | None:
     """Return the fields that a library lists in an attribute of a class; None if it has no such list.
 
-    For dataclasses the result is that of `dataclasses.fields`, which fails for a class pickled by value.
+    For dataclasses the result is as from `dataclasses.fields`. That function fails for a class pickled by value.
     """
     listed = getattr(kind, attribute, None)
     if isinstance(listed, dict):
@@ -225,7 +225,7 @@ def _is_programs(module: object) -> bool:
 
 
 def _value(value: Any) -> str:
-    """Return the value of an enum member as text if it is plain data, which looks the same in every process."""
+    """Return the value of an enum member as text if it is plain data. It then looks the same in every process."""
     if not isinstance(value, _PLAIN) and not (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)):
         return ""
     text = repr(value)
