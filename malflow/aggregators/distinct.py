@@ -19,7 +19,11 @@ __all__ = ["CountDistinct", "EstimateDistinct"]
 V = TypeVar("V")
 
 _KEPT = 1024
+"""The number of kept hashes: the standard error is about 1 / sqrt(1024), or 3 %, in at most 1,024 numbers per state.
+Half of them raise the error to 4.4 %, double lower it to 2.2 %."""
+
 _HASHES = 1 << 64
+"""The number of possible hashes: `stable_hash` has 64 bits."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -27,8 +27,16 @@ PLAIN = frozenset({int, float})
 """The types of most numbers, which ``+`` adds as it should."""
 
 _MOST_DIGITS = 100_000
+"""The most digits of a sum. Without a limit, two terms of far-apart magnitudes fill the memory with zeros; a lower
+limit refuses more sums, a higher one allows larger states."""
+
 _USUAL_DIGITS = 28
+"""The least precision of a mean: the default of `decimal`. It counts if the thread's context has fewer digits; half of
+it rounds such means more, double makes them longer."""
+
 _FURTHER_DIGITS = 10
+"""The digits of a mean beyond its sum's, for its fraction: fewer round it sooner, more make it longer."""
+
 _EXACT = Context(
     prec=_MOST_DIGITS,
     rounding=ROUND_HALF_EVEN,

@@ -27,6 +27,9 @@ Buckets = dict[Any, Any]
 _LEAST, _GREATEST = "least", "greatest"
 
 _ERROR = 0.01
+"""The greatest relative error of an estimate. Half of it doubles the buckets of a state, double halves them; states
+with another error can't be merged with older ones."""
+
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)
 _LOG_GAMMA = log(_GAMMA)
 _OF_ONE = 1 << 20
