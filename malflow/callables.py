@@ -18,6 +18,8 @@ _OTHER_HOOKS = frozenset(
 """Hooks of other logics and other stream processors, which users may expect malflow to call."""
 
 _ALIKE = 0.75
+"""The least likeness of a method to a hook, stricter than for names in messages. A lower one takes methods with names
+of their own for misspelt hooks, a higher one misses typing errors."""
 
 _ELSEWHERE = {
     **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),

@@ -40,8 +40,11 @@ PARKED = "Parked"
 """The `error` of a dead letter whose record was not tried, since an earlier record of its key is parked."""
 
 _MOST_ATTEMPTS = 100
+"""The most attempts for a call of a plain function: the whole run waits for them. Half of it limits quick retries more,
+double holds up the run for longer at a hopeless record."""
+
 _LONGEST_SLEEP = 1.0
-"""The most attempts for a call of a plain function, and the most seconds of pauses: the whole run waits for them."""
+"""The most seconds of pauses between the attempts, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)

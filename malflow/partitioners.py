@@ -55,6 +55,9 @@ _LONGEST = 10_000
 """Maximum digits before or after the point of a Decimal key."""
 
 _LANES = 8
+"""The scores of workers per digest: 64 bytes of BLAKE2b hold eight of 8 bytes. Keys in older snapshots were placed with
+it, so it can't change."""
+
 _EIGHT_SCORES = Struct("<8Q")
 _PERSON = b"malflow.worker"
 _FIRST_BLOCK = blake2b(salt=bytes(8), person=_PERSON)

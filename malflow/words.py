@@ -159,6 +159,8 @@ class _Repr(reprlib.Repr):
 
 _short = _Repr()
 _short.maxstring = _short.maxother = _LONGEST_REPR
+# The most entries of a dict in a repr: `reprlib` shows 4, too few for a record's fields; double makes a message hard
+# to read.
 _short.maxdict = 20
 
 
