@@ -13,11 +13,20 @@ from malflow.store.redaction import safe_line
 __all__ = ["Bars"]
 
 _WIDTH: Final = 30
+"""The widest bar in columns: a column is then about 3 % of the input. Half of it shows steps of 7 %; double fits only
+terminals wider than 80 columns."""
+
 _LEAST: Final = 5
+"""The narrowest bar in columns; a shorter one shows less than the percentage beside it."""
+
 _NAME: Final = 24
+"""The columns for a name: room for most names, and for a whole bar on a terminal of 80 columns. Fewer cut names sooner,
+more shorten the bars."""
+
 _MOST: Final = 8
 """The most bars that are drawn; other sources are only counted."""
 _DAY: Final = 86_400.0
+"""The seconds of a day: the pace so far says little about a longer time, so it is not shown."""
 
 
 class Bars:

@@ -11,7 +11,12 @@ from malflow.monitor.metrics import METRICS
 __all__ = ["PANELS", "Panel", "dashboard", "metrics_of"]
 
 _WIDTH: Final = 12
+"""The width of a chart: half of Grafana's grid of 24 columns, so two stand side by side."""
+
 _HEIGHT: Final = 8
+"""The height of a chart in rows of Grafana's grid: low enough for several pairs on a screen. Half of it flattens the
+curves, double shows half as many charts."""
+
 _SOURCE: Final = {"type": "prometheus", "uid": "prometheus"}
 _HISTOGRAM: Final = re.compile("_(bucket|sum|count)$")
 

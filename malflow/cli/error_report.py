@@ -27,6 +27,9 @@ from malflow.words import error_line, error_text, short_repr
 __all__ = ["code_of_exit", "end_of_output", "error_document", "has_lost_reader", "report", "user_frames"]
 
 _MOST_FRAMES = 12
+"""The most frames of a traceback; the innermost ones count. Fewer may hide the caller's mistake, more push the message
+off the screen."""
+
 _ELSEWHERE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)\n +(.*)$', re.MULTILINE)
 _LIBRARIES = tuple(
     f"{folder}{os.sep}"

@@ -33,6 +33,7 @@ __all__ = ["errors"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _USUAL = 100
+"""The usual number of letters in a list: a few screens. Fewer need `--limit` more often, more take longer to answer."""
 
 _at = click.option("--at", type=SNAPSHOT, default="latest", show_default=True, help="The snapshot to read.")
 _trust = click.option(

@@ -23,12 +23,26 @@ from malflow.monitor.history import History
 __all__ = ["LiveView", "live_area"]
 
 _REDRAW_SECONDS: Final = 0.25
+"""The seconds between two pictures: bars seem to move steadily. Half of it costs the run twice as much time, double
+looks jerky."""
+
 _LINE_SECONDS: Final = 10.0
+"""The seconds between two lines if standard error is not a terminal. A line each second would fill a log; a longer
+interval hides a standstill."""
+
 _SAMPLE_SECONDS: Final = 1.0
+"""The seconds between two readings of the counts for the rates. A shorter interval makes the rates jump, a longer one
+makes them stale."""
+
 _ASKED_EVERY: Final = 3.0
 """The seconds between two requests for the cause and the time; the answers wait for a tick."""
 _WAIT: Final = 30.0
+"""The longest wait in seconds for an answer of the run, since it comes after a tick. A shorter wait gets no answer
+during long ticks; the picture does not wait for it."""
+
 _RATES: Final = 60
+"""The rates in the sparkline: a minute of them, one a second. Double shows a longer history in more columns."""
+
 _END_SECONDS: Final = 2.0
 """The longest wait for the thread to end after its run."""
 

@@ -33,6 +33,8 @@ MARKS: Final[Mapping[Change, str]] = {
 }
 
 _MOST_PARTS = 3
+"""The most parts to name, to fit a row on a line; the others are counted."""
+
 _TIME = (StateKind.EPOCHS, StateKind.FRONTIER)
 
 

@@ -21,6 +21,9 @@ _HIDDEN = ("gitignore", "dockerignore", "env")
 
 _NAME = re.compile("[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _LONGEST = 50
+"""The longest name of a project. Kubernetes allows 63 characters for a label; the rest is for ends such as `-state` and
+`-orders`."""
+
 _MARK = re.compile("@([a-z_]+)@")
 _CONDITION = re.compile("@(if [a-z]+|else|end)@")
 

@@ -45,6 +45,9 @@ _TURN: Final = 0.5
 _SETTLING: Final = 0.1
 """The seconds without another change before the new program is checked."""
 _LONGEST_REHEARSAL: Final = 120.0
+"""The most seconds for a changed program to get to its `execute()`. Half of it refuses scripts with slow imports,
+double leaves a hung one unnoticed for longer."""
+
 _LONG_STOP: Final = 5.0
 """The seconds after which a run that still stops is told of."""
 _PATIENCE: Final = 1.0
@@ -52,6 +55,7 @@ _PATIENCE: Final = 1.0
 _OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay", "opens"})
 """Options that apply only to the first start; later starts begin with the snapshot of the previous run."""
 _SHOWN: Final = 3
+"""The most changed modules to name, to fit the message on a line; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ __all__ = ["Child", "own_environment"]
 _LONGEST_END: Final = 5.0
 """The seconds that a child has to end that was not let go."""
 _TURN: Final = 0.1
+"""The seconds between two checks whether the child is alive: its socket may stay open after its end. Half of it wakes
+the parent twice as often, double notices an end later."""
 
 
 class Child:

@@ -18,8 +18,15 @@ __all__ = ["About", "line_of", "screen_of"]
 
 _COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
 _NAME: Final = 32
+"""The columns for an operator's name: room for most names. Fewer cut names sooner, more push out columns of a narrow
+terminal."""
+
 _BUSY: Final = 8
+"""The columns of a bar of the busy share: an eighth per column is enough beside the percentage."""
+
 _SHOWN_SHARE: Final = 0.005
+"""The least share with a percentage: a smaller one would round to 0 %."""
+
 _BY_USE: Final = ("keys", "epoch", "late", "failed", "lag")
 """The columns that are left out if they are empty and the terminal is narrow."""
 

@@ -43,6 +43,8 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_.-]*:|\[[0-9A-Fa-f:.]+\]:)?[0-9]+")
 CONFIGURED: Final = ""
 """The value of ``--serve`` without an address."""
 _CODE_SECONDS = 60.0
+"""The seconds until the file with the code is removed. The code is valid for a minute, so a shorter time may fail a
+slow browser, and a longer one keeps a useless file."""
 
 
 class ServingCommand(FlowCommand):

@@ -18,6 +18,8 @@ from malflow.monitor.documents import document
 __all__ = ["stop"]
 
 _TURN = 0.1
+"""The seconds between two checks whether the run has ended: short for a person. Half of it looks twice as often through
+the files of runs, double ends the command later."""
 
 
 @click.command(short_help="Stop a run.")

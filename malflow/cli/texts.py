@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 __all__ = ["age", "as_options", "bytes_text", "duration"]
 
 _KILO = 1000
+"""The factor between units: kB and MB are powers of 1,000, not of 1,024."""
+
 _RENAMED = re.compile(r"renamed=\{'([^']*)': '([^']*)'\}")
 _DROPPED = re.compile(r"allow_dropped_state=\['([^']*)'\]")
 _WORD = re.compile(r"\b(recovery|sinks)='(\w+)'")

@@ -29,7 +29,11 @@ __all__ = ["top"]
 
 _KEYS: Final = "q: quit   s: snapshot   w: why   p: pause"
 _RATES: Final = 60
+"""The rates in the sparkline: a minute of them at the usual interval. Double shows a longer history in more columns."""
+
 _ASKED_EVERY: Final = 3.0
+"""The seconds between two requests for the cause and the time; the run answers them after a tick. Half of it asks the
+run twice as often, double shows an older cause."""
 
 
 @click.command(short_help="Watch a run.")

@@ -35,6 +35,7 @@ Path: TypeAlias = tuple[str, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _QUOTED = re.compile(r'["\\]')
 _WIDE = 0x10000
+"""The first character beyond four hexadecimal digits: TOML escapes it as `\\U` with eight."""
 
 
 @dataclass(frozen=True, slots=True)

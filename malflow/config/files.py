@@ -23,6 +23,9 @@ FILE: Final = "malflow.toml"
 _PROJECT: Final = "pyproject.toml"
 _TABLE: Final = ("tool", "malflow")
 _LARGEST = 1_000_000
+"""The largest file in bytes, far beyond any written by hand. The limit keeps a wrong path, such as a data file, out of
+memory; half or double makes no difference to a real file."""
+
 _PLACE = re.compile(
     r"^(?P<reason>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$", re.DOTALL
 )

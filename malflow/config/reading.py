@@ -28,7 +28,12 @@ _NO_SETTINGS: Final = frozenset(
 
 _OF_ONE_START: Final = frozenset({("run", "renamed"), ("run", "allow_dropped_state")})
 _LARGEST = 2**63
+"""The first integer beyond 64 bits with a sign: TOML guarantees no larger ones."""
+
 _LONGEST = 200
+"""The most characters of a faulty value in a message: some lines of a terminal. Fewer hide the fault, more hide the
+message."""
+
 _STEP = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."]+)')
 
 

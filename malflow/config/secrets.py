@@ -26,6 +26,9 @@ __all__ = [
 HIDDEN: Final = "***"
 
 _LARGEST_SECRET = 65_536
+"""The largest secret in bytes: a chain of certificates fits. The limit keeps a wrong path, such as a device without an
+end, out of memory."""
+
 _REFERENCE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{")
 _PASSWORD = re.compile(r"://[^/?#\s@:]*:[^/?#\s@]+@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=[^&]+")
