@@ -18,9 +18,20 @@ __all__ = ["Attention", "ServerSilent", "attended"]
 T = TypeVar("T")
 
 _LONGEST_SILENCE = 5.0
+"""The most seconds of silence before a probe. Half of it opens twice as many connections during long statements, double
+notices a frozen server later."""
+
 _LONGEST_ANSWER = 10.0
+"""The most seconds for the answer to a probe. A shorter time gives up servers under load, a longer one keeps the run
+waiting for a frozen one."""
+
 _LEAST = 0.5
+"""The least seconds for each of both, even if `retry_for` is shorter, and the silence once the run is stopping: a
+server's ordinary pauses are shorter."""
+
 _STEP = 0.1
+"""The seconds between two checks while a driver's action runs; the end of the action ends the wait at once. Half of it
+wakes the thread twice as often, double delays the checks."""
 
 
 class ServerSilent(OSError):

@@ -19,8 +19,16 @@ _LOG = logging.getLogger("malflow")
 _TOLD_AT = 2
 """The attempt whose failure is the first to be logged: a deadlock, say, is resolved by the next one."""
 _TOLD_EVERY = 30.0
+"""The seconds between two warnings while an action is retried. Half of it doubles the lines during an outage, double
+makes it seem to be over."""
+
 _LONGEST_WAIT = 2.0
+"""The longest pause between attempts in seconds. Half of it asks a server without an answer twice as often, double
+notices its return later."""
+
 _STEP = 0.2
+"""The longest sleep in seconds without a check for a stopping run. Half of it wakes twice as often, double stops
+later."""
 
 _AT_ONCE = 1.0
 """Seconds within which the first use of a lost connection fails."""

@@ -18,6 +18,7 @@ ONE_SHARE: Final = 1 << 60
 """The `share_bytes` of a sink whose transactions have one share: the pieces of all workers, in the order of ticks."""
 
 _SHARES = 2
+"""The length of a handle with sealed shares, a pair; a handle of one process is longer."""
 
 
 class SegmentedSinkImpl(DistributedSinkImpl[K, V, T], Generic[K, V, T]):

@@ -27,6 +27,9 @@ The digest is in the snapshot, so a segment that others have changed is never un
 
 _FOLDER = "s/"
 _LIMIT = 1 << 40
+"""The largest segment in bytes, a terabyte: `Store.get` wants a limit, and the digest already detects a foreign object.
+It is beyond any memory, so half or double makes no difference."""
+
 _RETRY = timedelta(minutes=1).total_seconds()
 
 

@@ -28,6 +28,8 @@ from malflow.words import error_line, short_repr
 __all__ = ["AvroDecoder", "AvroEncoder"]
 
 _SHOWN = 3
+"""The most faults of a value in a message, to keep it readable: the first ones mostly explain the others."""
+
 _CURE = "convert it before the sink, or widen the schema"
 _OF_FASTAVRO = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 """What fastavro raises for some values without naming them."""

@@ -13,6 +13,7 @@ __all__ = ["ambiguous_unions", "check_unambiguous", "difference"]
 
 _RECORDS = ("record", "error")
 _HINT_SIZE = 2
+"""The length of a tuple in fastavro with the name of a union's branch and a value."""
 
 
 def difference(value: Any, read: Any, place: str = "the value") -> str | None:

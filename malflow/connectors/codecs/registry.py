@@ -20,7 +20,13 @@ __all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema", "check_regi
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _FIRST_PAUSE = 0.1
+"""The seconds before the first retry; each pause is double the previous one. A short one suffices for a lost
+connection; a longer one delays the first records."""
+
 _LONGEST_PAUSE = 5.0
+"""The longest pause between retries in seconds. Half of it asks a registry without an answer twice as often, double
+notices its return later."""
+
 _UNKNOWN_FOR = 30.0
 """Seconds after which to ask again for an id that the registry did not know."""
 

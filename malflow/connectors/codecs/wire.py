@@ -7,12 +7,17 @@ import struct
 __all__ = ["FRAME_SIZE", "frame", "message_indexes", "read_message_indexes", "schema_id"]
 
 FRAME_SIZE = 5
+"""The size of the frame in bytes, by Confluent's wire format: a zero byte, and a schema id of four bytes."""
 
 _FRAME = struct.Struct(">bI")
 _MOST_INDEXES = 100
+"""The most levels of nested messages in a path. Damaged bytes may claim any number; no real schema has so many
+levels."""
+
 _MORE = 0x80
 """The bit of a byte that is set if the number continues."""
 _LONGEST_SHIFT = 63
+"""The shift of the tenth byte, seven bits each: a number of 64 bits has no further byte."""
 
 
 def frame(number: int) -> bytes:

@@ -12,6 +12,8 @@ from malflow.store.redaction import shown_path
 __all__ = ["IN_ANOTHER_ENCODING", "IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
 
 _SHOWN = 80
+"""The most characters of a bad record in a message: about a line of a terminal. Fewer hide the fault, more hide the
+reason after it."""
 
 IN_A_RECORD = "to continue without it, pass on_error='skip', or a function that takes this error"
 """The remedy for a bad record, for messages."""

@@ -46,6 +46,8 @@ REMOTE_BLOCK = 1 << 22
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _DAMAGED = (EOFError, BadGzipFile, BadZipFile, lzma.LZMAError, zlib.error)
 _SHOWN = 3
+"""The most members of an archive to name, to fit the message on a line; the others are counted."""
+
 _OF_MACOS = "__MACOSX/"
 """The folder in an archive in which macOS keeps attributes of the files."""
 

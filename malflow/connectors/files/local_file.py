@@ -32,6 +32,9 @@ _IN_MEMBERS = (None, "gzip", "bz2", "xz", "lzma", "lz4")
 """Compressions in which concatenated files form a valid file."""
 
 _BLOCK = 1 << 20
+"""The bytes to copy at once: a block of a megabyte amortises its system call. Double needs twice the memory for hardly
+any speed."""
+
 _IN_USE = "is being written by another run, or by another sink of this run"
 _BEGIN_ANEW = (
     "restore the file, or pass restore=None to start over; to keep the state and start a new file, rename the sink's "

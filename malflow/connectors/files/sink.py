@@ -26,6 +26,9 @@ __all__ = ["LineSink", "UnwritableValue"]
 
 
 _SHOWN = 80
+"""The most characters of a refused value in a message: about a line of a terminal. Fewer hide the fault, more hide the
+reason."""
+
 _CONTRACTS = (
     *("snapshot", "restore", "target", "delivery", "fence", "prepare", "commit", "abort"),
     *("open_writer", "on_workers", "share_bytes"),

@@ -36,14 +36,31 @@ _ABOUT_ALL = frozenset({401, 402, 403, 404, 405, 406, 407, 408, 410, 411, 415, 4
 
 _SUCCESS, _REDIRECTION, _CLIENT = 2, 3, 4
 _SHOWN = 200
+"""The most characters of a server's answer in a message: some lines, enough for its reason. More would bring whole
+error pages into logs."""
+
 _LONG_ENOUGH = 8
+"""The least characters of a path's segment to hide as a secret. Fewer hide ordinary words such as `events` in all
+messages, more show short tokens."""
+
 _LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NO_HEADER = re.compile(r"[\r\n\0]|[^\x00-\xff]")
 _READ = 1 << 16
+"""The bytes to read at once, and the most to read of a body of no use. Half of it reuses fewer connections after long
+answers, double reads more for nothing."""
+
 _FIRST_PAUSE = 0.5
+"""The most seconds before the first retry; each pause is double the previous one. Half of it strains an overloaded
+server more, double delays records after a short fault."""
+
 _LONGEST_PAUSE = 60.0
+"""The longest pause between retries in seconds. Half of it asks a server without an answer twice as often, double
+notices its return up to a minute later."""
+
 _LONGEST_RETRY_AFTER = 300.0
+"""The longest wait in seconds at a server's request. Less ignores real rate limits, more lets a wrong header hold up
+the run."""
 
 
 class HttpSinkError(MalflowError, OSError):

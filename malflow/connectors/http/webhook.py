@@ -37,8 +37,15 @@ _ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
 """Encodings that a body may have; aiohttp refuses those whose library is not installed."""
 
 _HEAD_SECONDS = 15.0
+"""The most seconds for the head of a request, and for an idle connection. Less drops slow senders, more lets silent
+clients hold connections."""
+
 _SHORT_WAIT = 0.02
+"""The seconds between two tries to put a body into a full inbox: short for its sender. Half of it tries twice as often,
+double delays waiting senders."""
+
 _MOST = 1 << 62
+"""The highest limit of an option: beyond any memory, and sums of limits stay within 64 bits."""
 
 
 class WebhookError(MalflowError, OSError):

@@ -19,8 +19,16 @@ ANOTHER_HISTORY = (
 )
 
 _FULL_MESSAGES = 16_384
+"""The most messages in a buffer: some sixteen chunks of a poll. Half of it pauses the partition sooner, double takes
+twice the memory."""
+
 _FULL_BYTES = 32 << 20
+"""The most bytes in a buffer, for large messages: each partition may take 32 MB. Half of it saves memory with many
+partitions, double suits few partitions with large records."""
+
 _DIGEST_BYTES = 8
+"""The bytes of a digest in a mark: by chance, one of 2 ** 64 other records has the same. It is part of positions in
+snapshots, so it can't change."""
 
 
 class Mark(NamedTuple):

@@ -34,6 +34,9 @@ _SHARED = re.compile(
 """The settings that every kind of client has."""
 
 _REPEATED_EVERY = 30.0
+"""The seconds before the same message is logged again. Half of it doubles the lines during an outage, double makes it
+seem to be over."""
+
 _TIMES = re.compile(r"\(after .*?\)|rdkafka#\w+-\d+")
 
 _REPLACED = {

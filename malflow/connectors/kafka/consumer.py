@@ -28,7 +28,13 @@ _MOST_BYTES = 64 << 20
 """The number of bytes after which one call takes no more messages."""
 
 _REPEATED_EVERY = 30.0
+"""The seconds before the same error is logged again. Half of it doubles the lines during an outage, double makes it
+seem to be over."""
+
 _LOOK_AGAIN = 0.1
+"""The seconds before asking again for a new partition without a leader; electing one takes a moment. Half of it asks
+twice as often, double begins to read later."""
+
 _TOUCH_LOST = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 

@@ -8,6 +8,7 @@ from malflow.words import plural, short_repr
 __all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed", "UnwritableKafkaRecord"]
 
 _SHOWN = 80
+"""The most bytes of a key or value in a message: about a line of a terminal. Its length follows."""
 
 
 class KafkaFailed(MalflowError, RuntimeError):

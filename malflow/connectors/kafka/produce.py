@@ -36,7 +36,11 @@ _ABOUT_RECORDS = frozenset(
 """The errors of brokers about records, which they refuse for good."""
 
 _POLL_SECONDS = 0.1
+"""The longest wait in seconds for room in a full queue; a delivery ends it at once. It is also the precision of the
+deadline."""
+
 _SHOWN = 3
+"""The most failed records to name: records of a batch mostly fail for the same reason. Others are counted."""
 
 
 class Failures:

@@ -22,6 +22,7 @@ _OVERHEAD = 128
 """The largest overhead of a record around its key and value, in bytes."""
 
 _LATEST = 2**63 - 1
+"""The latest time in milliseconds: Kafka's timestamps have 64 bits with a sign."""
 
 
 def of_message(asked_by: str, role: str, given: Any, *, fields: bool = True) -> OfMessage | None:

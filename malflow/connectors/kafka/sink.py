@@ -47,6 +47,8 @@ Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
 """The number of a transaction, the previous number, its records, and the claim of the run that prepared it."""
 
 _LARGEST = 1_000_000
+"""The largest record in bytes unless `message.max.bytes` is set: the default of librdkafka."""
+
 _PARTS = ("topic", "key", "value", "timestamp", "headers")
 _RECORD = "record"
 """The key of a refused record, whose own key is among its parts."""

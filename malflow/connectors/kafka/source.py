@@ -28,7 +28,12 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime
 """The start of partitions that the job has not read before."""
 
 _LONGEST_LOOK = 10.0
+"""The most seconds between two looks at the topics, even if new partitions are looked for less often: a deleted topic
+is noticed in time. Half of it doubles the requests."""
+
 _LONGEST_NAME = 249
+"""The longest name of a topic, by Kafka's rules."""
+
 _MARK = 3
 """The index of the mark in a position."""
 

@@ -16,7 +16,13 @@ from malflow.words import did_you_mean
 __all__ = ["MISSING", "PASSING", "REQUEST_SECONDS", "Topic", "TopicWatch", "describe", "describe_known"]
 
 REQUEST_SECONDS = 30.0
+"""The longest wait in seconds for brokers to answer: a broker's failover takes some seconds. Half of it fails during a
+slow one, double reports a dead cluster later."""
+
 _POLL_SECONDS = 0.05
+"""The seconds between two checks whether answers or a refusal have come. Half of it wakes twice as often, double delays
+the start a little."""
+
 _UNTRUSTED = "certificate verify failed"
 
 PASSING = frozenset(

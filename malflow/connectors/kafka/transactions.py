@@ -22,7 +22,13 @@ from malflow.sinks.transactional import SinkOwner
 __all__ = ["MarkedWriter", "Marker", "MarkerLost"]
 
 _REQUEST_SECONDS = 30.0
+"""The longest wait in seconds for one request; the time for the whole commit limits it too. Half of it gives up during
+a slow failover, double leaves less time for another attempt."""
+
 _PAUSE = 0.2
+"""The seconds before a commit is retried. Half of it asks a broker in failover twice as often, double delays the
+snapshot."""
+
 _ATTEMPTS = 3
 """The minimum number of attempts within the time for a commit."""
 

@@ -29,6 +29,9 @@ _BUFFER = 1 << 20
 """The number of bytes of a column to read at once, so that a large row group is never in memory as a whole."""
 
 _REMOTE_BUFFER = 8 << 20
+"""The bytes of a column to read at once from an object store: each read is a request, so it is larger than for local
+files. Half of it doubles the requests, double the memory per column."""
+
 _ROWS = 8192
 """The number of rows to decode at once, so that they stay in the CPU cache."""
 

@@ -32,6 +32,9 @@ __all__ = ["ParquetSink"]
 
 _SCHEMA = "schema.arrow"
 _SCHEMA_LIMIT = 1 << 20
+"""The largest kept schema in bytes: thousands of columns. The limit keeps a foreign object of the same name out of
+memory."""
+
 _FAILURES: Final = (pa.ArrowException, OSError, MalflowError, ValueError)
 _OURS = frozenset({"where", "schema", "filesystem"})
 

@@ -51,6 +51,9 @@ _LOG = logging.getLogger("malflow")
 _KNOWN = 7
 """The place of the tables in the position of a stream."""
 _LAG_SECONDS = 5.0
+"""The seconds between two requests for the end of the server's log. Half of it doubles the queries of each reader,
+double makes the lag staler."""
+
 _BEGIN_SECONDS = 2.0
 """How long the first poll waits for the slot, so that the reader's position shows that the slot exists: on Spark, a
 reader in another process would otherwise create it again."""

@@ -19,6 +19,7 @@ from malflow.sources.contract import StatefulSourceImpl
 __all__ = ["PostgresChanges"]
 
 _LONGEST_NAME = 63
+"""The longest name of a slot in Postgres: NAMEDATALEN without the zero byte at the end."""
 
 
 class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):

@@ -12,6 +12,9 @@ from malflow.connectors.background import Background
 __all__ = ["close_after"]
 
 _CANCEL_SECONDS = 1.0
+"""The most seconds to send the request to cancel; it needs a connection of its own. A longer time delays the end of a
+run if the server is gone."""
+
 _PATIENCE = 2.0
 """Seconds to wait for a cancelled query; after that, its connection is closed in the background."""
 

@@ -35,6 +35,9 @@ _LONGEST_RETRY = 20 * 86400.0
 """Seconds; the server's timeouts hold less than 25 days."""
 
 _STEP = 0.1
+"""The seconds between two checks for a stopping run while a connection is made; its success ends the wait at once. Half
+of it wakes twice as often, double stops later."""
+
 _SERVERS_OWN = "FATAL:"
 
 _SESSION = (

@@ -13,6 +13,7 @@ from malflow.connectors.postgres.errors import PostgresError
 __all__ = ["fetched"]
 
 _SHOWN = 200
+"""The most characters of a value in a message: some lines of a terminal. Dates and numbers fit as a whole."""
 
 
 def fetched(cursor: psycopg.Cursor[tuple[Any, ...]], what: str, mend: str) -> list[tuple[Any, ...]]:

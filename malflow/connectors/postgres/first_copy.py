@@ -47,6 +47,9 @@ _WITH_FILTERS = 150_000
 """The first server version whose publications may have column lists and row filters."""
 
 _TRIES = 20
+"""The most attempts to create the slot while tables are truncated. One suffices unless a truncation falls into the
+moment before the lock; more only delay the error."""
+
 _ABANDONED = "10min"
 """How long the server keeps the transaction of a reader that disappeared without closing it."""
 

@@ -26,6 +26,9 @@ __all__ = ["PostgresLookup"]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _AT_ONCE = 10_000
+"""The most keys of a statement. Half of it doubles the round trips of large batches, double holds twice as many keys
+and rows in memory."""
+
 _PADDED = 1042
 """The oid of `char(n)`, whose name without a length means a length of 1."""
 

@@ -25,6 +25,8 @@ KeyText: TypeAlias = Callable[[Any], str | None]
 """Returns the text of a key, or None if no row can have it."""
 
 _LARGE: Final = 10**300
+"""A bound below the largest float, about 1.8e308: `float()` raises an error beyond that."""
+
 _MOST_DIGITS: Final = 131_072
 """Of Postgres's numeric, before the point; it has fewer after it."""
 

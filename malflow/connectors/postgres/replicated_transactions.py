@@ -16,12 +16,16 @@ __all__ = ["ChangeFilter", "Stream", "TransactionReader"]
 _INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _NEW, _FULL = b"IUDBCRTNO"
 _OF_ROWS = frozenset(b"IUDT")
 _ALL = 1 << 62
+"""More changes than any transaction has: all of its changes are skipped."""
+
 _WHOLE = 1_000
 """The number of changes up to which a transaction is never split, so that one snapshot has all of it."""
 _INT = Struct(">i").unpack_from
 _BEGUN = Struct(">qqI").unpack_from
 _LSN = Struct(">q").unpack_from
 _HEADER = 25
+"""The bytes before a message, by the protocol for replication: the type `w`, two positions in the log and a time, eight
+bytes each."""
 
 
 class Stream(Protocol):

@@ -15,6 +15,7 @@ from malflow.connectors.postgres.errors import PostgresError
 __all__ = ["CopyState", "Snapshot", "TableCopy"]
 
 _XIDS = 1 << 32
+"""The number of ids before they start over: the stream has only the lower 32 bits."""
 
 
 class Snapshot(NamedTuple):

@@ -28,7 +28,12 @@ _LOG = logging.getLogger("malflow")
 _DIGEST = 2
 """The index of the digest in a position."""
 _DIGEST_BYTES = 8
+"""The bytes of a digest in a position: by chance, one of 2 ** 64 other entries has the same. It is part of snapshots,
+so it can't change."""
+
 _LAST_IN_MILLISECOND = 2**64 - 1
+"""The greatest number of an entry within a millisecond: both parts of an id have 64 bits."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -23,6 +23,8 @@ _INSTEAD = "; round it, or pass round=True"
 _OF_KEY = ", so the key could not be found again"
 _MICROSECOND = timedelta(microseconds=1)
 _LARGEST_SINGLE = 3.4028234663852886e38
+"""The largest finite float of 32 bits, by IEEE 754."""
+
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 

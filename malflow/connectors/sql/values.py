@@ -51,6 +51,9 @@ _BYTES: Mapping[type, int] = {
 """The capacity of MySQL's columns, in bytes."""
 _BINARIES = (sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.TINYBLOB, mysql.MEDIUMBLOB)
 _LONGEST = 2**32 - 1
+"""The capacity of MySQL's LONGBLOB, in bytes: the bound of binary columns without a length and without an entry
+above."""
+
 _UTF_8 = ("utf8mb4", "utf8mb3", "utf8")
 _STRICT = ("mysql", "mariadb", "postgresql")
 
@@ -59,6 +62,9 @@ _LONG = (str, bytes, bytearray, memoryview)
 _MOST_ESCAPED = 8  # bytes of a character: up to four, each escaped by a backslash
 _AROUND = 4096  # bytes of a statement around its values
 _PER_CELL = 128
+"""Bytes of a statement for a column's name, a number, quotes and commas per cell. With less, the server may refuse a
+row after the check; with more, rows just below the limit are refused needlessly."""
+
 _ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
 
 

@@ -16,7 +16,12 @@ __all__ = ["Entry", "Ledger"]
 
 _FOLDER = "ledger/"
 _KEPT = 3
+"""The newest entries to keep: a slow reader still finds its newest listed one. With one, it more often lists again;
+with more, the folder has more objects."""
+
 _LIMIT = 4096
+"""The largest entry in bytes: a few numbers and a token take some hundred. The limit keeps a foreign object with such a
+name out of memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,11 @@ __all__ = ["Place", "check_token", "is_ip", "is_loopback", "place_of"]
 
 _PLACE = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]*):|\[(?P<v6>[0-9A-Fa-f:.]+)\]:)?(?P<port>\d{1,5})", re.ASCII)
 _MOST = 65_535
+"""The highest port of TCP."""
+
 _SHORTEST_TOKEN = 16
+"""The least characters of a token: with random ones some 96 bits, beyond any guessing over a network. Half of it would
+allow words, double refuses common secrets."""
 
 
 class Place(NamedTuple):

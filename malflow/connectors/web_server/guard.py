@@ -19,6 +19,8 @@ _KEPT, _KEPT_AT_ONCE = 3, 32
 """The shares of the process's file descriptors for connections, as divisors; snapshots need the others."""
 
 _AT_ONCE = 128
+"""The most connections to accept at once: the usual backlog of servers. Half of it refuses more of a burst, double
+needs more file descriptors for it."""
 
 
 def connection_limits(wanted: int) -> tuple[int, int]:

@@ -17,6 +17,8 @@ from malflow.connectors.web_server.guard import LOG, Guard, connection_limits
 __all__ = ["Limits", "WebServer"]
 
 _CLOSING_SECONDS = 1.0
+"""The most seconds for open requests to finish when the server stops. Half of it cuts off slow answers, double delays
+the end of the process."""
 
 
 @dataclass(frozen=True, slots=True)
