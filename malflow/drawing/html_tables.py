@@ -9,6 +9,7 @@ from malflow.drawing.text import fitted, markup
 __all__ = ["table"]
 
 _LONGEST = 300
+"""The most characters of a cell: a few lines of a column. More would make a row fill the page."""
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], caption: str | None = None) -> str:

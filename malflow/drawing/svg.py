@@ -21,6 +21,8 @@ _INK, _QUIET, _LINE, _PAPER, _TINT, _BAND, _ACCENT = (
     "#c2410c",
 )
 _ROUND = 14
+"""The radius of the corners of sources and sinks, in pixels; other boxes have 4. The difference must be visible at a
+glance."""
 
 
 def svg(picture: Picture, *, stages: bool = False) -> str:

@@ -40,6 +40,9 @@ __all__ = ["Answers", "Events", "read_progress"]
 _MOST = 500
 """The most events that are kept of each sort: snapshots, dead letters, and all others."""
 _TRIES = 10
+"""The most tries to read the progress while counts are added. Each fails only if a count is new in that moment, so a
+second one nearly always succeeds."""
+
 _USUAL = 100
 """The most letters or keys in an answer if the request has no limit."""
 

@@ -117,6 +117,9 @@ class _Form:
 
 
 _WIDEST: Final = 1000
+"""The widest drawing in columns, wider than any terminal. The limit keeps requests from asking for a text of any
+size."""
+
 _FORMATS: Final = get_args(Format)
 _TIMEOUT: Final = {"timeout": _Form(_is_time, f"seconds from 0 to {LONGEST_WAIT:g}", float)}
 _LIMIT: Final = {"limit": _Form(_is_limit, f"a number from 1 to {MOST_LISTED:,}", int)}

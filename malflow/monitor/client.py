@@ -29,7 +29,12 @@ __all__ = [
 ]
 
 _SECONDS: Final = 5.0
+"""The seconds to wait for an answer; a run answers on a thread of its own, so only a hung or overloaded one takes
+longer. Half of it gives up on loaded machines, double makes a hung run hold up a command."""
+
 _CONNECT_SECONDS: Final = 0.5
+"""The seconds to wait for a connection; the system makes it even if the run is busy. A longer wait delays lists of runs
+at each dead one."""
 
 
 class NoSuchRun(Exception):

@@ -27,11 +27,17 @@ __all__ = ["ControlSocket"]
 _log = logging.getLogger("malflow.monitor")
 
 _LONGEST_REQUEST: Final = 64 * 1024
+"""The longest request in bytes, far beyond a word with its arguments. The limit bounds the memory for a client's
+endless line."""
+
 _SECONDS: Final = 5.0
 """The time for a client to send its request, and again to take the answer."""
 _MOST_OPEN: Final = 8
 """Connections that send or receive at once; the oldest one makes room for another."""
 _MOST_WAITING: Final = 8
+"""The most requests to wait for the run at once. Fewer refuse commands side by side, more let clients queue up
+questions at a slow run."""
+
 _LAST_SECONDS: Final = 2.0
 """The time after the end of the run in which the last answers are sent."""
 _PAUSE: Final = 1.0

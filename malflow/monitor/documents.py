@@ -49,8 +49,16 @@ LONGEST_ANSWER: Final = 8 * 1024 * 1024
 """The longest answer of a run, in bytes."""
 
 _VERSION: Final = 1
+"""The version of the documents' form, in their field `malflow`."""
+
 _MOST_PARTS = 256
+"""The most parts and values in a list; of parts, those with the longest lag. Half of it hides parts of large topics,
+double makes each document of a wide source longer."""
+
 _LONGEST_KEY = 1000
+"""The most characters of a text to parse as a Python literal: deep nesting costs memory and time. A longer key is taken
+as a text."""
+
 _OF_USERS = frozenset({"parts", "lateness"})
 """The fields of events whose values are users'."""
 

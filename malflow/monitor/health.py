@@ -11,6 +11,9 @@ from malflow.runtime.progress import Progress
 __all__ = ["is_alive", "is_ready"]
 
 _LONGEST_TICK: Final = 60.0
+"""The most seconds since the last tick of a live run. Half of it lets a probe restart runs with slow external calls,
+double leaves a hung one for another minute."""
+
 _INTERVALS: Final = 3
 """The number of snapshot intervals for which a record may be in no snapshot."""
 

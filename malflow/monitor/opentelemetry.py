@@ -50,12 +50,26 @@ if TYPE_CHECKING:
 __all__ = ["Telemetry", "instrument_name"]
 
 _SEND_SECONDS: Final = 5.0
+"""The most seconds to send to a collector. Half of it loses exports to slow ones, double holds up the next export at a
+dead one."""
+
 _LAST_SECONDS: Final = 2.0
+"""The most seconds for the last export at the end of a run. Half of it may lose the last counts, double delays the end
+of the process if the collector is gone."""
+
 _YOUNG: Final = 0.5
+"""The lifetime of a reading in seconds, since it serves all instruments: an export calls each in turn. Much less reads
+the run once per instrument, much more sends old counts."""
+
 _SLOW_SECONDS: Final = 1.0
+"""The least seconds of a slow tick, since shorter ones hardly delay anybody. Half of it makes more spans, double misses
+noticeable pauses."""
+
 _SLOW_FACTOR: Final = 3
 """A tick is slow if it takes a second or more, and at least this many times as long as the mean."""
 _MOST_SPANS: Final = 60
+"""The most spans to wait, one of them made a second: a minute of them. Older ones are dropped; double keeps more of a
+burst and sends them later."""
 
 
 class Telemetry:

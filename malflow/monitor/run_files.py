@@ -45,7 +45,12 @@ __all__ = [
 _log = logging.getLogger("malflow.monitor")
 
 _LONGEST_FILE = 64 * 1024
+"""The longest file in bytes: the description of a run takes a small part of it. The limit keeps foreign files out of
+memory."""
+
 _SHOWN: Final = 3
+"""The most files to name, to fit the warning on a line; the others are counted."""
+
 _told: set[Path] = set()
 _LONGEST_SOCKET: Final = 103
 """The longest path of a socket, in bytes, on all systems."""

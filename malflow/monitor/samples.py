@@ -31,6 +31,9 @@ _SECONDS: Final = 0.25
 _UNSEEN_SECONDS: Final = 10.0
 """The time after which an operator is no longer sampled if nobody asks."""
 _KEPT: Final = 20
+"""The samples to keep of an operator: five seconds of them at four a second. Half of it may lose samples between two
+looks, double sends more of them each time."""
+
 _MOST: Final = 16
 """The most operators that are sampled at the same time."""
 

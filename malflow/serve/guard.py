@@ -39,7 +39,12 @@ HEADERS: Final = {
 """The headers of every answer."""
 
 _TOKEN_BYTES = 32
+"""The random bytes of a token: 256 bits, sufficient by the docs of `secrets`. Half of it would still do; double makes
+the URL longer."""
+
 _CODE_SECONDS = 60.0
+"""The lifetime of a code in seconds: a browser has time to start. Less fails slow ones, more leaves a way in for
+longer."""
 
 
 class Guard:

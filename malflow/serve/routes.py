@@ -83,8 +83,17 @@ __all__ = ["Routes"]
 _log = logging.getLogger("malflow.serve")
 
 _BODY_BYTES: Final = 64 * 1024
+"""The largest body of a request in bytes, far beyond a word with its arguments; the control socket has the same
+limit."""
+
 _BODY_SECONDS: Final = 10.0
+"""The most seconds for a body to arrive. Half of it drops clients on slow networks, double lets silent ones hold their
+connections."""
+
 _MOST_WAITING: Final = 8
+"""The most requests to wait for the run at once, as on the control socket. Fewer refuse viewers side by side, more let
+them queue up questions at a slow run."""
+
 _STATUS: Final[Mapping[str, int]] = {
     "BadRequest": 400,
     "UnknownOperator": 404,
@@ -96,6 +105,8 @@ _STATUS: Final[Mapping[str, int]] = {
     "Timeout": 503,
 }
 _CONFLICT: Final = 409
+"""The HTTP status of an error without one of its own: the state of the run does not allow the request."""
+
 _RECENT: Final = 3.0
 """The seconds for which somebody who asked for the progress counts as a viewer."""
 
