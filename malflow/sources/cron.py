@@ -20,6 +20,7 @@ _AROUND = [timedelta(hours=hours) for hours in range(-26, 27, 2)]
 
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 _FIELDS_OF_CRON = 5
+"""The fields of an expression of cron: minute, hour, day, month and weekday; a sixth one would be the second."""
 
 
 class Schedule:

@@ -17,7 +17,13 @@ _SECRET_NAME = re.compile(
 )
 _HIDDEN = "***"
 _WHOLE_WORD = 4
+"""The least characters of a secret to hide inside words too. Fewer would hide parts of ordinary words for a short
+secret, more would show a secret within a longer text."""
+
 _KEY_ID_LENGTH = 16
+"""The least characters of a user name to hide like a password: ids of access keys, such as AWS's, have 16 and more.
+Fewer hide ordinary names, more show ids."""
+
 _LONGEST = 4000
 """The longest text that people are shown, in characters; user code may raise a megabyte."""
 

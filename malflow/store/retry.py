@@ -18,7 +18,12 @@ __all__ = ["Retry", "SystemContext"]
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.05
+"""The seconds before the first retry; each pause is double the previous one. Half of it strains a store under load
+more, double delays a snapshot after a single fault."""
+
 _LONGEST_PAUSE = 5.0
+"""The longest pause between retries in seconds. Half of it asks a store without an answer twice as often, double
+notices its return later."""
 
 
 def _token() -> str:
