@@ -24,6 +24,8 @@ from tables import print_table
 _REPOSITORY = Path(__file__).parent.parent
 _MOST_MEGABYTES = 20
 _LONGEST_IMPORT_MS = 150
+_MOST_MODULES = 140
+_PEERS = {"bytewax": "import bytewax.dataflow", "quixstreams": "import quixstreams"}
 _LONGEST_FIRST_ROW_MS = 1_000
 
 _FLOW = """\
@@ -67,6 +69,7 @@ for dist in distributions():
     print(dist.name, dist.version, size, heavy)
 """
 
+_MODULES = "import sys, malflow; print(sum(it.partition('.')[0] == 'malflow' for it in sys.modules))"
 _START, _DOOR, _ROOMS = "pass", "import malflow", "import malflow, malflow.sources, malflow.sinks"
 
 Row = tuple[str, str, str, str]
@@ -83,7 +86,9 @@ def main() -> None:
         (folder / "rows.txt").write_text(_ROWS)
         rows = [
             _measure_install(python),
+            _count_modules(python),
             *_measure_imports(python, rounds),
+            *_measure_peers(folder, rounds),
             _measure_first_row(python, folder, rounds),
             _run_in_test(python, folder),
             _run_in_notebook(python, folder),
@@ -114,15 +119,34 @@ def _measure_install(python: Path) -> Row:
     return "`pip install malflow` brings", f"{size:.1f} MB: {names}", f"< {_MOST_MEGABYTES} MB, no Java", _met(met)
 
 
-def _measure_imports(python: Path, rounds: int) -> list[Row]:
-    times: dict[str, list[float]] = {code: [] for code in (_START, _DOOR, _ROOMS)}
+def _count_modules(python: Path) -> Row:
+    found = int(_run(python, "-c", _MODULES).stdout)
+    return f"`{_DOOR}` loads", f"{found} modules of malflow", f"<= {_MOST_MODULES}", _met(found <= _MOST_MODULES)
+
+
+def _measure_peers(folder: Path, rounds: int) -> list[Row]:
+    """Time the imports of other stream processors for Python, in an environment of their own."""
+    venv.create(folder / "peers", with_pip=True)
+    python = folder / "peers" / "bin" / "python"
+    _pip(python, "install", *_PEERS)
+    start, added = _import_times(python, rounds, *_PEERS.values())
+    return [(f"`{code}` adds to Python's own {start:.0f} ms", f"{ms:.0f} ms", "", "") for code, ms in added.items()]
+
+
+def _import_times(python: Path, rounds: int, *codes: str) -> tuple[float, dict[str, float]]:
+    """Return the milliseconds of Python's own start, and those that each import adds, asked in turn."""
+    times: dict[str, list[float]] = {code: [] for code in (_START, *codes)}
     for code in times:
         _run(python, "-c", code)
     for _ in range(rounds):
         for code, taken in times.items():
             taken.append(_milliseconds(lambda code=code: _run(python, "-c", code)))
     start = median(times[_START])
-    added = {code: median(times[code]) - start for code in (_DOOR, _ROOMS)}
+    return start, {code: median(times[code]) - start for code in codes}
+
+
+def _measure_imports(python: Path, rounds: int) -> list[Row]:
+    start, added = _import_times(python, rounds, _DOOR, _ROOMS)
     return [
         (
             f"`{code}` adds to Python's own {start:.0f} ms",
