@@ -203,12 +203,17 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
 
     def _next_batch(self) -> RowBatch | None:
         try:
-            file = self._file or self._open()
-        except MissingFileError as error:
-            if not self._options.follows_renames or not is_set_aside(error):
+            return self._read_batch()
+        except (MissingFileError, ReplacedFileError) as error:
+            is_gone_now = local_size(self._path) is None
+            if not self._options.follows_renames or not is_gone_now or not is_set_aside(error):
                 raise
+            self.suspend()
             self._finished = True
             return None
+
+    def _read_batch(self) -> RowBatch | None:
+        file = self._file or self._open()
         while self._batch is None:
             batch = next(self._batches, None)
             if batch is None:

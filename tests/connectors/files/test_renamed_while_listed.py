@@ -121,6 +121,25 @@ def test_a_file_of_which_a_part_was_read_keeps_its_place(kind: str, tmp_path: Pa
     assert source.renamed_parts({part: place}, source.list_parts()) == {part: str(tmp_path / "b.in")}
 
 
+@pytest.mark.parametrize(("read", "rest"), [(1, [2, 3]), (3, [])])
+def test_a_parquet_file_renamed_while_it_is_open_is_read_on(read: int, rest: list[int], tmp_path: Path) -> None:
+    """A job that watches its files went on only if it had noticed the end of the file before."""
+    pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "a.in", row_group_size=1)
+    source = ParquetSource(f"{tmp_path}/", row="n", discover_every=SOON)
+    (part,) = source.list_parts()
+    reader = source.build_part(part, None)
+    for _ in range(read):
+        reader.poll_batch(10)
+    (tmp_path / "a.in").rename(tmp_path / "b.in")
+    assert len(reader.poll_batch(10)[0]) == 0
+    assert reader.is_finished()
+
+    place = reader.snapshot()
+    assert source.renamed_parts({part: place}, source.list_parts()) == {part: str(tmp_path / "b.in")}
+    again = source.build_part(str(tmp_path / "b.in"), place)
+    assert [value for _ in range(3) for value in again.poll_batch(10)[0]] == rest
+
+
 def test_a_file_that_is_gone_ends_a_job_that_does_not_watch(kind: str, tmp_path: Path) -> None:
     make, write = KINDS[kind]
     write(tmp_path / "a.in", 1, 2)
