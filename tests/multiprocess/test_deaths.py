@@ -30,7 +30,7 @@ TICK = timedelta(microseconds=1)
 SOON = timedelta(milliseconds=10)
 TOTALS = {key: sum(range(key, SIZE, 3)) for key in range(3)}
 DEATHS = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "exit": "has exited with code 3"}
-CASES = at_night(product(DEATHS, BOTH), but=[("SIGKILL", BOTH[0])])
+CASES = at_night(product(DEATHS, BOTH), but=[*product(DEATHS, BOTH[:1]), ("SIGSEGV", "spawn")])
 
 
 class Dies:
