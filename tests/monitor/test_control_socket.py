@@ -93,7 +93,7 @@ def test_a_line_in_and_a_line_out(place: Path) -> None:
         (b'{"malflow": 1}', '"do": None'),
         (b'{"malflow": 1, "do": ["stop"]}', "do"),
         (b'{"malflow": 1, "do": "stpo"}', "did you mean 'stop'"),
-        (b'{"malflow": 1, "do": "__class__"}', "there are progress"),
+        (b'{"malflow": 1, "do": "__class__"}', "there are 'progress'"),
         (b'{"malflow": 1, "do": "stop", "now": 1}', "no argument 'now'"),
         (b'{"malflow": 1, "do": "rescale"}', "needs parallelism"),
         (b'{"malflow": 1, "do": "rescale", "parallelism": true}', "number of workers"),

@@ -191,7 +191,7 @@ def test_windows_of_golden_files_are_read() -> None:
     ("name", "options", "error", "said"),
     [
         ("sum", {}, GraphError, r"no operator 'sum' with windows; did you mean 'sums'\?"),
-        ("nothing", {}, GraphError, r"no operator 'nothing' with windows; those with windows are 'sums'"),
+        ("nothing", {}, GraphError, r"no operator 'nothing' with windows; there is 'sums'"),
         ("total", {}, GraphError, r"'total' is a aggregate, which has no windows; use read_state\(\)"),
         ("sums", {"unit": "day"}, GraphError, "'sums' is a window; only a rollup has units"),
         ("sums", {"key": [1]}, GraphError, "'sums' can't be read by key: "),
