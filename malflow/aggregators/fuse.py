@@ -35,6 +35,13 @@ class _Columns(NamedTuple):
     rows: Iterable[Any]
 
 
+# Invariant: an accumulator depends only on the records of its key and their order, not on how batches divide them.
+#
+# Example: ``sum("price")`` and ``mean("price")`` have two slots, the total and the count. In essence, the loop is
+#   for key, value in zip(keys, values):
+#       acc = accs[key]            # [total, count]
+#       acc[0] += value["price"]   # once for both aggregators
+#       acc[1] += 1
 class Kernel:
     """Aggregators compiled into one loop, from generated source code, as in dataclasses.
 

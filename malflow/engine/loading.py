@@ -93,6 +93,14 @@ def check_manifest_facts(program: Program, restored: RestoredState, parallelism:
         raise error
 
 
+# Idea: a chain of functions over data, so a plan shows the same result that a start would load.
+#   obstacles             states that the manifest alone shows can't be loaded are refused
+#   with_present_names    entries of parts get the names that the source lists now
+#   migrated              states of an older version are converted, worker by worker
+#   discovering           parts that are new since the snapshot are found
+#   reroute               entries move to the workers that own them now
+#
+# Invariant: nothing outside is changed. A state refused as an obstacle, or by its migration, takes no further step.
 def loaded(
     program: Program,
     listed: Mapping[str, Sequence[Any]],

@@ -182,6 +182,18 @@ def _key_route(vertex: Vertex, spec: StateSpec, before: int, after: int, was: st
     return KeyRoute(spec.name, after, placement, _KEYS_OF_ENTRIES.get(spec.kind.movement))
 
 
+# Idea: how a state moves follows from its `Movement`. Each new worker gets the entries that it owns.
+#   BY_KEY, BY_SLOT, BY_ENTRY    to the worker that the partitioner selects for the key
+#   BY_PART                      to the worker of the part, by rendezvous hashing
+#   BY_LETTER                    to the worker where the dead letter belongs
+#   EVERYWHERE                   the first worker's copy, to all
+#   EPOCHS, FRONTIER             the least of the old workers, to all, if their number has changed
+#
+# Invariant: an entry with a key or part has one owner, before and after. Where a partitioner places the keys, records
+# that were late remain late.
+#
+# Example: worker 0 had reached epoch 8 and worker 1 epoch 5, and there are three workers now. All begin at 5. A key
+# of worker 0 takes its 8 along as a floor, so a record of it at 7 is still late.
 def reroute(
     program: Program,
     states: OldStates,

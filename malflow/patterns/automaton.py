@@ -21,6 +21,17 @@ _MOST_MOVES = 10_000
 """The maximum number of cached moves: there may be exponentially many, and as many states."""
 
 
+# Idea: a subset construction with states made on demand. Each occurrence of a step in the pattern is a position
+# (Glushkov, 1961), and a state is a set of positions with the steps that may follow them. All states together may be
+# exponentially many, but the events of a stream reach few of them. `move` computes a state when an event first leads to
+# it, and the states are weakly held: those that no partial match and no cached move needs are freed.
+#
+# Invariant: equal sets of positions with equal options and waits are one state, so runs are compared by identity.
+#
+# Example: ``(a then b) | (a then c)`` has the positions a1 b2 a3 c4.
+#   the start by a    {a1, a3}    b leads to {b2}, c leads to {c4}
+#   an event b        {b2}        accepts
+#   an event c        {c4}        accepts
 class Automaton:
     """The automaton of a pattern.
 

@@ -39,6 +39,12 @@ _event = partial(tuple.__new__, Event)
 """Creates an event from a tuple in half the time of its constructor."""
 
 
+# Example: ``a then_any b``, with the events a1 b1 b2 of one key. Each line shows the runs after an event.
+#   a1    (a1)        a run starts
+#   b1    (a1)        it forks: one run takes b1 and is complete, the other skips b1
+#   b2    (a1)        the same again: (a1, b2) is complete
+# With ``a then b``, a run must take the first event that satisfies b, so it doesn't fork at b1.
+# Invariant: the runs of a key are always in order of preference, so the first of several with one future is kept.
 class Machine:
     """The partial matches of each key.
 

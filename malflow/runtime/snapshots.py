@@ -44,6 +44,19 @@ _FENCING = 5.0
 """The most seconds to wait, after a failure, for the snapshot being written."""
 
 
+# The life of one snapshot:
+#   is_due       the interval has passed, or a failed snapshot is to be retried
+#   take         waits for the one being written; between two ticks, the sinks end their transactions, and the workers
+#                capture their states
+#   pending      the session writes it in the background while ticks continue
+#   _announce    it is durable, or has failed: then the next one includes its changes
+#   _commit      the sinks commit the transactions in it; if records are refused, an amendment of it is written,
+#                and the commit repeated
+#   _confirm     the readers may forget everything up to its tick
+#   answers      requests for a snapshot get its id
+#
+# Invariant: at most one snapshot is pending, and no transaction is committed before the snapshot that contains it is
+# durable.
 class RunSnapshots:
     """Takes and restores the snapshots of a run; without a persistence, does nothing.
 

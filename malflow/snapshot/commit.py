@@ -190,6 +190,14 @@ def retained_numbers(manifest_log: ManifestLog, boundary: int) -> list[int] | No
     )
 
 
+# Invariant: a number belongs to the run that created its manifest, and each run creates the next number only. So two
+# runs can't both commit after the same manifest.
+#
+# Example: run A is alive but unreachable, and run B takes its place.
+#   A claims           creates manifest 7; its epoch is 7
+#   A commits          creates 8, then 9
+#   B claims           resumes from 9, and creates 10; its epoch is 10
+#   A commits again    tries to create 10, finds B's manifest, and stops with `FencedError`
 class Claim:
     """A run's exclusive right to commit to a job, until another run claims it: a fencing token.
 

@@ -76,6 +76,12 @@ def may_be_lost(entry: StateEntry) -> bool:
     return kind is not None and kind.may_be_lost
 
 
+# Invariant: a state with keys is loaded, or refused, or dropped with permission, unless its kind may be lost.
+#
+# Example: a snapshot has the states "total" and "seen"; the program has the operators "sums" and "late".
+#   total    is loaded as "sums", if the options say that "total" was renamed to it
+#   seen     has no place: it is refused, or dropped if the user allows that
+#   late     is not in the snapshot, and starts without state
 def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> Matched:
     """Return the states of the snapshot that are to be loaded, mapped to their names in the program.
 

@@ -48,6 +48,16 @@ def delete_unreferenced(manifest_log: ManifestLog, newest: int, retain: int | ti
     delete_below(manifest_log, boundary, before)
 
 
+# Idea: first make old numbers invalid, then delete. A run that still works below the boundary notices it before its
+# commit counts, so it can't refer to files that are being deleted.
+#
+# Invariant: a file is deleted only if its number is below the boundary and no retained manifest refers to it. If a
+# retained manifest can't be read, no data file is deleted. An interrupted deletion is completed by the next call.
+#
+# Example: the manifests 1 to 9, with five snapshots to retain.
+#   boundary     5 is created
+#   manifests    1 to 4 are deleted
+#   data         files of the numbers below 5 are deleted, except for those that 5 to 9 refer to
 def delete_below(manifest_log: ManifestLog, boundary: int, before: int) -> None:
     """Raise the boundary to a number, then delete the manifests below it and the data files that none refers to.
 

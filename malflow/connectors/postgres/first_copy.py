@@ -80,6 +80,12 @@ class Wanted:
     rows: int
 
 
+# Example: snapshot S0 shows the transactions up to 100, and the slot's stream begins with 101.
+#   under S0     the keys 1 to 1000 are read, then the connection is lost
+#   under S1     the copy continues with key 1001; S1 shows the transactions up to 120
+#   stream       transaction 110 changes the keys 5 and 1500: 5 is emitted, as S0 did not show the change; 1500 is
+#                dropped, as S1 did
+# Invariant: each change of a row is in its page or is emitted from the stream, and never both.
 class CopyReader:
     """Read the remaining pages of a copy, in one transaction.
 

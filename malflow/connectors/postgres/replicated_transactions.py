@@ -48,6 +48,24 @@ class ChangeFilter(Protocol):
         """Return the changes to emit in place of a change of a transaction and a table."""
 
 
+# The frame of a message: XLogData, then a message of pgoutput, protocol version 1, as in the chapters "Streaming
+# Replication Protocol" and "Logical Replication Message Formats" of Postgres' manual. Numbers are big-endian.
+#
+#   offset    type      meaning
+#   0         byte      w
+#   1         int64     position of the data in the log
+#   9         int64     end of the log on the server
+#   17        int64     the server's time
+#   25        byte      tag of the message: B, C, R, I, U, D, T
+#   26        int64     B: position of the commit; 34 int64: its time; 42 uint32: transaction id
+#   26        byte      C: flags; 27 int64: position of the commit; 35 int64: end of the transaction
+#   26        int32     R, I, U, D: id of the table
+#   30        byte      I, U, D: kind of the row after it: N new, O whole old row, K old key
+#   31        row       I, U, D: the row; after an old one, an update has N and the new row
+#   26        int32     T: number of tables; 30 byte: options; 31 int32 each: ids of the tables
+#
+# Invariant: the stream repeats everything after the last confirmed position, in the same order. So skipping as many
+# messages of rows as were taken continues within a transaction.
 class TransactionReader:
     """Read changes in commit order, whole transactions at a time if they fit.
 

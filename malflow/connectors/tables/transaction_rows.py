@@ -42,6 +42,14 @@ class _Partial(NamedTuple):
     row: Row
 
 
+# Idea: only the last row of each key matters, so a transaction becomes a batch per kind, not a statement per change.
+#
+# Invariant: writing the batches in order has the same effect as applying the changes one by one.
+#
+# Example: the changes of a transaction, with the key in front.
+#   insert (1, a), update (1, b), insert (2, c), delete 2, delete 3
+#   rows       1: (1, b), 2: None, 3: None
+#   batches    delete 2 and 3; upsert (1, b)
 class TransactionRows:
     """The rows of a transaction, reduced to one for each key; all of them if there is no key.
 

@@ -35,6 +35,14 @@ _PATIENCE = 4
 """How many records per part may be outside the common bounds before the bounds are computed again."""
 
 
+# Invariant: the heap has a part's epoch or an earlier one of it. So its top, once up to date, is the least of all.
+#
+# Example: the parts p and q.
+#   p reaches 10    the stream has no epoch, since q has none
+#   q reaches 4     the stream's epoch is 4
+#   p reaches 20    still 4: p is not at the top of the heap, which stays as it is
+#   q reaches 15    15
+#   q finishes      20
 class GeneratePartEpochs(GenerateEpochs):
     """Keep an epoch for each part, and issue the least epoch of the parts that may still emit records.
 

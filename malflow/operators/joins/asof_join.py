@@ -24,6 +24,16 @@ _Rows = list[list[Any]]
 """The timestamps of records, and their values."""
 
 
+# Idea: wait for the epoch instead of correcting results. Once the epoch has reached a left record, no earlier right
+# record can arrive on time, so the answer is final, whatever the order of arrival was.
+#
+# Invariant: the right records of a key are sorted by timestamp. When a timer has fired, all
+# before the newest one up to the epoch are dropped.
+#
+# Example: one key, with right records at 1 and 5.
+#   left record at 7 arrives     it waits
+#   right record at 6 arrives    right: 1, 5, 6
+#   the epoch reaches 7          7 is emitted with 6; 1 and 5 are dropped, 6 stays for later left records
 class AsofJoin(JoinOperator):
     """Emit each left record with the newest right one of its key that is not later, once no other can arrive.
 

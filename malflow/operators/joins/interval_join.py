@@ -121,6 +121,12 @@ class _Side:
     others_keep: bool
 
 
+# Invariant: all partners of a left record are in the right pane of the same time as its own, and in the next one.
+#
+# Example: before=2 and after=3, so a left record at 10 has its partners from 8 to 13, and panes are 5 long.
+#   left record at 10     its pane is that of 8, the span from 5 to 10
+#   right panes           from 5 to 10 and from 10 to 15; bisection finds 8 to 13 in them
+#   right record at 12    arrives later, and looks in left panes for records from 9 to 14
 class IntervalJoin(JoinOperator):
     """Emit each pair of a left and a right record with equal keys whose timestamps satisfy the condition.
 

@@ -85,6 +85,10 @@ class _Held:
         return Batch(self.keys, values, self.timestamps, self.epochs)
 
 
+# Example: sums by key, with the records (a, 1), (b, 2), (a, 3) of one pane, then an epoch that closes it.
+#   sent as records         a 1, b 2, a 3, epoch
+#   sent as accumulators    a 4, b 2, epoch: a has the place of its first record
+# The receiver sees the keys in the same order, and merging 4 into its sum equals adding 1 and 3.
 class LocalAggregate:
     """Aggregates the records that one worker sends to the windows of others; at the end of a tick it holds nothing.
 

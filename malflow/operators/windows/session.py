@@ -41,6 +41,14 @@ _Over = tuple[Any, int, Any, Any, Any, Any]
 """A closed session: its last instant, its key's rank, the key, its start, its end, and the accumulator."""
 
 
+# Invariant: the sessions of a key are in ascending order, and each begins at least `gap` after the last record of
+# the one before.
+#
+# Example: a gap of 10. Each line shows the open sessions, as first and last timestamp, after a record.
+#   1     1-1
+#   20    1-1, 20-20
+#   11    1-1, 11-20     11 is less than 10 before 20, and not less than 10 after 1
+#   10    1-20           10 is close to both sessions: they are joined, and their accumulators merged
 class SessionAggregate(WindowOperator):
     """Aggregate the records of each key in each session.
 

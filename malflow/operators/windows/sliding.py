@@ -144,6 +144,11 @@ class SlidingAggregate(WindowAggregate):
         return number
 
 
+# Example: windows of three panes, so the blocks are p0 p1 p2 and p3 p4 p5.
+#   p3 closes    suffixes of the first block: p0+p1+p2, p1+p2, p2; prefix: p3
+#                the window p1 p2 p3 is (p1+p2) + p3
+#   p4 closes    prefix: p3+p4; the window p2 p3 p4 is p2 + (p3+p4)
+#   p5 closes    prefix: p3+p4+p5; it is the window
 class _Blocks:
     """Windows of `span` panes, combined by the two-stacks method of van Herk, Gil and Werman.
 

@@ -34,6 +34,15 @@ _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 """The input of a stage, by channel and the worker that sent it."""
 
 
+# Idea: Spark may run a task twice, also at the same time, so the changelog entry decides which attempt counts. It is
+# created exclusively.
+#
+# Invariant: every attempt that succeeds yields the output that is stored with the entry.
+#
+# Example: the attempts X and Y at one tick.
+#   X runs the tick          creates the entry, and yields its output
+#   Y, begun before that     runs the tick too, finds the entry, drops its worker, and yields the output of X
+#   Y, begun after that      finds the entry, and yields the output of X without a call of user code
 class StageAttempt:
     """One attempt at a tick of one stage of one worker.
 
