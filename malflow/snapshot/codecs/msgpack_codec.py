@@ -31,7 +31,7 @@ from malflow.words import cut, error_line, short_repr
 __all__ = ["MsgpackCodec"]
 
 _DEEPEST = 400
-"""Levels of a value. msgpack's own limit is near 500; less refuses more values."""
+"""Levels of a value. msgpack stops at 1,024, or at Python's recursion limit. More comes near it; less refuses more."""
 
 _MOST_NESTED = 100
 """Extension types within each other: each takes several frames of Python's stack. Less refuses more values."""
