@@ -47,7 +47,7 @@ _ZERO = timedelta(0)
 
 
 class Cures(NamedTuple):
-    """Remedies for functions whose calls have no result.
+    """Remedies for functions with calls that have no result.
 
     Attributes:
         deferred: for a coroutine or generator function.
@@ -276,7 +276,7 @@ def check_function(
         arguments: the arguments of the calls, such as ``key, value``; None if unknown.
         or_else: other values that the caller has allowed, for the error.
         generators: whether a generator function is allowed.
-        returns: whether its result is used, so that it must return something.
+        returns: whether its result is used; it must then return something.
         cures: the remedies.
 
     >>> check_function("KafkaSource", "decode", 5, or_else=["a codec"])

@@ -67,9 +67,9 @@ class MalflowError(Exception):
     """The base class of all errors that malflow raises.
 
     Attributes:
-        refuses_records: whether an external system, or a sink, refuses records for good, so that the sink's
-            ``on_error=`` decides about them. False for what may pass, or is about all records: lost connections,
-            rejected passwords, missing tables.
+        refuses_records: whether an external system, or a sink, refuses records for good; the sink's ``on_error=`` then
+            decides about them. False for what may pass, or is about all records: lost connections, rejected passwords,
+            missing tables.
     """
 
     refuses_records: bool = False
@@ -174,7 +174,7 @@ class OperatorError(MalflowError, RuntimeError):
         self.callback = callback
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can cross processes."""
+        """Pickle all attributes. The error can then cross processes."""
         record = (self.key, self.value, self.timestamp) if self.has_record else None
         return _operator_error, (str(self), self.operator, record, self.callback)
 

@@ -112,7 +112,7 @@ class ConfirmationFailed:
     Attributes:
         tick: the number of the last tick.
         source: the name of the source.
-        error: the error, which names the source and the part.
+        error: the error; it names the source and the part.
     """
 
     tick: int
@@ -122,7 +122,7 @@ class ConfirmationFailed:
 
 @dataclass(frozen=True, slots=True)
 class PartsDiscovered:
-    """A source has new parts, which are read from now on.
+    """A source has new parts. They are read from now on.
 
     Attributes:
         tick: the number of the last tick before.
@@ -330,7 +330,7 @@ class Run(Protocol):
 
     @property
     def program(self) -> Any:
-        """The compiled dataflow, which can be passed to `malflow.draw`; None before it is built."""
+        """The compiled dataflow, for `malflow.draw`; None before it is built."""
 
     def letters(self, operator: str, limit: int = 100) -> Future[Any]:
         """Ask for the dead letters of an operator."""

@@ -133,7 +133,7 @@ class Budget:
 
 
 class Failures(NamedTuple):
-    """Failures of an operator in a tick, for the error of a run whose budget is spent.
+    """Failures of an operator in a tick, for the error of a run with a spent budget.
 
     Attributes:
         errors: the number of failures by the exception's class.
@@ -290,7 +290,7 @@ class OnError:
 
     @property
     def never_passes(self) -> bool:
-        """Whether every failure ends the run, so that calls need no guard."""
+        """Whether every failure ends the run; calls then need no guard."""
         return self.fate == "fail" and self.retry is None
 
     @property

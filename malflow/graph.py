@@ -41,7 +41,7 @@ A source's parts are placed by `rendezvous_select`. Only a union results in more
 
 @dataclass(slots=True)
 class Graph:
-    """The vertices in the order in which they were added, so that every input precedes its consumer.
+    """The vertices in the order in which they were added. Every input thus precedes its consumer.
 
     Attributes:
         vertices: the vertices; a `Port` refers to a vertex by its index.
@@ -283,7 +283,7 @@ def check_name(name: object, location: str | None) -> None:
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
-    """Return a name for a union, composed of its inputs, so that different unions have different names."""
+    """Return a name for a union, composed of its inputs. Different unions thus have different names."""
     named = ((vertices[port.vertex].node.name, port.output) for port in ports)
     return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"
 

@@ -36,7 +36,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The sources and parts whose times the records of a stream have.
+    """The sources and parts that give the records of a stream their times.
 
     Attributes:
         parts: the source whose parts are the keys, or None.
@@ -62,7 +62,7 @@ def timed(lineage: Lineage) -> Lineage:
 
 
 def sent_by(operator: str, lineage: Lineage) -> Lineage:
-    """Return the lineage after an operator whose logic sends messages with keys of its choice."""
+    """Return the lineage after an operator with logic that sends messages with keys of its choice."""
     return replace(lineage, sender=operator)
 
 

@@ -38,7 +38,7 @@ class NoKeyType:
         return "NoKey"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that each process has one `NoKey`."""
+        """Pickle by name, for one `NoKey` per process."""
         return "NoKey"
 
 
@@ -68,7 +68,7 @@ class MinTime:
         return "MIN"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that each process has one `MIN`."""
+        """Pickle by name, for one `MIN` per process."""
         return "MIN"
 
 
@@ -98,7 +98,7 @@ class MaxTime:
         return "MAX"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that each process has one `MAX`."""
+        """Pickle by name, for one `MAX` per process."""
         return "MAX"
 
 

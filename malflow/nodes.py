@@ -41,7 +41,7 @@ class NodeFacts:
 
     Attributes:
         starts_stage: whether it starts a stage, since its records may arrive from any worker.
-        issues_epochs: whether it issues epochs (watermarks), so that records can be late.
+        issues_epochs: whether it issues epochs (watermarks); records can then be late.
         role: the role of a hidden state of its operator, such as ``exchange``; None for the operator's own state.
     """
 
@@ -250,7 +250,7 @@ class SinkNode(NodeFacts):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether this is a stateless sink whose position is part of snapshots."""
+        """Whether this is a stateless sink with its position in snapshots."""
         return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
 
     @property
@@ -306,5 +306,5 @@ class Vertex:
 
     @property
     def has_letters(self) -> bool:
-        """Whether its input consists of the dead letters of other operators, whose stream has no epochs."""
+        """Whether its input consists of the dead letters of other operators. Their stream has no epochs."""
         return any(port.output == LETTERS_OUTPUT for port in self.inputs)

@@ -86,7 +86,7 @@ slots, see `former_select`.
 def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
     """Select a worker by the slot of the key: some bits of its stable hash.
 
-    All processes find the same worker without asking each other, which is the rendezvous. It takes the same time with
+    All processes find the same worker without asking each other: this is the rendezvous. It takes the same time with
     any number of workers. Each worker has an equal number of slots, within one; when workers are added or removed, a
     minimal number of keys moves. Equal keys (``1 == 1.0 == True``) map to the same worker in every process, on every
     machine, in every version.
@@ -270,7 +270,7 @@ def _encode(key: Any) -> bytes:
 
 
 def _admit_stable_key(key: Any) -> None:
-    """Record that a stable key was seen; reject a class compared by identity, whose keys would never be equal."""
+    """Record that a stable key was seen; reject a class compared by identity. Its keys would never be equal."""
     cls = type(key)
     if not STABLE_KEYS_MET.is_set():
         STABLE_KEYS_MET.set()
@@ -321,7 +321,7 @@ def _check_time(key: Any) -> None:
 
 
 def _check_hash_of_a_date(key: Any) -> None:
-    """Reject a day of a numpy version that hashes days as dates: it would equal a date and a datetime, which differ."""
+    """Reject a day of a numpy version that hashes days as dates: it would equal a date and a datetime. These differ."""
     day = key.item()
     if type(day) is date and hash(key) == hash(day):
         raise TypeError(
@@ -331,7 +331,7 @@ def _check_hash_of_a_date(key: Any) -> None:
 
 
 def _moment_of_numpy(key: Any) -> Any:
-    """Return the datetime that equals a numpy datetime, or else its text, which is the same for equal values."""
+    """Return the datetime that equals a numpy datetime, or else its text. It is the same for equal values."""
     moment = key.astype("M8[us]")
     if moment == key and isinstance(moment.item(), datetime):
         return moment.item()
@@ -339,7 +339,7 @@ def _moment_of_numpy(key: Any) -> Any:
 
 
 def _text_of_numpy(text: str) -> str:
-    """Normalise numpy's text of a datetime, whose length depends on its unit, so that equal datetimes have equal text.
+    """Normalise numpy's text of a datetime. Its length depends on its unit, but equal datetimes must have equal text.
 
     >>> _text_of_numpy("2020"), _text_of_numpy("2020-01-01T00"), _text_of_numpy("2020-01-01T00:00:00.500")
     ('2020-01-01T00:00:00', '2020-01-01T00:00:00', '2020-01-01T00:00:00.5')
@@ -354,7 +354,7 @@ def _text_of_numpy(text: str) -> str:
 
 
 def _check_equality(key: Any) -> None:
-    """Reject a key whose class defines its own ``__eq__``: equality does not follow from its contents."""
+    """Reject a key of a class with its own ``__eq__``: equality does not follow from its contents."""
     cls = type(key)
     equality: Any = cls.__eq__
     by_hand = _is_by_hand(equality)

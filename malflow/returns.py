@@ -126,7 +126,7 @@ def _definitions(source: str) -> dict[tuple[str, int], _Definition]:
 
 
 def _returns(definition: _Definition) -> Iterator[ast.Return]:
-    """Yield the returns of a function, not those of functions and classes in it."""
+    """Yield the returns of a function, but not of functions and classes in it."""
     nodes: list[ast.AST] = list(definition.body)
     while nodes:
         node = nodes.pop()

@@ -22,6 +22,6 @@ def stops_if(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_stopping() -> bool:
-    """Whether the run on this thread has been asked to stop, so that a wait for an unavailable server must end."""
+    """Whether the run on this thread has been asked to stop; a wait for an unavailable server must then end."""
     asked = _asked.get()
     return asked is not None and asked()

@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @written_as("malflow.TableChange")
 class TableChange(NamedTuple, Generic[V]):
-    """One change of one row of a `Table`, whose key is that of the record.
+    """One change of one row of a `Table`. Its key is the record's key.
 
     Attributes:
         before: the row before the change; None if there was none.

@@ -69,7 +69,7 @@ def did_you_mean(
     """Return the end of a message about an unknown name: the name that it resembles, or all names.
 
     Args:
-        name: the unknown name, which may be no text at all.
+        name: the unknown name (may not be text).
         names: the known names.
         else_: what to say if none resembles it, or an empty text; None for the known names.
         write: how to write the name; in quotes by default.

@@ -57,7 +57,7 @@ def check(
     profile: str | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[ConfigFault, ...]:
-    """Return all faults of a configuration; the arguments are those of `load`."""
+    """Return all faults of a configuration; the arguments are as for `load`."""
     return tuple(_examined(path, env, profile, overrides or {})[1].found)
 
 

@@ -39,7 +39,7 @@ _SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 
 
 
 class Secret(str):
-    """A text that contains secrets, which its repr hides.
+    """A text that contains secrets. Its repr hides them.
 
     Attributes:
         secrets: the secret parts.
@@ -68,7 +68,7 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
     """Return a text of a file with the variables that it refers to; their values are not expanded again.
 
     Raises:
-        ValueError: if a variable is missing, or a reference is malformed; with the reason, which has no value.
+        ValueError: if a variable is missing, or a reference is malformed; with the reason, without the value.
 
     >>> expanded("kafka://${BROKERS:-localhost:9092}/${TOPIC}, 5 $$", {"TOPIC": "orders"})
     'kafka://localhost:9092/orders, 5 $'

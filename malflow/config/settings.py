@@ -45,7 +45,7 @@ class Settings(Tables):
         return stacked(self.layers[name] for name in LAYERS if name in self.layers)
 
     def over(self, runtime: Runtime) -> Settings:
-        """Return the settings with those of a runtime of the code, as the layer that all others hide."""
+        """Return the settings with a runtime of the code as the layer that all others hide."""
         layers = dict(self.layers) | {"code": code_layer(declared_by(runtime))}
         return settings_of(layers, file=self.file, profile=self.profile, warnings=self.warnings)
 
@@ -66,7 +66,7 @@ class Settings(Tables):
         """Return a runtime to run in place of one that the code has made, with these settings over its own.
 
         Args:
-            runtime: the runtime of the code, which is not changed.
+            runtime: the runtime of the code; not changed.
             on: the kind of runtime; by default ``run.on``, or that of the code.
 
         Raises:
@@ -76,7 +76,7 @@ class Settings(Tables):
         return applied(self, runtime, on)
 
     def configured(self, build_dataflow: Callable[[StreamProvider], object]) -> Callable[[StreamProvider], object]:
-        """Return a build function whose sources and sinks have their configured URLs.
+        """Return a build function with the configured URLs of its sources and sinks.
 
         It raises a `ConfigError` if the program lacks an operator that is configured.
         """

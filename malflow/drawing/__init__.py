@@ -60,7 +60,7 @@ def document(dataflow: Dataflow) -> dict[str, Any]:
 
     Its keys are ``malflow`` (the version of the document, 1), ``kind`` (``"graph"``), ``nodes``, ``edges``, ``stages``,
     ``width`` and ``height``. Edges name nodes by ``id``; their ``points`` are from left to right. Names and locations
-    of nodes are those of the program, which may contain markup; a ``label`` is printable and short.
+    of nodes are from the program and may contain markup; a ``label`` is printable and short.
 
     Args:
         dataflow: a graph, or a program.

@@ -15,7 +15,7 @@ _ENDS = ("source", "sink")
 def collapsed(picture: Picture) -> tuple[Picture, list[list[int]]]:
     """Return a picture in which each chain is one box, and the boxes of the whole picture that each box stands for.
 
-    A chain consists of operators of one stage, without sources and sinks. Each feeds only the next one, which has no
+    A chain consists of operators of one stage, without sources and sinks. Each feeds only the next one. That one has no
     other input. Records move between workers only at its first operator.
     """
     readers = Counter(arrow.source for arrow in picture.arrows)

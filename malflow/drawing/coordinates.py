@@ -181,7 +181,7 @@ def _points(
 
 
 def _bands(picture: Picture, layers: Layers, lefts: list[float], right: float, measures: Measures) -> list[Band]:
-    """Return the stages, which meet in the middle between their columns."""
+    """Return the stages. They meet in the middle between their columns."""
     first: dict[int, int] = {}
     for box, column in zip(picture.boxes, layers.columns, strict=False):
         first[box.stage] = min(first.get(box.stage, column), column)

@@ -23,7 +23,7 @@ class Confirmations:
         self._confirmed: int | None = None
 
     def note(self, tick: int) -> None:
-        """Record the positions in the last deltas as those of a tick."""
+        """Record the positions in the last deltas for a tick."""
         positions: dict[str, dict[Any, Any]] = {}
         for source in self._sources():
             if source.confirms:
@@ -35,7 +35,7 @@ class Confirmations:
 
         Args:
             tick: the tick.
-            snapshot: the id of its snapshot, which is durable; None if it failed.
+            snapshot: the id of its durable snapshot; None if it failed.
 
         Yields:
             The sources with a reader that could not confirm its position, with the error.

@@ -79,7 +79,7 @@ class Discovery:
         Each change is reported once. A source that fails is tried again when it is next due.
 
         Raises:
-            OperatorError: if a source fails by an error whose ``is_permanent`` is True.
+            OperatorError: if a source fails by an error with ``is_permanent`` True.
         """
         now = time.monotonic()
         for name in [name for name, due in self._due.items() if now >= due]:

@@ -60,7 +60,7 @@ def merge_facts(facts: dict[str, Facts], more: Mapping[str, Facts]) -> None:
 
 
 class FactPacing:
-    """Chooses the ticks whose reports include facts, so that short ticks have no noticeable overhead.
+    """Chooses the ticks whose reports include facts. Short ticks thus have no noticeable overhead.
 
     It chooses the first tick, then every sixteenth, and any tick that ends at least 50 ms after the last chosen one.
     Its report covers all ticks since the last chosen one.

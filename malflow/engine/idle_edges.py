@@ -97,7 +97,7 @@ def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> I
 
 
 def places_near(feed: Feed, worker: int, parts: Parts) -> list[Place]:
-    """Return the sources and workers with parts whose records reach an edge.
+    """Return the sources and workers with parts that reach an edge.
 
     Args:
         feed: the sources upstream of it.

@@ -146,7 +146,7 @@ def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection
     Args:
         members: the members of the group.
         time: the epoch to which silent members are lifted, or None.
-        meetings: the generators whose streams meet, for each place where streams meet.
+        meetings: the generators of streams that meet, for each place where streams meet.
     """
     lifts: dict[str, Any] = {}
     going: dict[str, list[Any]] = {it.name: [] for it in members}
@@ -168,10 +168,10 @@ def followed(meetings: Sequence[Collection[str]], going: Mapping[str, Sequence[A
     """Return the epochs for generators that have finished everywhere, by generator.
 
     At a place where its stream meets others, a generator follows the least of them; with several places, the greatest
-    of these, so that it holds none back. Other finished generators count with the epoch that they follow themselves.
+    of these, to hold none back. Other finished generators count with the epoch that they follow themselves.
 
     Args:
-        meetings: the generators whose streams meet, for each place where streams meet.
+        meetings: the generators of streams that meet, for each place where streams meet.
         going: the epochs of the active members, by generator; None for a generator without one.
 
     >>> followed([{"a", "b"}, {"b", "c"}], {"a": [], "b": [], "c": [7, 5, None]})

@@ -24,7 +24,7 @@ def check_letters(vertices: Sequence[Vertex]) -> None:
 
 
 def calls_out(node: Node) -> bool:
-    """Whether an operator makes concurrent calls, which have their own retry."""
+    """Whether an operator makes concurrent calls. These have their own retry."""
     return isinstance(node, StatelessNode) and isinstance(node.logic, CallingOut)
 
 
@@ -45,7 +45,7 @@ def letters_of_letters(vertex: Vertex) -> GraphError:
 
 
 def letters_taken(vertices: Sequence[Vertex]) -> frozenset[str]:
-    """Return the operators whose dead letters are read as a stream."""
+    """Return the operators with dead letters that are read as a stream."""
     ports = (port for vertex in vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT)
     return frozenset(vertices[port.vertex].node.name for port in ports)
 
@@ -55,7 +55,7 @@ def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
 
     Args:
         vertex: the operator.
-        taken: the operators whose dead letters are read as a stream.
+        taken: the operators with dead letters that are read as a stream.
     """
     name = vertex.node.name
     if isinstance(vertex.node, SourceNode):

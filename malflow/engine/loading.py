@@ -86,7 +86,7 @@ def check_manifest_facts(program: Program, restored: RestoredState, parallelism:
     """Raise the first of the `obstacles` to loading a snapshot on this number of workers.
 
     Raises:
-        SnapshotError: naming an operator whose state can't be loaded.
+        SnapshotError: naming an operator with state that can't be loaded.
     """
     found = obstacles(program, restored.versions, restored.keys, restored.placements, restored.parallelism, parallelism)
     for _, error in found:

@@ -36,7 +36,7 @@ def faulty_versions(
 
 
 def migrations(program: Program, versions: Mapping[str, int]) -> dict[str, tuple[StatefulNode, int]]:
-    """Return the operators whose states are of an older version, with that version, by name.
+    """Return the operators with states of an older version, with that version, by name.
 
     Args:
         program: the program.
@@ -92,7 +92,7 @@ def migrated(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> dic
 
 
 def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
-    """Reject a state that a migration returned with an object whose class no longer exists."""
+    """Reject a state that a migration returned with an object of a class that no longer exists."""
     if old_kind(states.values()) is None:
         return
     key, state = next((key, state) for key, state in states.items() if old_kind((state,)))

@@ -101,7 +101,7 @@ def _moved(
 ) -> dict[int, dict[Any, Any]]:
     """Return a state with its renamed keys on the workers of their parts.
 
-    A key whose name another one takes, and that has no new name, is dropped.
+    A key that loses its name to another one, and that has no new name, is dropped.
 
     Args:
         by_worker: the state by worker.

@@ -77,7 +77,7 @@ class Step:
     Attributes:
         vertex: its index in the graph.
         edges: the number of inputs; 1 for a source.
-        timed: whether epochs are generated downstream, so that the merge order can make records late.
+        timed: whether epochs are generated downstream; the merge order can then make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the numbers of the channels that begin there.
         letter_consumers: the ``(vertex, edge)`` of this stage that read its dead letters.
@@ -110,7 +110,7 @@ class Program:
         vertices: the operators.
         stages: the stages.
         channels: the edges between stages.
-        policies: the policies, by operator, that replace those of the program's code.
+        policies: the policies, by operator, that replace the policies of the program's code.
     """
 
     vertices: tuple[Vertex, ...]
@@ -179,7 +179,7 @@ class Program:
 
     @property
     def without_positions(self) -> list[str]:
-        """The sources whose readers have no positions, so that they start over in each run."""
+        """The sources with readers without positions. They start over in each run."""
         return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]
 
     @property
@@ -199,7 +199,7 @@ def keys_of_given(node: Node) -> list[str]:
 
 
 def epochs_along(program: Program) -> list[frozenset[str]]:
-    """Return, for each vertex, the epoch (watermark) generators whose epochs its output carries.
+    """Return, for each vertex, the epoch (watermark) generators of the epochs that its output carries.
 
     Epochs do not pass another generator, nor new timestamps.
     """
@@ -225,7 +225,7 @@ def generators_behind(program: Program) -> list[frozenset[str]]:
 
 
 def meetings(program: Program) -> list[frozenset[str]]:
-    """Return, for each vertex with several inputs, the epoch generators whose streams meet there."""
+    """Return, for each vertex with several inputs, the epoch generators of the streams that meet there."""
     carried = epochs_along(program)
     met = [
         frozenset[str]().union(*(carried[port.vertex] for port in vertex.timed_by))

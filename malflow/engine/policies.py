@@ -27,9 +27,9 @@ def with_policies(
 
     Args:
         program: the program.
-        policies: the policies by operator; they precede those of the code.
-        default: the policy of all other operators whose code has the policy to fail; None leaves them. With ``"park"``,
-            operators without keys that an exchange has distributed keep dead letters.
+        policies: the policies by operator; they precede the policies of the code.
+        default: the policy of all other operators that have the policy to fail in the code; None leaves them. With
+            ``"park"``, operators without keys that an exchange has distributed keep dead letters.
         retries: how calls of an operator's function are retried, by operator, whatever its policy.
 
     Raises:

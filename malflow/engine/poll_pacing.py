@@ -23,7 +23,7 @@ _FASTEST_GROWTH = 64
 
 
 def first_limit(*, debug: bool) -> int:
-    """Return the poll limit of the first tick: one record, whose cost is unknown, but with `debug` a whole batch."""
+    """Return the poll limit of the first tick: one record (its cost is unknown), but with `debug` a whole batch."""
     return BATCH_SIZE if debug else 1
 
 
@@ -49,11 +49,11 @@ class PollPacing:
         self._same_ticks = 0
 
     def note(self, polled: int, largest: int, seconds: float) -> None:
-        """Adjust the limit so that a tick's per-record time approaches the target; fixed overhead is ignored.
+        """Adjust the limit to bring a tick's per-record time near the target; fixed overhead is ignored.
 
-        A tick takes a fixed time plus a time per record, which follows from two ticks with different numbers of
-        records. If the number stays the same, a double one is tried now and then. If operators emit many records for
-        each input record, the limit is lower, so that batches stay small.
+        A tick takes a fixed time plus a time per record. This follows from two ticks with different numbers of records.
+        If the number stays the same, a double one is tried now and then. If operators emit many records for each input
+        record, the limit is lower, to keep batches small.
 
         Args:
             polled: the maximum number of records that a source polled on a worker in the tick.

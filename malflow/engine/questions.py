@@ -53,7 +53,7 @@ class Question:
     Attributes:
         name: the name of the state.
         stage: the stage that has it.
-        keys: the keys whose states are wanted; None for the first ones that there are.
+        keys: the keys of wanted states; None for the first ones that there are.
         limit: the most pairs that a worker returns.
         windows: whether the results of windows are wanted, and not their states.
         at: the time within the wanted windows; None for all.
@@ -181,7 +181,7 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
 
 
 def find(program: Program, worker: Worker, question: Question) -> Found:
-    """Return the pairs that a worker finds; states are live, so that they must be copied before the next tick.
+    """Return the pairs that a worker finds; states are live: copy them before the next tick.
 
     Raises:
         OperatorError: if an aggregator fails.

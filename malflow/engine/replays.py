@@ -100,7 +100,7 @@ def total(found: Sequence[Replayed]) -> Replayed:
 def _settled(
     operator: Operator, letters: Letters, group: Sequence[Chosen], emit: Callable[[Sequence[Batch]], object]
 ) -> bool:
-    """Process the records of letters; return whether all the letters left, which lets the next one of a key follow."""
+    """Process the records of letters; return whether all the letters left. The next one of a key can then follow."""
     chosen = [letter for _, letter in group]
     is_keyed = any(letter.key is not NoKey for letter in chosen)  # some may be from before the stream had keys
     keys = [letter.key for letter in chosen] if is_keyed else None

@@ -46,7 +46,7 @@ def check_placed(program: Program) -> None:
     """Check that the program determines the worker of every key with state.
 
     Raises:
-        SnapshotError: naming an operator whose keys were set by ``key_local``.
+        SnapshotError: naming an operator with keys set by ``key_local``.
     """
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
@@ -79,7 +79,7 @@ class KeyRoute:
     key_of: Callable[[Any], Any] | None = None
 
     def deal(self, states: States, new: Sequence[dict[Any, Any]]) -> None:
-        """Add the states of an old worker to those of the new workers.
+        """Add the states of an old worker to the states of the new workers.
 
         Raises:
             SnapshotError: if a new worker has a state for one of the keys.
@@ -143,7 +143,7 @@ def key_routes(
         placements: the partitioner of each state's keys on the old workers; by default that of `program`.
 
     Raises:
-        SnapshotError: naming an operator whose keys have no owner.
+        SnapshotError: naming an operator with keys that have no owner.
     """
     routes: dict[str, KeyRoute | None] = {}
     for vertex in program.vertices:
@@ -207,8 +207,8 @@ def reroute(
 
     Keys move to the worker that their partitioner selects, parts to the worker of the source's or sink's part. All new
     workers begin at the least epoch of the old ones, except for those that received no records; so the epochs of a
-    whole stream never go back, though those of one worker may. If an old worker had a later epoch, this moves with the
-    worker's keys, so that records that were late there remain late.
+    whole stream never go back, though the epochs of one worker may. If an old worker had a later epoch, this moves with
+    the worker's keys. Records that were late there thus remain late.
 
     Args:
         program: the program that continues; states that it does not have are dropped.

@@ -87,7 +87,7 @@ class SinkLetters:
             yield from self._delta(name, whole=whole)
 
     def amendments(self) -> Iterator[StateDelta]:
-        """Yield the letters of what commits have refused since the last snapshot, which they amend."""
+        """Yield the letters of what commits have refused since the last snapshot. They amend that snapshot."""
         yield from self._delta(next(name for name, it in self._kept.items() if it is self._refused))
 
     def _delta(self, name: str, *, whole: bool = False) -> Iterator[StateDelta]:
@@ -99,7 +99,7 @@ class SinkLetters:
             yield StateDelta(0, name, delta, len(letters))
 
     def note_lost(self) -> None:
-        """Record that the last snapshot failed, so that the next one has all letters."""
+        """Record that the last snapshot failed. The next one then has all letters."""
         for it in self._kept.values():
             it.forget()
 
@@ -129,7 +129,7 @@ class SinkLetters:
             self._guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1, fate=fate)
 
     def drop(self, transaction: int, handle: Any) -> None:
-        """Keep a whole transaction, which will not be committed, as one letter.
+        """Keep a whole, uncommitted transaction as one letter.
 
         Raises:
             OperatorError: if it exceeds the bounds of letters.

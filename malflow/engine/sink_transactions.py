@@ -51,7 +51,7 @@ class StoredPieces(Protocol):
 
 @dataclass(slots=True)
 class Cut:
-    """A transaction of a distributed sink that ends with a snapshot, whose job seals it.
+    """A transaction of a distributed sink that ends with a snapshot. The snapshot's job seals it.
 
     Attributes:
         sink: the name of the sink.
@@ -299,7 +299,7 @@ class SinkTransactions:
         raise operator_error(self.name, error, None, self._impl, about="commit") from error
 
     def _divide(self, number: int, handle: Any, refusal: Exception) -> None:
-        """Replace a refused transaction by one without the refused records, which become letters."""
+        """Replace a refused transaction by one without the refused records. These become letters."""
         divided = self._call("divide", handle)
         letters = self._letters
         if divided is None or letters is None:

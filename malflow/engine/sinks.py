@@ -38,7 +38,7 @@ class RunSinks:
     A resumable sink has a position; the position of a transactional sink is its prepared transactions.
 
     Args:
-        nodes: the sinks; stateful ones, whose state belongs to the workers, are ignored.
+        nodes: the sinks; stateful ones are ignored, since their state belongs to the workers.
         pieces: the stored pieces of distributed sinks, if the workers write them; by default this process does.
         policy: returns the policy of a sink for records that are refused; None if they end the run.
 
@@ -168,7 +168,7 @@ class RunSinks:
         return [*_deltas_of(changed), *letters]
 
     def note_lost(self) -> None:
-        """Record that the last snapshot failed, so that the next one has all positions."""
+        """Record that the last snapshot failed. The next one then has all positions."""
         for cut in self.cuts:
             self._transactions[cut.sink].note_lost()
         for letters in self._letters.values():
@@ -219,7 +219,7 @@ class RunSinks:
             claim: the number of the run's claim.
             origin: the start of the run, for an error.
             accept_duplicates: whether the run may start before the last commit of a sink.
-            store: the store of the snapshots, where sinks whose records are on the workers may keep these.
+            store: the store of the snapshots, where sinks with records on the workers may keep these.
 
         Raises:
             SnapshotError: if the run starts before the last commit of a sink.
@@ -270,7 +270,7 @@ class RunSinks:
 
         Args:
             tick: the tick.
-            is_first: whether it is that of the restored snapshot, whose transactions may have been released.
+            is_first: whether it is the tick of the restored snapshot; its transactions may have been released.
         """
         for it in (self._letters if is_first else self._surviving).values():
             it.begin_tick(tick)
@@ -311,12 +311,12 @@ class RunSinks:
         return Report(0, counts, gauges, failures=failures)
 
     def note_records(self) -> None:
-        """Record that the run has read records, so that the output at its end is new."""
+        """Record that the run has read records. The output at its end is then new."""
         for it in self._transactions.values():
             it.has_ended = False
 
     def end(self) -> None:
-        """End the last transaction of each sink, after the last tick of a run whose sources have all ended.
+        """End the last transaction of each sink, after the last tick of a run once all its sources have ended.
 
         If an earlier run has ended with the same records, their output already exists, and this run's is dropped.
 

@@ -72,12 +72,12 @@ def specs_of(node: Node) -> tuple[StateSpec, ...]:
 
 
 def keeps_letters(node: Node) -> bool:
-    """Whether a node is a sink whose process keeps letters as well, besides those of workers."""
+    """Whether a node is a sink with a process that keeps letters as well, besides the workers."""
     return isinstance(node, SinkNode) and node.on_error is not None and isinstance(node.sink, StatelessSink)
 
 
 def kept_versions(program: Program) -> dict[str, int]:
-    """Return the versions of the states in snapshots: all but those of sources that start over with each run."""
+    """Return the versions of the states in snapshots: all except for sources that start over with each run."""
     return {spec.name: spec.version for spec in states_of(program) if spec.name not in program.without_positions}
 
 
@@ -130,7 +130,7 @@ def placement_of(node: Node) -> Partitioner | None:
 
 
 def name_of(partitioner: Partitioner) -> str:
-    """Return a partitioner's name for a snapshot: its module and name, but not its line, so that it may move.
+    """Return a partitioner's name for a snapshot: its module and name, but not its line: it may move.
 
     >>> name_of(rendezvous_select)
     'malflow.partitioners.rendezvous_select@4'

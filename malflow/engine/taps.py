@@ -34,7 +34,7 @@ class Tap(ABC):
 
     @abstractmethod
     def take(self, output: int, batch: Batch) -> None:
-        """Receive records, which must not be changed.
+        """Receive records. They must not be changed.
 
         Args:
             output: the number of the output that emits them, from 0.
@@ -58,7 +58,7 @@ class _Target:
     output: int
 
     def append(self, batch: Batch, /) -> None:
-        """Pass on the records of a batch, which may contain only epochs."""
+        """Pass on the records of a batch. It may contain only epochs."""
         if len(batch):
             self.tap.take(self.output, batch)
 

@@ -48,7 +48,7 @@ class Ticks:
         sums: the sums of the counts and facts of the workers.
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
-        lags: the lag of each part whose reader reports it.
+        lags: the lag of each part with a reader that reports it.
         shares: how much each source that reports it has read, and the total; None if unknown.
         hot: the last sample of the keys that each worker has sent through each exchange, by its name.
         unfinished: the sources with unfinished parts, and those with discovery.
@@ -94,7 +94,7 @@ class Ticks:
         return self._quiet.heard
 
     def place(self, parts: Parts) -> None:
-        """Start over with parts that have moved between workers, whose silence is unknown."""
+        """Start over with parts that have moved between workers. Their silence is unknown."""
         self.sums.place(max(map(len, parts.values()), default=1))
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
@@ -137,7 +137,7 @@ class Ticks:
             polls: whether sources are polled.
             explains: whether reports include the progress of operators in event time.
             asks_held: whether reports include the open results of operators.
-            final: whether it is the last tick, which emits the epoch (watermark) `MAX`.
+            final: whether it is the last tick; it emits the epoch (watermark) `MAX`.
             replays: the requests about dead letters.
         """
         now, started = self.clock.read()

@@ -71,7 +71,7 @@ def window_results(
         node: the operator.
         worker: the worker that has the states.
         workers: all workers.
-        states: the operator's states, which may change.
+        states: the operator's states; they may change.
         reached: its hidden state with the last epoch.
         unit: the unit of a rollup; None for all.
 

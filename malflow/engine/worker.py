@@ -168,7 +168,7 @@ class Worker:
 
     @property
     def shared(self) -> list[Operator]:
-        """The operators whose `flush` and `close` act on an object shared with other workers of the process."""
+        """The operators with `flush` and `close` that act on an object shared with other workers of the process."""
         return [operator for operator in self.operators if operator.resource is not operator]
 
     def open(self) -> None:
@@ -197,7 +197,7 @@ class Worker:
         release_all(partial(self._act, operator, operator.park) for operator in self._own)
 
     def close(self) -> None:
-        """Close the operators except those of `shared`; `open` and the next records reacquire their resources."""
+        """Close the operators except for `shared`; `open` and the next records reacquire their resources."""
         release_all(partial(self._act, operator, operator.close) for operator in self._own)
 
     @property
@@ -323,7 +323,7 @@ class Worker:
         return vertex in self._active
 
     def targets_of(self, port: Port) -> list[Target]:
-        """Return the targets of an output, which may be changed between ticks."""
+        """Return the targets of an output. They may be changed between ticks."""
         return self._active[port.vertex].targets[port.output]
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
@@ -410,7 +410,7 @@ class Worker:
         return {name: parts for name, parts in finished.items() if parts}
 
     def finish(self, parts: Mapping[str, Collection[Any]]) -> None:
-        """Mark parts that finished earlier in this run, so that `open` does not poll them."""
+        """Mark parts that finished earlier in this run. `open` then does not poll them."""
         for source in self.sources:
             source.finish(parts.get(source.context.operator_name, ()))
 
@@ -421,7 +421,7 @@ class Worker:
                 keeper.forget()
 
     def states(self) -> dict[str, OperatorState]:
-        """Return the live states of each operator. Positions are those of the last delta."""
+        """Return the live states of each operator. Positions are as of the last delta."""
         for _, _, keeper in self._keepers:
             keeper.sync_state()
         return {name: keeper.state for name, _, keeper in self._keepers if keeper.state is not None}
@@ -472,7 +472,7 @@ class Worker:
         return self._time.explain()
 
     def held(self) -> dict[str, Waiting]:
-        """Return the open results of operators, which the end of the input would emit."""
+        """Return the open results of operators. The end of the input would emit them."""
         held = {it.context.operator_name: self._act(it, it.held) for it in self.operators}
         return {name: it for name, it in held.items() if it is not None}
 

@@ -115,7 +115,7 @@ class Workers:
         Args:
             discovered: the parts of each source that appeared after the job's first start.
             states: the states, by worker and name: see `handover`.
-            changed: the states whose next deltas are complete, by worker.
+            changed: the states with complete next deltas, by worker.
             finished: the finished parts of sources, by worker and name.
         """
         self.discovered = {name: set(parts) for name, parts in discovered.items()}
@@ -195,7 +195,7 @@ class Workers:
 
         Args:
             new: the new parts.
-            raised: the states of generators whose epochs are raised, by worker and name: see `raised_epochs`.
+            raised: the states of generators with raised epochs, by worker and name: see `raised_epochs`.
 
         Raises:
             OperatorError: if a reader can't be built.
@@ -311,7 +311,7 @@ class Workers:
         return found
 
     def held(self) -> dict[str, Waiting]:
-        """Return the open results of operators, which the end of the input would emit."""
+        """Return the open results of operators. The end of the input would emit them."""
         found: dict[str, Waiting] = {}
         for worker in self._workers:
             merge_held(found, worker.held())

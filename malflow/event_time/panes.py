@@ -55,7 +55,7 @@ class Panes(Protocol):
 
 
 class Fitting(Protocol):
-    """A partition of time whose bounds depend on the type of the timestamps."""
+    """A partition of time with bounds that depend on the type of the timestamps."""
 
     def fit(self, timestamp: Any, /) -> Panes:
         """Return the panes for timestamps of this type."""
@@ -172,7 +172,7 @@ class RegularPanes:
 
 @dataclass(frozen=True, slots=True)
 class _Even:
-    """Panes of one size whose bounds are multiples; `tick` is the least difference between two timestamps."""
+    """Panes of one size with multiples as bounds; `tick` is the least difference between two timestamps."""
 
     origin: Any
     size: Any
@@ -193,7 +193,7 @@ class _Even:
 
 @dataclass(frozen=True, slots=True)
 class _FloatPanes:
-    """Panes of one size for floats, whose last instant is the greatest float before the next start."""
+    """Panes of one size for floats. Their last instant is the greatest float before the next start."""
 
     size: float
     offset: float
@@ -267,10 +267,10 @@ class CalendarPanes:
     first one. A day that a zone skips is empty: it starts where the next day does. Hours start at full hours of the
     zone's offset on 2020-01-01.
 
-    Instants are returned in UTC, so that they compare as instants.
+    Instants are returned in UTC. They thus compare as instants.
 
     Raises:
-        GraphError: if units can't be aligned to the zone's clock, which changes by a fraction of a unit.
+        GraphError: if units can't be aligned to the zone's clock: it changes by a fraction of a unit.
     """
 
     unit: Unit

@@ -13,7 +13,7 @@ _SLACK = 1024
 
 
 class Timers:
-    """The deadlines of keys, at most one per key, which fire in ascending order.
+    """The deadlines of keys, at most one per key. They fire in ascending order.
 
     Keys with the same deadline share a bucket. So setting a deadline costs two dict entries, and a push to the heap
     only if no other key has this deadline. If deadlines only move forward, set them once, and again when they fire
@@ -94,7 +94,7 @@ class Timers:
         return keys
 
     def due(self, now: Any) -> Iterator[Any]:
-        """Yield the keys whose deadline has passed, in ascending order of deadlines, and drop the deadlines.
+        """Yield the keys with a deadline that has passed, in ascending order of deadlines, and drop the deadlines.
 
         For equal deadlines, keys are in the order in which they were set. Due deadlines set during the iteration fire
         too.

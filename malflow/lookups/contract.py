@@ -15,7 +15,7 @@ R = TypeVar("R")
 class LookupTable(ABC, Generic[K, R]):
     """A table outside of a dataflow, for `Stream.lookup`. Subclassing is optional: an object with `get_many` works.
 
-    One object serves all workers of a process, one call at a time. On Spark and in processes each has a copy, which is
+    One object serves all workers of a process, one call at a time. On Spark and in processes each has a copy. It is
     pickled: leave out connections with ``__getstate__``, and open them when they are first used.
 
     Its repr is shown in messages: it must have no secret.

@@ -48,7 +48,7 @@ _USUAL = 100
 
 
 class Events:
-    """The last events of a run as documents, which hold nothing of the events themselves: an error may hold much."""
+    """The last events of a run as documents. These hold nothing of the events themselves: an error may hold much."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -177,7 +177,7 @@ def parsed(line: bytes) -> Ask:
 
 
 def asked(do: str, given: Mapping[str, Any]) -> Ask:
-    """Return a request whose word is known.
+    """Return a request with a known word.
 
     Raises:
         BadRequest: if an argument is missing, unknown, or has a wrong form.
@@ -193,7 +193,7 @@ def asked(do: str, given: Mapping[str, Any]) -> Ask:
 
 
 def asked_in_texts(do: str, given: Mapping[str, str]) -> Ask:
-    """Return a request whose word is known and whose arguments are texts, as in the query of a URL.
+    """Return a request with a known word and texts as arguments, as in the query of a URL.
 
     Raises:
         BadRequest: if an argument is missing, unknown, or has a wrong form.

@@ -80,7 +80,7 @@ class FoundRun:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its process is in another container or on another machine, so that it may be gone."""
+        """Whether its process is in another container or on another machine; it may then be gone."""
         process = self.file.process
         return process is None or not process.is_here
 

@@ -167,7 +167,7 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
 
 
 def event_document(number: int, at: datetime, event: Event) -> Document:
-    """Return the facts about an event; those of kinds that later versions add are taken field by field.
+    """Return the facts about an event; facts of kinds that later versions add are taken field by field.
 
     Args:
         number: the number of the event.

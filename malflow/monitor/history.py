@@ -59,7 +59,7 @@ class Sample:
 
 
 class History:
-    """The samples of a run, from which rates follow; a restart, whose counts begin at zero, begins new ones."""
+    """The samples of a run, for rates. A restart begins new ones, since its counts begin at zero."""
 
     def __init__(self) -> None:
         self._shape: tuple[tuple[str, int], ...] = ()

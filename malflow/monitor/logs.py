@@ -66,7 +66,7 @@ class TextFormatter(logging.Formatter):
         return redacted(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - as there
-        """Return the traceback, each line of it escaped and indented, so that none looks like a line of the log."""
+        """Return the traceback, each line of it escaped and indented. None then looks like a line of the log."""
         return "\n".join(f"    {redacted(line)}" for line in _BREAK.split(super().formatException(ei)))
 
 

@@ -128,7 +128,7 @@ class Meters:
 class Times:
     """The event time of a run. It is asked for only while somebody reads it, and at most every few seconds.
 
-    Readers get the answer to an earlier request, so that none of them waits for a tick.
+    Readers get the answer to an earlier request. None of them thus waits for a tick.
 
     Args:
         explain: asks the run, and waits for the end of its tick.

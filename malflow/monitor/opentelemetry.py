@@ -267,7 +267,7 @@ class _Spans:
 
 
 def instrument_name(metric: Metric) -> str:
-    """Return the OpenTelemetry name of a metric: without ``total`` for counters, which collectors add."""
+    """Return the OpenTelemetry name of a metric: without ``total`` for counters, since collectors add it."""
     return metric.name.removesuffix("_total").replace("malflow_", "malflow.", 1)
 
 

@@ -41,7 +41,7 @@ def exposition(reading: Reading | None, accept: str) -> tuple[bytes, str]:
 
     Args:
         reading: the facts about the run; None before there is one.
-        accept: the ``Accept`` header of the request, which chooses the format.
+        accept: the ``Accept`` header of the request; it chooses the format.
     """
     registry = CollectorRegistry()
     registry.register(ReadingCollector(lambda: reading))

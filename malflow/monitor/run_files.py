@@ -149,7 +149,7 @@ def _usable(folder: Path) -> Path:
 
 
 def _distrusted(folder: Path) -> str | None:
-    """Return why a folder is not used, so that nobody else's files are believed; None if it is ours alone."""
+    """Return why a folder is not used, to believe nobody else's files; None if it is ours alone."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"

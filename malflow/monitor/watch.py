@@ -198,7 +198,7 @@ class Watch:
         self._folder, self._socket = None, None
 
     def _at_exit(self) -> None:
-        """Close at the end of the process, which may come before that of a run in a thread."""
+        """Close at the end of the process. It may come before the end of a run in a thread."""
         self.close("abandoned")
         if os.getpid() != self._pid:
             return

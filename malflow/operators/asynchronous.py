@@ -29,7 +29,7 @@ __all__ = ["MapAsync", "Outside"]
 class MapAsync(Operator):
     """Replace each value with the result of a call; several calls are under way at a time.
 
-    All calls for the batches of a tick have ended when they are emitted, in their order, so that nothing is under way
+    All calls for the batches of a tick have ended when they are emitted, in their order. Nothing is thus under way
     between ticks. With checks on, records arrive one by one, and so there is one call at a time.
 
     Args:
@@ -50,7 +50,7 @@ class MapAsync(Operator):
         self._counts = dict.fromkeys(CALL_COUNTS.counters, 0)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Call the function for all batches together, so that the calls of one need not wait for those of another."""
+        """Call the function for all batches together. The calls of one then need not wait for the calls of another."""
         return super().run(edges) if self.context.debug else self.mapped(edges[0])
 
     def process(self, batch: Batch) -> Sequence[Batch]:
@@ -58,7 +58,7 @@ class MapAsync(Operator):
         return self.mapped((batch,))[0]
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
-        """Call the function with one value at a time, even if it takes lists, so that a bad value affects no other."""
+        """Call the function with one value at a time, even if it takes lists. A bad value then affects no other."""
         self._batch = None if self._batch is None else 1
         try:
             return self.process(batch)
@@ -69,7 +69,7 @@ class MapAsync(Operator):
         """Return the output for each batch.
 
         Args:
-            batches: the batches, whose calls are made together.
+            batches: the batches; their calls are made together.
         """
         values = list(chain.from_iterable(batch.values for batch in batches))
         if not values:
@@ -86,7 +86,7 @@ class MapAsync(Operator):
         return mapped
 
     def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
-        """Return the output for a batch: its answers, without the records whose calls failed.
+        """Return the output for a batch: its answers, without the records with failed calls.
 
         Args:
             answers: the answers; None for a failed call.
@@ -117,7 +117,7 @@ class MapAsync(Operator):
         return (calls.answers, calls.failures) if size is None else _by_value(calls, arguments, size)
 
     def _failed(self, error: Exception | str, at: int, batches: Sequence[Batch]) -> Exception:
-        """Return the error for a record, by its position among those of all batches."""
+        """Return the error for a record, by its position among all batches."""
         for batch in batches:
             if at < len(batch):
                 return self.fail_at(error, batch, at, self.callback)
@@ -323,7 +323,7 @@ def _wrapped(call: Call) -> Call:
 
 
 def _unwrapped(call: Call) -> Call:
-    """Return a call of one attempt, which takes a wrapped argument."""
+    """Return a call of one attempt. It takes a wrapped argument."""
 
     def unwrapping(argument: Any) -> Any:
         return call(argument.take())

@@ -48,7 +48,7 @@ class CallOptions:
 
     @property
     def least_batch(self) -> int:
-        """The number of records that sources should poll at least, so that calls are made at the same time.
+        """The number of records that sources should poll at least, for calls at the same time.
 
         It is several times the capacity, but no more than may begin in a second.
         """

@@ -41,7 +41,7 @@ class TwoFunctions:
 class TwoEdges(Operator):
     """Takes the batches of two edges, always from the one with the lower epoch (watermark), and merges their epochs.
 
-    It follows a `StatefulOp` in the order of bases, whose `process` calls the function of the edge.
+    It follows a `StatefulOp` in the order of bases. That `process` calls the function of the edge.
     """
 
     inputs: Frontiers

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of its own that an operator reports, which its node declares.
+    """The numbers of its own that an operator reports. Its node declares them.
 
     Attributes:
         counters: the names of its counters, which the run adds up over ticks and workers.
@@ -189,7 +189,7 @@ class StatelessLogic(Generic[K, V, T, VO]):
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
         """Process an epoch; messages sent here precede it.
 
-        The last epoch, after all sources have ended, is `MAX`, which is not a number or date.
+        The last epoch, after all sources have ended, is `MAX` (not a number or date).
         """
 
 
@@ -199,8 +199,8 @@ class StatefulHooks(Generic[K, T, VO, S]):
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Process an epoch with all states of this worker, in first-seen order; messages sent here precede it.
 
-        The last epoch, after all sources have ended, is `MAX`, which is not a number or date, but greater than any.
-        Changes to the states at this epoch are not saved, since a run that resumes may have more input.
+        The last epoch, after all sources have ended, is `MAX` (not a number or date, but greater than any). Changes to
+        the states at this epoch are not saved, since a run that resumes may have more input.
         """
 
     def on_timer(self, key: K, at: T, state: S, output: Output[K, VO, T]) -> S | None:
@@ -283,7 +283,7 @@ class Operator:
     """Whether the records of dead letters are processed as one batch rather than one by one."""
 
     def turn_to(self, edge: int) -> None:
-        """Take the records of the next batch as those of an input edge, for `process` and `process_again`."""
+        """Take the records of the next batch as records of an input edge, for `process` and `process_again`."""
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
         """Process the records of dead letters again; return a batch for each output."""
@@ -325,7 +325,7 @@ class Operator:
         return None
 
     def held(self) -> Waiting | None:
-        """Return the open results, which the end of the input would emit, or None."""
+        """Return the open results, or None. The end of the input would emit them."""
         return self.waiting()
 
     def edges_reached(self) -> Mapping[int, Any] | None:

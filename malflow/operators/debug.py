@@ -103,7 +103,7 @@ def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
 
 
 def verify_placement(batch: Batch, reader: Operator) -> None:
-    """Check that records whose key changed would be on the right worker even with two workers.
+    """Check that records with a changed key would be on the right worker even with two workers.
 
     Raises:
         OperatorError: naming the operator that would look up the key's state on another worker.

@@ -18,7 +18,7 @@ __all__ = ["GuardedMapAsync"]
 
 
 class GuardedMapAsync(Guarded, MapAsync):
-    """A `MapAsync` that drops records whose calls fail, once all other calls of the tick have ended."""
+    """A `MapAsync` that drops records with failed calls, once all other calls of the tick have ended."""
 
     survives = True
     _spares: deque[list[Any]]
@@ -60,7 +60,7 @@ class GuardedMapAsync(Guarded, MapAsync):
 
     @property
     def _held_back(self) -> Fate | None:
-        """Return the fate of a record whose call an open breaker holds back; None to apply the policy."""
+        """Return the fate of a record with a call that an open breaker holds back; None to apply the policy."""
         breaker = self._how.options.breaker
         return "dead_letter" if breaker and breaker.then == "dead_letter" and self.guard.may_keep else None
 

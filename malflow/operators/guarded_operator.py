@@ -78,7 +78,7 @@ class Guarded(Operator):
         return self.completed(found, failed, instead)
 
     def completed(self, found: list[Any], failed: list[int], instead: Any = None) -> tuple[list[Any], list[int]]:
-        """Return answers and positions of failures, like `attempt`, including the records whose keys are parked.
+        """Return answers and positions of failures, like `attempt`, including the records of parked keys.
 
         Args:
             found: the answer for each other record.

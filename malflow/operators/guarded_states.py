@@ -53,10 +53,10 @@ class GuardedStates(Guarded):
             raise self.error(reason, about=f"key {short_repr(key)}") from error
 
     def lose(self, error: BaseException, record: Record, reason: BaseException | str | None = None) -> None:
-        """Pass a failed call to the guard, which decides about it.
+        """Pass a failed call to the guard. The guard decides about it.
 
         Raises:
-            OperatorError: as the guard does; or if the key can't be used here, which is not a fault of the record.
+            OperatorError: as the guard does; or if the key can't be used here; that is not a fault of the record.
         """
         key = record[0]
         try:
@@ -225,7 +225,7 @@ GUARDED_STATES: Mapping[type[Operator], type[Guarded]] = {
 
 
 class _HeldTimers:
-    """The timers that a call sets, which take effect if it returns."""
+    """The timers that a call sets. They take effect if it returns."""
 
     def __init__(self, timers: LogicTimers) -> None:
         self._timers = timers
@@ -258,7 +258,7 @@ _NONE = object()
 
 
 def _is_frozen(state: Any) -> bool:
-    """Whether a state is a frozen dataclass whose fields are immutable."""
+    """Whether a state is a frozen dataclass with immutable fields."""
     parameters = getattr(type(state), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return False

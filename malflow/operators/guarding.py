@@ -120,7 +120,7 @@ class Guard:
         attempts: int | None = None,
         fate: Fate | None = None,
     ) -> None:
-        """Handle a failure: return if the record is settled, so that the operator continues without it.
+        """Handle a failure: return if the record is settled; the operator then continues without it.
 
         Args:
             error: the exception of the user's function.
@@ -179,7 +179,7 @@ class Guard:
         self._keep(record, tried, ValueError(reason), parks=False)
 
     def turns(self, items: Iterable[Any], batch: Batch | None = None, again: Again | None = None) -> Iterable[Any]:
-        """Return the items to call the function with, in order: again for each retry, and without those of parked keys.
+        """Return the items to call the function with, in order: again for each retry, and without items of parked keys.
 
         Args:
             items: an item for each record; without a batch, messages or records as tuples.

@@ -55,7 +55,7 @@ class HotKeys:
         self._workers = [0] * workers
 
     def note(self, keys: Sequence[Any], workers: Sequence[int]) -> None:
-        """Count one in 61 of these keys, which go to these workers."""
+        """Count one in 61 of these keys. They go to these workers."""
         at, self._next = self._next, (self._next - len(keys)) % _ONE_IN
         if at >= len(keys):
             return

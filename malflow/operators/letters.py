@@ -123,7 +123,7 @@ class Letters:
     Attributes:
         size: the serialised size of all letters, in bytes.
         parked: the number of letters of each parked key.
-        is_placed: whether the keys of the operator's input have workers, so that they can be parked.
+        is_placed: whether the keys of the operator's input have workers; they can then be parked.
     """
 
     def __init__(self, context: OperatorContext, placed_by: Partitioner | None, mark: str = "") -> None:
@@ -305,7 +305,7 @@ def letter_of(operator: str, entry: tuple[str, Any], fields: Entry) -> DeadLette
 
 
 def as_text(fields: Entry) -> Entry:
-    """Return an entry whose record is replaced by its text."""
+    """Return an entry with its record replaced by the record's text."""
     it = _Fields(*fields)
     return tuple(it._replace(key=_text(it.key), value=_text(it.value), timestamp=_text(it.timestamp), is_text=True))
 
@@ -357,7 +357,7 @@ def _trace(error: BaseException) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text without the addresses of objects, which differ when a tick is repeated.
+    """Return a text without the addresses of objects. These differ when a tick is repeated.
 
     >>> masked("no room for <object object at 0x7f3c2b1a4d50>")
     'no room for <object object at 0x...>'

@@ -248,7 +248,7 @@ class MatchOperator(Operator):
         return ()
 
     def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
-        """Restore the waiting records of a snapshot, replacing those of replaced keys."""
+        """Restore the waiting records of a snapshot, replacing records of replaced keys."""
 
     def sync_state(self) -> None:
         """Write the partial matches of changed keys to the state."""
@@ -307,7 +307,7 @@ class MatchByTime(MatchOperator):
     Args:
         context: the operator's context.
         pattern: the pattern.
-        ties: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
+        ties: returns the tie of a value for the order of records with equal timestamps; None for order of arrival.
         options: the options of every `MatchOperator`.
     """
 
@@ -392,7 +392,7 @@ class MatchByTime(MatchOperator):
         return rows if self._ties is None else [row[:4] for row in rows]
 
     def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
-        """Restore the waiting records of a snapshot, replacing those of replaced keys."""
+        """Restore the waiting records of a snapshot, replacing records of replaced keys."""
         self._sorted = [row for row in self._in_order() if not is_replaced(row[1])]
         self._new = list(self._tied(rows))
 
@@ -420,7 +420,7 @@ class MatchByArrival(MatchOperator):
 
 
 def _marks(timestamps: Sequence[Any], epochs: Sequence[tuple[int, Any]]) -> Marks:
-    """Return each epoch with its position among the results, which are in time order."""
+    """Return each epoch with its position among the results. These are in time order."""
     marks = [(bisect_right(timestamps, epoch), epoch) for _, epoch in epochs[:-1]]
     return [*marks, (len(timestamps), epochs[-1][1])]
 

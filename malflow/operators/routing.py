@@ -52,7 +52,7 @@ class Cloned(Operator):
 
 
 class Split(Operator):
-    """Send each record to the outputs whose flags the partitioner sets, and every epoch to all outputs."""
+    """Send each record to the outputs that the partitioner flags, and every epoch to all outputs."""
 
     def __init__(self, context: OperatorContext, partitioner: Any, outputs: int) -> None:
         super().__init__(context, partitioner)
@@ -86,7 +86,7 @@ class Split(Operator):
 
 
 def _check_returned(answer: Any) -> None:
-    """Reject what a partitioner returned, which would be lost; allow the results of ``a and flags.append(b)``.
+    """Reject the result of a partitioner: it would be lost; allow the results of ``a and flags.append(b)``.
 
     Raises:
         TypeError: if it could be flags or an index.
@@ -171,7 +171,7 @@ class Router:
         operator_name: the name of the exchange.
         partitioner: selects the worker of a key.
         workers: the workers.
-        exchange: an object shared by all senders of the exchange in a run, which therefore share routes.
+        exchange: an object shared by all senders of the exchange in a run; they therefore share routes.
         fields: the fields of values to send; None to send whole values.
 
     Attributes:
@@ -324,8 +324,8 @@ _ROUTES: WeakValueDictionary[tuple[int, Sequence[int]], _Routes] = WeakValueDict
 def _routes_of(exchange: object, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
     """Return the routes that the senders of an exchange share in this process.
 
-    Other runs have their own: keys of another job, whose ``__eq__`` may raise, are never compared with those of this
-    one.
+    Other runs have their own: keys of another job are never compared with keys of this one, since their ``__eq__`` may
+    raise.
     """
     name = id(exchange), tuple(workers)  # the routes hold the object, so that its id stays unique
     routes = _ROUTES.get(name)

@@ -29,7 +29,7 @@ class Sort(Operator):
 
     Args:
         context: the operator's context.
-        tie: returns the tie of a value, which orders records with equal timestamps; None for order of arrival.
+        tie: returns the tie of a value for the order of records with equal timestamps; None for order of arrival.
     """
 
     state: KeyedState

@@ -192,7 +192,7 @@ class StateOutput(Output[Any, Any, Any]):
 
 
 def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple[Any, Any]:
-    """Call a mapper, and reject results other than pairs, such as a string of two letters, which would unpack too."""
+    """Call a mapper, and reject results other than pairs, such as a string of two letters. That would unpack too."""
     answer = mapper(key, value, state)
     if not isinstance(answer, tuple):
         raise TypeError(f"the mapper must return (value, state); got {short_repr(answer)}")

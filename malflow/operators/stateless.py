@@ -65,7 +65,7 @@ class MapWithKey(Operator):
 
 
 class Filter(Operator):
-    """Keep the records whose value satisfies the predicate."""
+    """Keep records with values that satisfy the predicate."""
 
     _has_begun = False
 
@@ -81,7 +81,7 @@ class Filter(Operator):
         return (batch.select(mask),)
 
     def _first(self, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a predicate for one batch, which warns of an answer that is a function: it would count as true."""
+        """Return a predicate for one batch. It warns of an answer that is a function: it would count as true."""
         is_told = False
 
         def asked(value: Any) -> Any:
@@ -114,7 +114,7 @@ class FilterMap(Operator):
 
 
 class Sample(Operator):
-    """Keep the records whose id has a stable hash below a limit."""
+    """Keep records with a stable hash of the id below a limit."""
 
     def __init__(self, context: OperatorContext, by: Callable[[Any], Any] | None, limit: int) -> None:
         super().__init__(context, by)
@@ -276,7 +276,7 @@ def chained(batch: Batch, elements: list[Any]) -> Batch:
 
 
 def check_answer(answer: Any) -> None:
-    """Reject a logic's return value, which would be lost; allow the result of ``a and output.send(b)``.
+    """Reject a logic's return value: it would be lost; allow the result of ``a and output.send(b)``.
 
     Raises:
         TypeError: if it is not None, a truth value, or a list of these.

@@ -87,7 +87,7 @@ class _Throttle(Operator):
         raise NotImplementedError
 
     def _known(self, kept: Any) -> Any:
-        """Return a state from a snapshot, which may be of the other kind, as one of this kind."""
+        """Return a state from a snapshot as one of this kind. It may be of the other kind."""
         raise NotImplementedError
 
 
@@ -141,8 +141,8 @@ class TokenBuckets(_Throttle):
     """Pass a record if its key's bucket has a token for it.
 
     A bucket has `n` tokens; a record that passes takes one, and they are refilled at the rate of `n` per `per`. The
-    state is the time of the last update and the debt: the time to refill the missing tokens, times `n`, so that there
-    is no division and integers stay exact. It is dropped once the bucket must be full.
+    state is the time of the last update and the debt: the time to refill the missing tokens, times `n`: there is no
+    division, and integers stay exact. It is dropped once the bucket must be full.
     """
 
     def _judge(self, rows: _Rows, mask: list[bool]) -> None:

@@ -29,7 +29,7 @@ NO_KEY = object()
 
 
 class TimedOp(StatefulOp):
-    """A `StatefulOp` whose logic sets timers, at most one per key; an epoch fires those that it has reached.
+    """A `StatefulOp` with logic that sets timers, at most one per key; an epoch fires those that it has reached.
 
     They fire in the order of their times; timers with equal times, in the order in which they were set. A timer set
     while others fire also fires at this epoch if the epoch has reached it, but not at `MAX`, where a periodic timer
@@ -64,7 +64,7 @@ class TimedOp(StatefulOp):
         return Waiting("timers", count) if count else super().held()
 
     def open(self) -> None:
-        """Drop the timers of keys whose states a migration has dropped."""
+        """Drop the timers of keys with states that a migration has dropped."""
         self.timers.retain(self.state)
         self.clock_timers.retain(self.state)
 

@@ -30,7 +30,7 @@ _SLACK = 8
 
 
 class ExpireMap(Generic[UK, S, T]):
-    """A map whose entries each have an expiry: a timestamp of any ordered type.
+    """A map with an expiry for each entry: a timestamp of any ordered type.
 
     An entry past its expiry stays readable until `expire` is called; in a `ttl_map`, each epoch calls it.
 
@@ -85,7 +85,7 @@ class ExpireMap(Generic[UK, S, T]):
         return None if entry is None else entry[0]
 
     def expire(self, until: T) -> list[tuple[UK, S]]:
-        """Remove the entries whose expiry is at or before `until`; return their keys and values.
+        """Remove the entries with an expiry at or before `until`; return their keys and values.
 
         They are in the order of their expiry; entries with the same expiry, in insertion order.
         """
@@ -168,7 +168,7 @@ class ExpireMap(Generic[UK, S, T]):
 
 
 def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
-    """Check the map that a migration returned, and return it; None, which drops the key, if it is empty.
+    """Check the map that a migration returned, and return it; None, to drop the key, if it is empty.
 
     Raises:
         TypeError: if it is not an `ExpireMap` or None.
@@ -183,8 +183,8 @@ class TtlMap(Operator):
 
     An epoch is only recorded. A map is expired when its key is next read; at the end of the batch, due maps that were
     not read since are expired too. A timer per key, at or before its earliest expiry, finds the due maps. An entry past
-    its expiry stays readable until the next epoch: a map read since the last epoch, which `ExpireMap` knows by the
-    number of the run between epochs, is not expired by that epoch again.
+    its expiry stays readable until the next epoch: a map read since the last epoch (`ExpireMap` knows this by the
+    number of the run between epochs) is not expired by that epoch again.
     """
 
     state: KeyedState
@@ -252,7 +252,7 @@ class TtlMap(Operator):
         return apart(emitted, entries, self._lent)
 
     def note_read(self, entries: ExpireMap[Any, Any, Any]) -> None:
-        """Note that a map was read since the last epoch, which therefore does not expire it again."""
+        """Note that a map was read since the last epoch. That epoch therefore does not expire it again."""
         entries._seen = self._run
 
     def drop(self, key: Any) -> None:

@@ -31,7 +31,7 @@ class Waiting(NamedTuple):
 
 
 def merge_held(found: dict[str, Waiting], held: Mapping[str, Waiting]) -> None:
-    """Add the open results of one worker to those of others, by operator."""
+    """Add the open results of one worker to the results of others, by operator."""
     for name, it in held.items():
         before = found.get(name)
         found[name] = Waiting(it.what, it.open + (0 if before is None else before.open))

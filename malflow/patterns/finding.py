@@ -33,7 +33,7 @@ def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
     """Return the timestamps, keys and values of records, in the order of time.
 
     Args:
-        records: messages; or values, whose timestamps are 0, 1, 2, ...
+        records: messages; or values, with the timestamps 0, 1, 2, ...
 
     Raises:
         ValueError: if a timestamp is None or does not equal itself.

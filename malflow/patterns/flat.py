@@ -165,5 +165,5 @@ def _replayed(automaton: Automaton, partials: Iterable[Match[Any, Any, Any]], wa
 
 
 def _event_id(event: Event[Any, Any]) -> tuple[Any, int]:
-    """Return the identity of an event, which several matches may share; values are not compared."""
+    """Return the identity of an event. Several matches may share it; values are not compared."""
     return event.timestamp, id(event.value)

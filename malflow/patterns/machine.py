@@ -113,7 +113,7 @@ class Machine:
         return self.partials if self._is_timed else 0
 
     def walk(self, rows: Iterable[Row]) -> None:
-        """Take events, which are in order for each key."""
+        """Take events. They are in order for each key."""
         runs, take, start_mask, lead = self.runs, self.take, self._start_mask, self.automaton.lead
         key = value = time = None
         try:
@@ -449,7 +449,7 @@ class Machine:
         return near if end is None or near < end else end
 
     def expire(self, key: Any, now: Any) -> None:
-        """Expire the due partial matches of a key whose timer has fired, up to and including an epoch."""
+        """Expire the due partial matches of a key with a fired timer, up to and including an epoch."""
         self._expire(key, self.runs.get(key, ()), now, inclusive=True)
 
     def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
@@ -480,7 +480,7 @@ class Machine:
         return runs
 
     def _expire_starts(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> tuple[Sequence[Run], Any]:
-        """Emit the starts whose span is over: they are first, and there are no other deadlines.
+        """Emit the starts with a span that is over: they are first, and there are no other deadlines.
 
         Returns:
             The remaining partial matches, and when the first of them expires.

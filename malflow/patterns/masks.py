@@ -69,7 +69,7 @@ class Masks:
         return masks
 
     def _ask(self, values: Sequence[Any], masks: list[int]) -> None:
-        """Clear the bits of steps whose kind matches but whose predicates do not hold."""
+        """Clear the bits of steps with a kind that matches but predicates that do not hold."""
         for index in compress(range(len(masks)), masks):
             mask, value = masks[index], values[index]
             for bit, where in self._asked:
@@ -102,7 +102,7 @@ class Masks:
 
 
 class _Classes(dict[type, int]):
-    """The bits of the steps whose class a type is derived from, by type, filled on demand."""
+    """The bits of the steps with a class that a type is derived from, by type, filled on demand."""
 
     def __init__(self, classes: Sequence[tuple[int, Any]]) -> None:
         super().__init__()

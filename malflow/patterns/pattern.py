@@ -284,10 +284,10 @@ class Pattern(Generic[V_co]):
         Records are sorted by time. After the last record, time advances to its end.
 
         Args:
-            records: messages; or values, whose timestamps are 0, 1, 2, ...
+            records: messages; or values, with the timestamps 0, 1, 2, ...
             after: which partial matches a match discards: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that holds
-                it.
+            kind: returns the kind of a value, for steps with a kind that is not a class; or the name of the field that
+                holds it.
             limit: the maximum number of partial matches of a key.
 
         Raises:
@@ -318,10 +318,10 @@ class Pattern(Generic[V_co]):
         progress, and how it ended. Unlike in `find`, time stops at the last record.
 
         Args:
-            records: messages; or values, whose timestamps are 0, 1, 2, ...
+            records: messages; or values, with the timestamps 0, 1, 2, ...
             after: which partial matches a match discards: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that holds
-                it.
+            kind: returns the kind of a value, for steps with a kind that is not a class; or the name of the field that
+                holds it.
             limit: the maximum number of partial matches of a key.
 
         Raises:

@@ -58,7 +58,7 @@ class Positions:
 
     Attributes:
         steps: the number of the step at each position.
-        names: the names of the positions, which don't depend on numbers and durations.
+        names: the names of the positions; they don't depend on numbers and durations.
         edges: the edges after each position.
         gaps: the gaps between positions, by number.
         first: the positions of first events.

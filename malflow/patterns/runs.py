@@ -29,7 +29,7 @@ def starts_of(runs: Iterable[Run]) -> set[int]:
 
 
 def merged(runs: Sequence[Run], *, has_silent_end: bool) -> list[Run]:
-    """Return one partial match for each future, the first, which is preferred; the others are discarded.
+    """Return one partial match for each future: the first is preferred, and the others are discarded.
 
     A partial match that waits for an absence, and whose last event lies between the starts of two others, will discard
     only the first of them; so these two do not share a future.

@@ -123,7 +123,7 @@ class Repeated:
 
     Attributes:
         item: the item.
-        low: the minimum number, which may be 0.
+        low: the minimum number (may be 0).
         high: the maximum number; None for no limit.
         gap: the gap before each repetition except the first.
     """
@@ -202,7 +202,7 @@ def can_be_empty(tree: Tree) -> bool:
 
 
 def ends_with_open_loop(tree: Tree) -> bool:
-    """Whether a tree can end with an unlimited loop, which stops at its minimum."""
+    """Whether a tree can end with an unlimited loop. It stops at its minimum."""
     match tree:
         case Single() | Together() | Silenced():
             return False

@@ -82,7 +82,7 @@ def export_state(
 ) -> int:
     """Write the states of an operator in a snapshot to a Parquet file; return the number of rows.
 
-    The rows and columns are those of `to_arrow`. The file becomes visible as a whole, compressed with zstd; it must not
+    The rows and columns are as in `to_arrow`. The file becomes visible as a whole, compressed with zstd; it must not
     exist yet. The states of one worker at a time are in memory.
 
     Args:

@@ -46,7 +46,7 @@ def read_windows(
         build_dataflow: the function that a runtime takes.
         backend: the backend, configured as for a run.
         operator: the name of windows, sessions, a cogroup or a rollup.
-        key: the key whose windows to read; by default all.
+        key: the key of the windows to read; by default all.
         unit: the unit of a rollup, such as ``"day"``; None for all units.
         at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
 

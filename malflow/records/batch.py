@@ -53,7 +53,7 @@ class Batch:
         return Batch(self.keys, values, self.timestamps, self.epochs)
 
     def select(self, mask: Sequence[Any]) -> Batch:
-        """Return the records whose flag in `mask` is true, and all epochs."""
+        """Return the records with a true flag in `mask`, and all epochs."""
         values = self.values.select(mask) if is_columnar(self.values) else list(compress(self.values, mask))
         if len(values) == len(mask):
             return self

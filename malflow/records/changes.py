@@ -20,7 +20,7 @@ _BEFORE, _AFTER = "before", "after"
 
 
 class Changes(Columnar[TableChange[Any]]):
-    """Changes of rows, whose columns are the rows before and after them.
+    """Changes of rows. Their columns are the rows before and after them.
 
     >>> changes = changes_of([None, "Ulm"], ["Ulm", "Bonn"])
     >>> rows_after(changes), changes[1]
@@ -40,7 +40,7 @@ def changes_of(befores: Sequence[Any], afters: Sequence[Any]) -> Changes:
 
 
 def with_changes(batch: Batch, befores: Sequence[Any], afters: Sequence[Any], mask: Sequence[bool]) -> Batch:
-    """Return a batch with the changes between two columns of rows whose flag is true."""
+    """Return a batch with the changes between two columns of rows with a true flag."""
     changed = batch.with_values(changes_of(befores, afters))
     return changed if all(mask) else changed.select(mask)
 

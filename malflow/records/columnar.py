@@ -18,10 +18,10 @@ _KINDS: set[type] = set()
 
 
 class Columnar(Sequence[E]):
-    """Values whose fields are columns; all are made when the first one is read, and kept.
+    """Values with columns as fields; all are made when the first one is read, and kept.
 
-    Until then the columns can be read directly, also those of large parts. Afterwards they can't, since the values may
-    have been mutated.
+    Until then the columns can be read directly, including large parts. Afterwards they can't, since the values may have
+    been mutated.
 
     Args:
         columns: the values of each column, by name, all of the same length.
@@ -66,7 +66,7 @@ class Columnar(Sequence[E]):
         return self._values
 
     def select(self, mask: Sequence[Any]) -> Sequence[E]:
-        """Return the values whose flag is true."""
+        """Return the values with a true flag."""
         return self._each(lambda column: list(compress(column, mask)), None if self._columns else sum(map(bool, mask)))
 
     def take(self, pick: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[E]:
@@ -113,7 +113,7 @@ class Columnar(Sequence[E]):
 
 
 def is_columnar(values: Sequence[E]) -> TypeGuard[Columnar[E]]:
-    """Whether values are `Columnar`; a look at their type alone, which is cheap for a small batch."""
+    """Whether values are `Columnar`; a look at their type alone. That is cheap for a small batch."""
     return type(values) in _KINDS
 
 

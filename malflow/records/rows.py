@@ -45,7 +45,7 @@ class Rows(Columnar[dict[str, Any]]):
         self.is_whole = is_whole
 
     def like(self, columns: Mapping[str, Sequence[Any]], length: int | None) -> Rows:
-        """Return rows of other columns, which are all fields if these are."""
+        """Return rows of other columns. They are all fields if these are."""
         return Rows(columns, length, self.is_whole)
 
     def _make(self, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -57,7 +57,7 @@ class Guard:
 
     Attributes:
         token: the token.
-        port: the port of the server, which names its cookie.
+        port: the port of the server; it names its cookie.
     """
 
     def __init__(self, host: str, hosts: Collection[str], token: str | None) -> None:
@@ -112,7 +112,7 @@ class Guard:
 
     @property
     def _cookie_value(self) -> str:
-        """The value of the cookie, which does not reveal the token."""
+        """The value of the cookie. It does not reveal the token."""
         return hmac.digest(self.token.encode(), f"cookie of {self.cookie}".encode(), "sha256").hex()
 
     def _has_bearer(self, request: web.Request) -> bool:

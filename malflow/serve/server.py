@@ -33,8 +33,8 @@ class Page:
     """A page that shows a run in a browser, and serves its documents, metrics and health to other programs.
 
     It listens from the start of a run until `close` or the end of the process, on a thread of its own, and can neither
-    end nor slow the run. Everything but the files of the page and the health needs the token, which is part of `url`
-    but not of `address`.
+    end nor slow the run. Everything but the files of the page and the health needs the token. It is part of `url` but
+    not of `address`.
 
     Args:
         address: the host and port; port 0 for any free one. A host other than loopback needs a token.
@@ -81,7 +81,7 @@ class Page:
 
     @property
     def url(self) -> str | None:
-        """Its URL with the token in the fragment, which browsers send to nobody; None if it does not listen."""
+        """Its URL with the token in the fragment (browsers send it to nobody); None if it does not listen."""
         return None if self.address is None else f"{self.address}#{self._guard.token}"
 
     def code(self) -> str:

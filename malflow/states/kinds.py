@@ -37,7 +37,7 @@ class Movement(Enum):
 
 
 class StateKind(Enum):
-    """The kind of owner of a state, which determines how the state is handled.
+    """The kind of owner of a state. It determines how the state is handled.
 
     Attributes:
         word: the name in manifests and messages. It never changes.
@@ -84,7 +84,7 @@ class StateKind(Enum):
 
     @property
     def migrates(self) -> bool:
-        """Whether a program can migrate its states, which are the user's objects."""
+        """Whether a program can migrate its states. These are the user's objects."""
         return self.is_by_key or self.movement is Movement.EVERYWHERE
 
     @property

@@ -40,7 +40,7 @@ class PanedState(Mapping[Slot, Any]):
         self._dropped: list[tuple[int, dict[Any, Any]]] = []
 
     def pane(self, number: int) -> dict[Any, Any]:
-        """Return the states of a pane, which is created if it does not exist."""
+        """Return the states of a pane. The pane is created if it does not exist."""
         states = self.panes.get(number)
         if states is None:
             states = self.panes[number] = {}

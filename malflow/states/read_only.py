@@ -51,7 +51,7 @@ class ReadOnlySet(set[Any]):
 
 
 def read_only(value: Any) -> Any:
-    """Return a value whose dicts, lists and sets refuse to be changed, also those within tuples and each other.
+    """Return a value with dicts, lists and sets that refuse changes, also within tuples and each other.
 
     >>> row = read_only({"limits": [1, 2]})
     >>> row == {"limits": [1, 2]}

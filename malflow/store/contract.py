@@ -25,7 +25,7 @@ __all__ = [
 class KeyExists(Exception):
     """An object with this key already exists; this call wrote nothing.
 
-    Over a network it may be the caller's own object, from an earlier attempt whose response was lost. Read it to know.
+    Over a network it may be the caller's own object, from an earlier attempt with a lost response. Read it to know.
     """
 
 
@@ -44,7 +44,7 @@ class UnknownOutcome(StoreError):
 class Store(Protocol):
     """A place for immutable objects.
 
-    Keys are relative paths of ASCII letters, digits, ``-`` and ``.``, whose components don't begin with a dot. They
+    Keys are relative paths of ASCII letters, digits, ``-`` and ``.``. Their components don't begin with a dot. They
     never contain user text, and no key is the folder of another one. An invalid key raises a StoreError before anything
     is touched.
 
@@ -81,7 +81,7 @@ class Store(Protocol):
     def list(self, prefix: str) -> list[str]:
         """Return the keys below a folder such as ``"m/"``, or all keys for ``""``, up to date and sorted.
 
-        Foreign objects whose names are valid keys are listed too.
+        Foreign objects with valid keys as names are listed too.
 
         Raises:
             Transient: if they can't be listed at the moment.

@@ -176,7 +176,7 @@ class LocalStore:
             os.close(directory)
 
     def _open(self, folder: str, *, create: bool = False) -> int:
-        """Open a folder component by component, so that no symbolic link leads out of the root."""
+        """Open a folder component by component. No symbolic link thus leads out of the root."""
         if create:
             self._make_root()
         here = self._root

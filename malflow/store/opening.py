@@ -72,7 +72,7 @@ def checked_place(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
     """Check the spelling of the path or URL of a store.
 
     Returns:
-        The path or URL as text; a local path is made absolute, so that it names the same folder in every process.
+        The path or URL as text; a local path is made absolute, to name the same folder in every process.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text.strip():

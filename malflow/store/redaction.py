@@ -43,7 +43,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option of this name holds a secret, which no message may show.
+    """Whether an option of this name holds a secret. No message may show it.
 
     >>> is_secret_name("aws_secret_access_key"), is_secret_name("sas_token"), is_secret_name("endpoint_url")
     (True, True, False)

@@ -39,7 +39,7 @@ class FsspecStore:
         filesystem: the file system.
         root: the folder in it.
         exclusive: whether `pipe_file(mode="create")` creates exclusively. If it does not, False makes `put_new` check
-            before it writes, which is correct as long as one process writes at a time.
+            before it writes. That is correct as long as one process writes at a time.
         secrets: texts that no message may show, besides the secrets in the file system's own options.
 
     Raises:
@@ -149,7 +149,7 @@ class FsspecStore:
         raise self._error(failure, done, key, verdict(failure))
 
     def _error(self, failure: Exception, done: str, key: str, kind: type[Exception]) -> Exception:
-        """Return the error of the contract; called outside the handler, so that no secret is chained to it."""
+        """Return the error of the contract; called outside the handler. No secret is thus chained to it."""
         url = self._url(key)
         if kind is KeyExists:
             text = f"'{url}' already exists"

@@ -115,7 +115,7 @@ def with_hint(problem: str, error: Exception) -> str:
 
 
 def hint_in(answer: str) -> str | None:
-    """Return the remedy for an error of deltalake, whose text has the server's answer, or None if unknown."""
+    """Return the remedy for an error of deltalake, or None if unknown. The error's text has the server's answer."""
     found = _CODE.search(answer)
     hint = None if found is None else _HINTS.get(found[1])
     return None if hint is None else hint.format(**_OF_DELTALAKE)

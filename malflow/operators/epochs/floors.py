@@ -39,7 +39,7 @@ class Floors(dict[Any, Any]):
         return [epoch for _, epochs, *_ in self.past for epoch in epochs.values()]
 
     def are_passed(self, epoch: Any) -> bool:
-        """Whether no key's floor is above an epoch, so that the floors are no longer needed."""
+        """Whether no key's floor is above an epoch; the floors are then no longer needed."""
         return epoch is not None and all(epoch >= reached for reached in self.epochs)
 
     def __missing__(self, key: Any) -> Any:

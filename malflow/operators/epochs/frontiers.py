@@ -38,7 +38,7 @@ class Frontiers:
         context: the operator's context.
         edges: the number of edges.
         ends_at_once: whether `MAX` counts only after all edges have received it. Otherwise an edge that ends no longer
-            holds back the others, whose epochs are issued before `MAX`.
+            holds back the others, and their epochs are issued before `MAX`.
 
     Attributes:
         state: the epochs, in the form that `Movement.FRONTIER` moves.
@@ -105,7 +105,7 @@ class Frontiers:
         return lowest is not MAX and any(self._epochs[edge] is MAX for edge in self._busy)
 
     def only_edge(self, edges: Sequence[Sequence[Batch]]) -> int | None:
-        """Return the only active edge, whose batches pass unchanged; None if there are several."""
+        """Return the only active edge (its batches pass unchanged); None if there are several."""
         if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
             return None
         (alone,) = self._busy

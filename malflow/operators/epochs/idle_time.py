@@ -39,7 +39,7 @@ def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], t
 def moved_on(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
     """Return an epoch advanced by the growth of a silence; None if its type does not advance by the clock.
 
-    Integers and dates advance in whole steps; the steps of several calls add up to those of the total time.
+    Integers and dates advance in whole steps; the steps of several calls add up to the steps of the total time.
 
     Args:
         epoch: the epoch, which has already advanced by `before`.

@@ -47,7 +47,7 @@ class LimitedOutOfOrderness:
 
 
 def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
-    """Return an epoch generator for streams whose records are less than `bound` behind the newest one.
+    """Return an epoch generator for streams with records less than `bound` behind the newest one.
 
     The epoch is the greatest timestamp minus `bound`. Since a record at the epoch is late, a record exactly `bound`
     behind the newest is late; with a bound of zero, timestamps must strictly ascend.

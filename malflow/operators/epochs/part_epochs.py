@@ -46,10 +46,10 @@ _PATIENCE = 4
 class GeneratePartEpochs(GenerateEpochs):
     """Keep an epoch for each part, and issue the least epoch of the parts that may still emit records.
 
-    The generator receives the epoch of the record's part, which also decides whether the record is late; so lateness
-    does not depend on the interleaving of parts. A part without an epoch holds the stream's epoch back; a finished part
-    does not. After all parts have finished, the stream's epoch stays. Incoming epochs are forwarded if they are
-    greater. With `every`, the epochs of the parts are rounded down too.
+    The generator receives the epoch of the record's part. This epoch also decides whether the record is late; so
+    lateness does not depend on the interleaving of parts. A part without an epoch holds the stream's epoch back; a
+    finished part does not. After all parts have finished, the stream's epoch stays. Incoming epochs are forwarded if
+    they are greater. With `every`, the epochs of the parts are rounded down too.
 
     Issued epochs count too: a record at or before the stream's epoch is late. This matters only for unexpected records,
     from a file that has grown after its end or from input that violates its own epochs.
@@ -57,7 +57,7 @@ class GeneratePartEpochs(GenerateEpochs):
     Args:
         context, generator, every, checked, idle_after: as for `GenerateEpochs`.
         parts_of: the name of the source.
-        sender: an operator in between whose logic chooses the keys of its messages, which are then checked.
+        sender: an operator in between with logic that chooses the keys of its messages; they are then checked.
 
     Attributes:
         parts_of: the name of the source.
@@ -98,7 +98,7 @@ class GeneratePartEpochs(GenerateEpochs):
         return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
 
     def time(self) -> OperatorTime:
-        """Return the last epoch issued, and those of the parts that hold it back; None for no epoch."""
+        """Return the last epoch issued, and the epochs of the parts that hold it back; None for no epoch."""
         return OperatorTime(epoch=self.epoch, parts=[(part, self._by_part.get(part)) for part in self.holding])
 
     def join_source(self, sources: Mapping[str, Source]) -> None:
@@ -175,7 +175,7 @@ class GeneratePartEpochs(GenerateEpochs):
         yield from self._hold(self.source.live_parts)
 
     def sync_state(self) -> None:
-        """Write the stream's epoch and those of the parts that have advanced to the state."""
+        """Write the stream's epoch and the epochs of the parts that have advanced to the state."""
         super().sync_state()
         self.state.assign({(PART, part): self._by_part[part] for part in self._moved})
         if self._keeps_answers:
@@ -268,7 +268,7 @@ class GeneratePartEpochs(GenerateEpochs):
 
     @property
     def _is_of_one_part(self) -> bool:
-        """Whether there is a single part, whose epoch is the stream's."""
+        """Whether there is a single part. Its epoch is the stream's."""
         return len(self._holding) == 1 and self._previous == self._by_part.get(self._holding[0])
 
     def _move(self, part: Any, own: Any, epoch: Any, position: int, epochs: Marks) -> Any:
@@ -285,7 +285,7 @@ class GeneratePartEpochs(GenerateEpochs):
     def _ask_one(
         self, part: Any, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks
     ) -> None:
-        """Call the generator with records of the only part, whose epoch is the stream's."""
+        """Call the generator with records of the only part. Its epoch is the stream's."""
         self._answered = self._answered_by_part.get(part)
         super()._ask(rows, view, late, epochs)
         self._follow(part)

@@ -35,7 +35,7 @@ _KINDS = (Number, datetime, date, time, timedelta, str, bytes)
 def checked_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
     """Check that a batch's timestamps can be compared, and return them.
 
-    A timestamp that can't be compared would make others late. Numpy numbers become Python's, which don't overflow when
+    A timestamp that can't be compared would make others late. Numpy numbers become Python's. These don't overflow when
     a bound is subtracted.
 
     Raises:
@@ -124,7 +124,7 @@ def _of_two_kinds(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -
 
 
 def is_fixed(zone: tzinfo) -> bool:
-    """Whether a time zone has a single offset, so that its times are in wall-clock order."""
+    """Whether a time zone has a single offset; its times are then in wall-clock order."""
     if type(zone) is timezone:
         return True
     try:

@@ -31,7 +31,7 @@ class Reader:
 
     Args:
         partition: the user's object.
-        has_position: whether it resumes from a position, which it may confirm.
+        has_position: whether it resumes from a position (it may confirm this).
 
     Attributes:
         partition: the user's object.
@@ -113,5 +113,5 @@ class Reader:
 
 
 def _counted(column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column whose iterators have a length hint, from which a failing record is found."""
+    """Return a column with iterators that have a length hint, to find a failing record."""
     return column if type(column) in (list, tuple, range, Rows) else list(column)

@@ -18,8 +18,8 @@ _DIGEST = 16
 class Positions:
     """Keeps the positions of parts in a state; an unchanged position is not part of its delta.
 
-    A part may mutate its position object, which always equals itself, so digests of pickles are compared. If these are
-    inconclusive, the position counts as changed.
+    A part may mutate its position object. The object always equals itself, so digests of pickles are compared. If these
+    are inconclusive, the position counts as changed.
 
     Args:
         state: holds the positions.

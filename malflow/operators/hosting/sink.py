@@ -32,7 +32,7 @@ class SinkWriter(Operator):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output has lost its reader, so that the run should end."""
+        """Whether the output has lost its reader; the run should then end."""
         return False
 
     def position(self) -> Any:
@@ -65,7 +65,7 @@ class StatelessSinkWriter(SinkWriter):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the output has lost its reader, so that the run should end."""
+        """Whether the output has lost its reader; the run should then end."""
         return bool(getattr(self.callback, "reader_is_gone", False))
 
     def process(self, batch: Batch) -> Sequence[Batch]:

@@ -179,7 +179,7 @@ class Source(PartOperator):
         """Transfer each part to its holder.
 
         A reader with a position that moves is collected, suspended and rebuilt there. Other readers are passed on
-        unchanged, so that a part without a position does not start over.
+        unchanged. A part without a position thus does not start over.
         """
         for part, reader in list(self._readers.items()):
             holder = holder_of(part)
@@ -215,7 +215,7 @@ class Source(PartOperator):
         return any(reader.confirms for reader in self._readers.values())
 
     def positions(self) -> dict[Any, Any]:
-        """Return the positions in the last delta, of the parts whose readers confirm them."""
+        """Return the positions in the last delta, of the parts with readers that confirm them."""
         return {part: self.state[part] for part, it in self._readers.items() if it.confirms and part in self.state}
 
     def confirm(self, positions: Mapping[Any, Any]) -> list[Exception]:
@@ -241,7 +241,7 @@ class Source(PartOperator):
         return any(reader.tells_lag for reader in self._readers.values())
 
     def lags(self) -> Lags:
-        """Return the lag of each unfinished part whose reader reports it."""
+        """Return the lag of each unfinished part with a reader that reports it."""
         telling = (part for part in self.live_parts if self._readers[part].tells_lag)
         return {part: self._call(part, lag_of, self._readers[part].partition) for part in telling}
 

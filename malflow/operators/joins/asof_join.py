@@ -42,14 +42,14 @@ class AsofJoin(JoinOperator):
     next left record. Of right records with equal timestamps, the one with the greatest tie counts; with equal ties, the
     last to arrive.
 
-    A key has two states, which change independently: one for its left records, in order of arrival, and one for its
-    right records, in the order of their timestamps. A timer per key marks the next change of either.
+    A key has two states that change independently: one for its left records, in order of arrival, and one for its right
+    records, in the order of their timestamps. A timer per key marks the next change of either.
 
     Args:
         context: the operator's context.
         tolerance: how much older the right record may be; None if there is no limit.
         keeps_left: whether to emit left records without a partner.
-        tie: returns the tie of a value, which orders right records with equal timestamps; None for order of arrival.
+        tie: returns the tie of a value for the order of right records with equal timestamps; None for order of arrival.
     """
 
     state: KeyedState

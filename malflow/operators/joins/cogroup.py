@@ -25,7 +25,7 @@ class _Collect(Aggregator[Any, _Groups, tuple[list[Any], ...]]):
 
     Attributes:
         streams: the number of streams.
-        stream: the stream whose records are added next.
+        stream: the stream of the records added next.
     """
 
     def __init__(self, streams: int) -> None:
@@ -59,7 +59,7 @@ class _Cogroup(WindowOperator):
         context: the operator's context.
         windows: the windows.
         streams: the number of streams.
-        late: for each edge after those of the streams, the number of the stream whose late records it carries.
+        late: for each edge after the streams' own, the number of the stream with the late records that it carries.
         options: the options of the windows.
     """
 

@@ -128,13 +128,13 @@ class _Side:
 #   right panes           from 5 to 10 and from 10 to 15; bisection finds 8 to 13 in them
 #   right record at 12    arrives later, and looks in left panes for records from 9 to 14
 class IntervalJoin(JoinOperator):
-    """Emit each pair of a left and a right record with equal keys whose timestamps satisfy the condition.
+    """Emit each pair of a left and a right record with equal keys and timestamps that satisfy the condition.
 
     A pair is emitted when the second of the two records arrives. A record is kept as long as a partner may arrive:
     until the epoch reaches the end of its interval, or its own timestamp if that is later. If it has had no partner by
     then, and its side emits such records, it is emitted with that timestamp and None for the partner.
 
-    Records are kept in panes of the interval's length; those of the left side have even numbers, those of the right
+    Records are kept in panes of the interval's length; panes of the left side have even numbers, panes of the right
     side odd ones. The pane of a left record is the one that contains the start of its interval, so its partners are in
     the right pane of the same time and in the next one.
 
@@ -159,7 +159,7 @@ class IntervalJoin(JoinOperator):
         self._next_drop: Any = None  # the least epoch at which a pane is over; None: unknown
 
     def take(self, edge: int, run: Batch, results: Results) -> None:
-        """Add records to their side, and add their pairs with those of the other side."""
+        """Add records to their side, and add their pairs with records of the other side."""
         side = self._sides[edge]
         self._fit(run.timestamps[0])
         self._places.clear()
@@ -326,7 +326,7 @@ class IntervalJoin(JoinOperator):
         return self._single
 
     def _drop(self, epoch: Any) -> None:
-        """Drop the panes whose records can have no more partners."""
+        """Drop the panes with records that can have no more partners."""
         panes = self._fitted or self._fit(next(iter(self.state.values()))[0][0])
         ends = {number: self._end(panes, number) for number in self.state.panes}
         for number, end in ends.items():

@@ -52,7 +52,7 @@ class JoinOperator(Operator):
         raise NotImplementedError
 
     def advance(self, epoch: Any, results: Results) -> None:
-        """Add the results complete at an epoch, which may be `MAX`, and drop records that are no longer needed."""
+        """Add the results complete at an epoch (may be `MAX`), and drop records that are no longer needed."""
         raise NotImplementedError
 
     def check_timestamp(self, timestamp: Any) -> None:
@@ -118,7 +118,7 @@ class JoinOperator(Operator):
                 )
 
     def _misfit(self, error: Exception, run: Batch) -> Exception:
-        """Return the error of the first record whose timestamp doesn't fit, or else of the first one."""
+        """Return the error of the first record with a timestamp that doesn't fit, or else of the first one."""
         epoch = self._reached
         records = list(zip(run.key_column(), run.values, run.timestamps, strict=True))
         for record in records:

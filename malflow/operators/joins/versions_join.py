@@ -25,7 +25,7 @@ class VersionsJoin(AsofJoin):
 
     Args:
         context: the operator's context.
-        joiner: returns the result for a value and a row, which may be None.
+        joiner: returns the result for a value and a row (may be None).
         keeps_left: whether to emit left records without a row.
     """
 

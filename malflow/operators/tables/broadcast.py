@@ -38,7 +38,7 @@ class BroadcastJoin(Operator):
     """Join each record with all rows that are known when it arrives.
 
     In a tick, the rows come first, then the records. The output has the epochs of the records alone. The state is the
-    same on all workers, which receive the same rows in the same order.
+    same on all workers. They receive the same rows in the same order.
 
     Args:
         context: the operator's context.
@@ -116,5 +116,5 @@ class BroadcastJoin(Operator):
             self._rows = ReadOnlyDict({key: row for key, row in known.items() if row is not None})
 
     def _shown(self, row: Any) -> Any:
-        """Return a row as functions get it: in debug a copy, so that a change of it shows."""
+        """Return a row as functions get it: in debug a copy. A change of it then shows."""
         return read_only(copied(row) if self.context.debug else row)

@@ -102,7 +102,7 @@ class RowsAfter(Operator):
 
 
 class Regroup(Operator):
-    """Set the key of each change to that of its row; a row whose key changes is deleted there and inserted here."""
+    """Set the key of each change to its row's key. A row with a new key is deleted there and inserted here."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the key of both rows of each change."""

@@ -234,7 +234,7 @@ class ForeignJoin(JoinedRows):
     """
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Join the rows of a tick: first those of left keys that have changed, in the order of their numbers."""
+        """Join the rows of a tick: first the rows of left keys that have changed, in the order of their numbers."""
         answers, events = edges[0], self._changed_rows(edges[1])
         if events:
             for batch in answers:
@@ -261,7 +261,7 @@ class ForeignJoin(JoinedRows):
         return events
 
     def _take(self, key: Any, events: Iterable[_Event], results: Results) -> None:
-        """Take the events of a left key; a row whose reference moves waits for the answer, which is next."""
+        """Take the events of a left key; a row with a moved reference waits for the answer. That is next."""
         waiting: Any = None
         for event in events:
             left, right = self.state.get((0, key)), self.state.get((1, key))

@@ -28,7 +28,7 @@ class ArrivalJoin(Operator):
 
     Args:
         context: the operator's context.
-        joiner: returns the result for a value and a row, which may be None.
+        joiner: returns the result for a value and a row (may be None).
         keeps_left: whether to emit records without a row.
     """
 

@@ -69,7 +69,7 @@ class ToTable(Operator):
         return None
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Replace rows, and expire those whose time an epoch has reached."""
+        """Replace rows, and expire rows once an epoch has reached their time."""
         unsent = Unsent.known()
         rows = self._rows_of(batch, unsent)
         kinds = set(map(type, rows))
@@ -204,7 +204,7 @@ class ToTable(Operator):
             self._given.pop(key, None)
 
     def _expire(self, epoch: Any, changes: Results, versions: Results) -> None:
-        """Delete the rows whose time has come; rows from before there was a `ttl` have their time from now on."""
+        """Delete the rows that are due; rows from before there was a `ttl` have their time from now on."""
         states, expiries = self.state, self._expiries
         if self._has_untimed:
             for key in [key for key in states if key not in expiries.pending.at]:

@@ -78,7 +78,7 @@ class Unsent:
         return row is mark
 
     def completed(self, row: Any, present: Any) -> Any:
-        """Return a row whose values that were not sent are those of the present one.
+        """Return a row with the values that were not sent taken from the present one.
 
         Args:
             row: the new row.

@@ -37,7 +37,7 @@ def merge_into(
     merge: Callable[[Any, Any], Any],
     admit: Callable[[Any], object] | None,
 ) -> None:
-    """Merge accumulators into those of their keys, in order.
+    """Merge accumulators into the accumulators of their keys, in order.
 
     Args:
         states: the accumulators by key.

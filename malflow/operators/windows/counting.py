@@ -38,8 +38,8 @@ _Full = tuple[int, Any, Any, Any, int]
 class CountAggregate(Operator):
     """Aggregate each `size` records of a key, in their order of arrival.
 
-    Each of several overlapping windows has its own accumulator, to which every record is added. So results are those of
-    adding records one by one, and aggregators need not merge.
+    Each of several overlapping windows has its own accumulator, to which every record is added. So results are as if
+    records were added one by one, and aggregators need not merge.
 
     Args:
         context: the operator's context.
@@ -109,7 +109,7 @@ class CountAggregate(Operator):
     def _count(
         self, key: Any, windows: _Windows, timestamp: Any, index: int, full: list[_Full], numbered: NumberedAccumulators
     ) -> None:
-        """Count a record, which may complete the oldest window, or be the last one before the next window."""
+        """Count a record. It may complete the oldest window, or be the last one before the next window."""
         windows[0] += 1
         if len(windows) > _HEAD:
             windows[1] = timestamp
@@ -130,7 +130,7 @@ class CountAggregate(Operator):
             raise self.fail(error, added, rest) from error
 
     def _results(self, batch: Batch, full: Sequence[_Full], accs: Mapping[int, Any]) -> Batch:
-        """Return the results of full windows, and at the end of the stream those of the others."""
+        """Return the results of full windows, and at the end of the stream the results of the others."""
         positions = [index for index, *_ in full]
         epochs = [(bisect_left(positions, position), epoch) for position, epoch in batch.epochs]
         keys = [key for _, key, *_ in full]
@@ -170,7 +170,7 @@ class CountAggregate(Operator):
 
 
 def _picked(batch: Batch, rows: list[int]) -> Batch:
-    """Return the records at some indices, which may repeat."""
+    """Return the records at some indices. Indices may repeat."""
     keys, values, timestamps = list(batch.key_column()), made(batch.values), batch.timestamps
     return Batch([keys[row] for row in rows], [values[row] for row in rows], [timestamps[row] for row in rows])
 

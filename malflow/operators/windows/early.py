@@ -74,7 +74,7 @@ class EarlyResults:
         return min(instant_before(start + (self._passed(start, epoch) + 1) * self._every) for start in starts)
 
     def _passed(self, start: Any, epoch: Any) -> int:
-        """Return the number of multiples after a start whose preceding instant an epoch has reached."""
+        """Return the number of multiples after a start with a preceding instant that an epoch has reached."""
         now, every = instant_after(epoch), self._every
         passed = int((now - start) // every)
         while start + passed * every > now:  # with floats the product may round differently from the quotient

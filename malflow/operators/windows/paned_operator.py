@@ -115,7 +115,7 @@ class PanedOperator(WindowOperator):
         return panes.last(number + 1 if panes.last(number) <= epoch else number)
 
     def _enter(self, panes: Panes, number: int, run: Batch) -> bool:
-        """Make a pane, which has the next records in `run`, the current one; return whether it is open."""
+        """Make a pane with the next records in `run` the current one; return whether it is open."""
         epoch = self.reached.epoch
         if epoch is not None and panes.last(number) <= epoch:
             self.add_late(panes, number, epoch, run)

@@ -40,8 +40,8 @@ class RollupAggregate(WindowAggregate):
     """Aggregate the records of each key in windows of several calendar units, each dividing the next.
 
     A record is added to the pane of the finest unit. When a pane closes, its accumulators are merged into the pane of
-    the next unit that contains it, which closes after its last pane, by the same epoch. Panes of one unit are merged in
-    order, so floats are the same to the last bit after a restart.
+    the next unit that contains it. That pane closes after its last pane, by the same epoch. Panes of one unit are
+    merged in order, so floats are the same to the last bit after a restart.
 
     The panes of all units are in one state, where a pane's number is its own number times the number of units, plus the
     number of its unit.
@@ -49,7 +49,7 @@ class RollupAggregate(WindowAggregate):
     Args:
         context: the operator's context.
         levels: the levels, finest first; each has an output.
-        aggregators: the aggregators of each window's records, which must support merging.
+        aggregators: the aggregators of each window's records; they must support merging.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class RollupAggregate(WindowAggregate):
     def results_so_far(self, unit: str | None = None) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
         """Yield each key with its results of windows that are open, or closed and kept, unit by unit.
 
-        An open window has all of its records: those of the open windows of the finer unit are merged in.
+        An open window has all of its records: the records of the finer unit's open windows are merged in.
 
         Args:
             unit: the unit of the windows; None for all.
@@ -151,7 +151,7 @@ class RollupAggregate(WindowAggregate):
             level.kept.append(number)
 
     def _merge_into(self, level: _LevelPanes, number: int, states: Mapping[Any, Any]) -> None:
-        """Merge accumulators into a pane, which may take them over, since no record is added to them again."""
+        """Merge accumulators into a pane. The pane may take them over, since no record is added to them again."""
         slot = level.slot(number)
         held = self.state.pane(slot)
         held.update(self.merge({key: held[key] for key in states if key in held}, states))

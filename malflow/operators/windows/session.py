@@ -59,7 +59,7 @@ class SessionAggregate(WindowOperator):
     Args:
         context: the operator's context.
         windows: the sessions.
-        aggregators: the aggregators of each session's records, which must support merging.
+        aggregators: the aggregators of each session's records; they must support merging.
         late: whether it also receives late records.
     """
 
@@ -89,7 +89,7 @@ class SessionAggregate(WindowOperator):
             run = run.part(closed + 1, len(run))
 
     def _take_until_closed(self, run: Batch) -> int | None:
-        """Add records up to the first one whose session is closed; return its index, or None."""
+        """Add records up to the first one with a closed session; return its index, or None."""
         closed = None
         self._run = _Run(run)
         find, numbers = self._run.newest.get, self._run.numbers
@@ -231,7 +231,7 @@ class SessionAggregate(WindowOperator):
         return [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
 
     def _unfinished(self, error: Exception, closed: Sequence[_Over]) -> Exception:
-        """Return the error of the first session whose result fails."""
+        """Return the error of the first session with a result that fails."""
         for _, _, key, start, end, acc in closed:
             try:
                 self._kernel.result(acc)

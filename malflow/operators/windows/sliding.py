@@ -34,10 +34,9 @@ class SlidingAggregate(WindowAggregate):
     Args:
         context: the operator's context.
         windows: the windows.
-        aggregators: the aggregators of each window's records, which must support merging.
-        early: the distance between early results of a window, each of which merges all its panes; None for no early
-            results.
-        late: whether it also receives late records; they are added to those of their windows that are open.
+        aggregators: the aggregators of each window's records; they must support merging.
+        early: the distance between early results of a window (each merges all its panes); None for no early results.
+        late: whether it also receives late records; they are added to their open windows.
         merges: whether other workers may send accumulators in place of records.
     """
 

@@ -34,7 +34,7 @@ class WindowAggregate(PanedOperator):
         aggregators: the aggregators of each window's records.
         early: the distance between early results of a window; None for no early results.
         late: whether it also receives late records.
-        until: how long closed windows are kept, so that late records revise their results.
+        until: how long closed windows are kept, for late records to revise their results.
         merges: whether other workers may send accumulators in place of records: see `local_aggregate`.
     """
 
@@ -125,7 +125,7 @@ class WindowAggregate(PanedOperator):
                 self.state.drop(number)
 
     def not_closed(self, last: Any, states: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """Return the states without those of keys whose former worker had already closed the window.
+        """Return the states without the keys of a former worker that had already closed the window.
 
         Args:
             last: the last instant of the window.
@@ -161,7 +161,7 @@ class WindowAggregate(PanedOperator):
         results: Results,
         timestamp: Any = None,
     ) -> None:
-        """Add the results of the windows whose first pane is `first`.
+        """Add the results of the windows with `first` as first pane.
 
         Args:
             panes: the panes.
@@ -180,7 +180,7 @@ class WindowAggregate(PanedOperator):
     def _results(
         self, panes: Panes, first: int, states: Mapping[Any, Any], timings: Iterable[Timing]
     ) -> Iterator[WindowResult[Any, Any]]:
-        """Return the results of the window of each key whose first pane is `first`."""
+        """Return the results of the window of each key with `first` as first pane."""
         end = first + self._windows.span
         start, stop = shown_in_zone(panes, panes.start(first)), shown_in_zone(panes, panes.start(end))
         try:
@@ -206,7 +206,7 @@ class WindowAggregate(PanedOperator):
     def _so_far(
         self, panes: Any, first: int, states: Mapping[Any, Any]
     ) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
-        """Pair the keys with the results of their windows whose first pane is `first`."""
+        """Pair the keys with the results of their windows with `first` as first pane."""
         last = panes.last(first + self._windows.span - 1)
         is_over = self.reached.epoch is not None and last <= self.reached.epoch
         still_open = () if is_over else self.not_closed(last, states)
@@ -225,7 +225,7 @@ class WindowAggregate(PanedOperator):
             raise self._unmerged(error, one, other) from error
 
     def _unmerged(self, error: Exception, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> Exception:
-        """Return the error of the first key whose accumulators can't be merged."""
+        """Return the error of the first key with accumulators that can't be merged."""
         for key in [key for key in other if key in one]:
             try:
                 self._kernel.merge(one[key], other[key])
@@ -234,7 +234,7 @@ class WindowAggregate(PanedOperator):
         return self.error(error)
 
     def _unmerged_part(self, error: Exception, states: Mapping[Any, Any], part: Batch) -> Exception:
-        """Return the error of the first key that is not admitted, or whose accumulator can't be merged."""
+        """Return the error of the first key that is not admitted, or has an accumulator that can't be merged."""
         for key, value in zip(part.key_column(), part.values, strict=True):
             try:
                 if key not in states and self._admit is not None:
@@ -245,7 +245,7 @@ class WindowAggregate(PanedOperator):
         return self.error(error)
 
     def _unfinished(self, error: Exception, states: Mapping[Any, Any], window: str) -> Exception:
-        """Return the error of the first key whose result fails."""
+        """Return the error of the first key with a result that fails."""
         for key, state in states.items():
             try:
                 self._kernel.result(state)

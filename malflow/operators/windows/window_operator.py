@@ -18,15 +18,15 @@ __all__ = ["WindowOperator"]
 
 
 class WindowOperator(Operator):
-    """An operator that adds records to time windows, which epochs close.
+    """An operator that adds records to time windows. Epochs close them.
 
     A batch is cut only at the epochs that may close a window: those at or above the horizon.
 
     Args:
         context: the operator's context.
         panes: a partition of time, for the same types of timestamps as the windows.
-        late: whether it also receives late records. Those whose windows are closed then have their own output, in
-            addition to one for revised results.
+        late: whether it also receives late records. Records of closed windows then have their own output, in addition
+            to one for revised results.
     """
 
     def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
@@ -51,7 +51,7 @@ class WindowOperator(Operator):
         raise NotImplementedError
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close the windows that are over at an epoch, which may be `MAX`, and add their results."""
+        """Close the windows that are over at an epoch (may be `MAX`), and add their results."""
         raise NotImplementedError
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
@@ -162,7 +162,7 @@ class WindowOperator(Operator):
             self._kinds.add(type(timestamp))
 
     def _misfit(self, error: Exception, run: Batch) -> Exception:
-        """Return the error of the first record whose timestamp is in no pane."""
+        """Return the error of the first record with a timestamp in no pane."""
         panes = self._panes
         for key, value, timestamp in zip(run.key_column(), run.values, run.timestamps, strict=True):
             try:
@@ -177,7 +177,7 @@ class WindowOperator(Operator):
         return self.error(error)
 
     def refuse(self, run: Batch) -> None:
-        """Route records whose windows are closed.
+        """Route records of closed windows.
 
         Raises:
             OperatorError: if no late records are allowed.
