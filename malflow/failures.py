@@ -73,7 +73,7 @@ class DeadLetter:
     A repeated tick makes the same letters: nothing in them depends on a clock, an address or a process.
 
     Attributes:
-        id: identifies the letter among those of its operator, in all runs of the job.
+        id: identifies the letter among its operator's letters, in all runs of the job.
         operator: the operator's name.
         key: the key of the record; `NoKey` without one.
         value: its value; the text of it if `is_text`.

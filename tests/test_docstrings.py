@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ PHRASES = {
     r"\bthe outside\b": "name the external system",
     r"\b(came|come|comes) too late\b": "write 'is too late'",
     r"\b(goes|go) nowhere\b": "write 'is lost'",
+    r"\bis told\b(?! otherwise)": "write 'is reported' or 'gets'",
+    r"\bat (most|least) so\b": "name the limit",
 }
 """Phrases that no docstring and no message of the package has, and what to write instead."""
 
@@ -62,6 +65,24 @@ MAY_BE_IN = re.compile(ANY_PHRASE.pattern.replace("^", ""))
 
 OF_EPOCHS = re.compile(r"\bepochs?\b|\bwatermarks?\b|\bregistry\b|\bothers\b")
 """Sentences in which records, or an epoch, may be behind another epoch, and a registry behind a proxy."""
+
+BUDGETS = {
+    ", which": 8,
+    "whose": 8,
+    "so that": 6,
+    "those of": 2,
+    "that of": 6,
+    ", of which": 1,
+    "meanwhile": 2,
+    "what makes": 1,
+}
+"""How often a joint of sentences may stand in 10,000 words of docstrings: write two sentences, or use "with"."""
+
+JOINT = re.compile("|".join(rf"\b{it}\b" if it[0] != "," else rf"{it}\b" for it in BUDGETS))
+"""All of them as one expression."""
+
+TEXT = re.compile(r'''(^[ \t]*r?(?="))?"""(.*?)"""''', re.DOTALL | re.MULTILINE)
+"""A text in triple quotes, with the indentation that only a docstring has before it."""
 
 CODE = re.compile(r"``[^`]*``")
 
@@ -99,6 +120,25 @@ def phrases(source: str) -> Iterator[tuple[int, str, str]]:
                     yield node.lineno, sentence, remedy
 
 
+def documentation(source: str) -> Iterator[str]:
+    """Yield the texts of a module that stand as statements: its docstrings, found without a parser, to be fast."""
+    for found in TEXT.finditer(source):
+        if found[1] is not None:
+            yield found[2]
+
+
+def excesses(texts: Iterable[str]) -> Iterator[str]:
+    """Yield each joint that stands in the texts more often than its budget allows, with both numbers."""
+    words, found = 0, Counter[str]()
+    for text in texts:
+        plain = " ".join(text.split())
+        words += plain.count(" ") + 1
+        found.update(JOINT.findall(plain))
+    for joint, budget in BUDGETS.items():
+        if found[joint] * 10_000 > budget * words:
+            yield f"{joint!r} stands {found[joint]} times in {words} words; at most {budget * words // 10_000}"
+
+
 def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function is a property, whose docstring may be a noun."""
     return any(isinstance(it, ast.Name) and it.id == "property" for it in node.decorator_list)
@@ -132,6 +172,17 @@ def test_no_text_of_the_package_has_a_foreign_phrase() -> None:
     assert not found, "\n".join(found)
 
 
+def test_docstrings_of_the_package_have_few_relative_clauses() -> None:
+    texts = (text for path in sorted((ROOT / "malflow").rglob("*.py")) for text in documentation(path.read_text()))
+    assert not list(excesses(texts))
+
+
+def test_a_spent_budget_of_relative_clauses_is_found() -> None:
+    text = "Return the key, which is a word. " * 9
+    assert list(excesses([text, "word " * 1_000])) == ["', which' stands 9 times in 1063 words; at most 0"]
+    assert not list(excesses([text, "word " * 20_000]))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -144,6 +195,7 @@ def test_no_text_of_the_package_has_a_foreign_phrase() -> None:
         "return how far an operator has come",
         "a part that is not read any more",
         "find the panes anew",
+        "a text at most so wide",
     ],
 )
 def test_foreign_phrases_are_found(text: str) -> None:

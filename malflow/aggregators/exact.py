@@ -16,7 +16,7 @@ __all__ = ["ExactSum"]
 V = TypeVar("V")
 
 _PLACES = 1074
-"""Binary places of the least float above zero, of which all floats are multiples."""
+"""Binary places of the least float above zero. All floats are multiples of it."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -69,7 +69,7 @@ def number(x: Any) -> Any:
 
 
 def added(one: Any, other: Any) -> Any:
-    """Return the sum of two numbers, of which one may be a Decimal or a scalar of numpy.
+    """Return the sum of two numbers. One of them may be a Decimal or a scalar of numpy.
 
     Raises:
         ArithmeticError: if a sum of Decimals has too many digits.

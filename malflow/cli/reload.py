@@ -49,7 +49,7 @@ _LONGEST_REHEARSAL: Final = 120.0
 double leaves a hung one unnoticed for longer."""
 
 _LONG_STOP: Final = 5.0
-"""The seconds after which a run that still stops is told of."""
+"""The seconds after which a run that still stops is reported."""
 _PATIENCE: Final = 1.0
 """The seconds that a child has to end by itself after a second signal."""
 _OF_ONE_START: Final = frozenset({"restore", "rename", "drop", "replay", "opens"})

@@ -63,7 +63,7 @@ class Entry:
 
 
 Layer: TypeAlias = Mapping[Path, Entry]
-"""The entries of one layer; one for each name of a mapping, such as those of `storage_options`."""
+"""The entries of one layer; one for each name of a mapping, such as `storage_options`."""
 
 Stacks: TypeAlias = dict[Path, tuple[Entry, ...]]
 """The entries of each setting in the order of the layers; the last one counts and hides the others."""

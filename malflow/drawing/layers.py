@@ -50,7 +50,7 @@ def layered(stages: Sequence[int], edges: Sequence[Edge]) -> Layers:
     """Return the columns of a graph, each with its order.
 
     Args:
-        stages: the stage of each node; all columns of a stage are right of those of the stage before.
+        stages: the stage of each node; all columns of a stage are right of the columns of the stage before.
         edges: the edges; each leads to a later node of the same or a later stage.
     """
     columns = _columns(stages, edges)

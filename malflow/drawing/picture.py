@@ -43,7 +43,7 @@ _OUTPUTS = {
     StateKind.THROTTLE: ("passed", "held_back"),
     StateKind.TABLE: ("changes", "versions"),
 }
-"""The outputs of operators that always have several; those of windows are ``results``, ``revised`` and ``too_late``."""
+"""The outputs of operators that always have several; for windows they are ``results``, ``revised`` and ``too_late``."""
 
 _LATE_RESULTS = ("results", "revised", "too_late")
 

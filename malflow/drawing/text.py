@@ -12,7 +12,7 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", 
 
 
 def fitted(text: str, limit: int) -> str:
-    r"""Return a text in one line of printable characters, at most so wide; an ellipsis replaces the rest.
+    r"""Return a text in one line of printable characters, up to a width; an ellipsis replaces the rest.
 
     >>> fitted("a\x1b[1m", 20), fitted("abcdef", 4)
     ('a\\x1b[1m', 'abc…')
@@ -32,7 +32,7 @@ def ending(text: str, limit: int) -> str:
 
 
 def _beginning(text: str, limit: int) -> str:
-    """Return the beginning of a text that is at most so wide."""
+    """Return the beginning of a text, up to a width."""
     for at, character in enumerate(text):
         limit -= width(character)
         if limit < 0:

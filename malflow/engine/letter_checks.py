@@ -45,7 +45,7 @@ def letters_of_letters(vertex: Vertex) -> GraphError:
 
 
 def letters_taken(vertices: Sequence[Vertex]) -> frozenset[str]:
-    """Return the operators with dead letters that are read as a stream."""
+    """Return the operators that have their dead letters read as a stream."""
     ports = (port for vertex in vertices for port in vertex.inputs if port.output == LETTERS_OUTPUT)
     return frozenset(vertices[port.vertex].node.name for port in ports)
 
@@ -55,7 +55,7 @@ def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
 
     Args:
         vertex: the operator.
-        taken: the operators with dead letters that are read as a stream.
+        taken: the operators that have their dead letters read as a stream.
     """
     name = vertex.node.name
     if isinstance(vertex.node, SourceNode):

@@ -93,7 +93,7 @@ def stages_of_keys(program: Program) -> dict[str, int]:
 
 
 def stored_once(program: Program) -> frozenset[str]:
-    """Return the names of the states that every worker has, of which snapshots have that of worker 0."""
+    """Return the names of the states that every worker has. Snapshots have the state of worker 0."""
     return frozenset(spec.name for spec in states_of(program) if spec.kind.movement is Movement.EVERYWHERE)
 
 

@@ -393,7 +393,7 @@ class Workers:
         return stages
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
-        """List the workers and the operators to close, including those of workers about to be removed."""
+        """List the workers and the operators to close, including workers about to be removed."""
         self._workers = [worker for stage in self._stages for worker in stage]
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]

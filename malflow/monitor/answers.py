@@ -180,7 +180,7 @@ class Answers:
         return self._document("drawing", {"text": draw(program, **options)})
 
     def _show_letters(self, ask: Ask) -> Document:
-        """Return the letters that one operator or all keep now, or the letter with an id, with its traceback."""
+        """List current dead letters, or return one by id with its traceback."""
         counts, wanted = read_progress(self._run).counts, ask.given.get("operator")
         names = [name for name, own in counts.items() if own.get(KEPT)] if wanted is None else [wanted]
         wanted_id = ask.given.get("id")

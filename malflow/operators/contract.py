@@ -46,7 +46,7 @@ class Counts:
 
     Attributes:
         counters: the names of its counters, which the run adds up over ticks and workers.
-        gauges: the names of its gauges, of which the run adds up the latest of each worker.
+        gauges: the names of its gauges; the run adds up the latest of each worker.
     """
 
     counters: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ class Guard:
         self.keeps_originals = policy.may_keep or policy.retry is not None or operator.context.debug
         self.takes_turns = self.parks or self.keeps_originals
         self._has_turn = False  # whether there is a record whose turn it is, with a spare
-        self._spare: Any = None  # what makes a new copy of its value, as it was before the call
+        self._spare: Any = None  # makes a new copy of its value, as it was before the call
         self._renewed: dict[int, Any] = {}  # the copies that later attempts of this batch received, by position
         self._is_warned = False
         self._tries = 0
@@ -264,7 +264,7 @@ class Guard:
         self._has_turn, self._spare = False, None
 
     def as_it_came(self, record: Record, spare: Any) -> Record:
-        """Return a record with its value as it was before the call, of which there is a spare."""
+        """Return a record with its value as it was before the call: there is a spare of it."""
         key, value, timestamp = record
         if spare is value:
             return record

@@ -17,7 +17,7 @@ from malflow.words import error_line, short_repr
 __all__ = ["LOOKUP_COUNTS", "Lookup", "check_cachetools"]
 
 LOOKUP_COUNTS = Counts(counters=("asked", "absent", "cached"))
-"""The keys for which the table was asked, those of them without a row, and those that the cache had, batch by batch."""
+"""The keys for which the table was asked, the keys without a row, and the keys in the cache, batch by batch."""
 
 _ABSENT_SHARE = 10
 """The absence of a row is kept for a tenth of the time of a row."""

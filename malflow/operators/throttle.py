@@ -167,7 +167,7 @@ class TokenBuckets(_Throttle):
         return kept[0]
 
     def _known(self, kept: Any) -> Any:
-        """Return a bucket; each record that passed a sliding limit has taken a token, as long as there were any."""
+        """Convert a sliding-limit state to a bucket, counting one token per accepted record."""
         if isinstance(kept, tuple):
             return kept
         n, per = self._n, self._per

@@ -114,7 +114,7 @@ class Automaton:
         Args:
             state: the state.
             able: the bits of the options that take the event.
-            ended: the bits of the options, followed by those of the waits, that the event ends.
+            ended: the bits of the options, followed by the bits of the waits, that the event ends.
         """
         targets: dict[int, frozenset[int]] = {}
         is_compelled = False

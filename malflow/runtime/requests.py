@@ -36,7 +36,7 @@ _OVER = "the run ended before"
 _ELSEWHERE = {"processes": "other processes", "spark": "the processes of Spark"}
 
 _MOST_WAITING = 10_000
-"""Questions to a run that may wait: somebody who asks faster than it answers is told."""
+"""Questions to a run that may wait: a client that asks faster than the run answers gets an error."""
 
 
 class RunRequests:

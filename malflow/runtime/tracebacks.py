@@ -17,7 +17,7 @@ VARIABLE: Final = "MALFLOW_TRACEBACK"
 
 
 def of_user(error: _Error) -> _Error:
-    """Return an error after removing malflow's frames from its traceback and from those of its causes."""
+    """Return an error after removing malflow's frames from its traceback and from the tracebacks of its causes."""
     if os.environ.get(VARIABLE) == "full":
         return error
     link: BaseException | None = error

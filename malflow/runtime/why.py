@@ -58,7 +58,7 @@ def why(program: Program, before: Reading, after: Reading, operator: str | None 
         program: the program.
         before: a reading of the run.
         after: a later one, with an explanation of the run's time.
-        operator: the name of an operator of the program; None for all sinks, of which the one with a fault is told.
+        operator: the name of an operator of the program; None to report the sink with a fault.
     """
     flow = Flow(program, before, after)
     found = _of_run(flow)

@@ -91,7 +91,7 @@ def drop(backend: FsspecBackend, sink: str, number: int) -> list[int]:
 
 
 def _numbers(backend: FsspecBackend, sink: str) -> list[int]:
-    """Return the numbers of the pending transactions of a sink, of which there is one.
+    """Return the numbers of the pending transactions of a sink. There is at least one.
 
     Raises:
         SnapshotError: if not.

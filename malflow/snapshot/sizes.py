@@ -16,7 +16,7 @@ _MANY = 100_000
 """Keys from which growth is worth a warning. Fewer: warnings about small states; more: later warnings."""
 
 _IN_A_ROW = 32
-"""A state is told to grow if it has many keys, and had more of them in so many snapshots, one after the other."""
+"""A state is reported as growing if it has many keys, and had more of them in this number of consecutive snapshots."""
 
 
 @dataclass(frozen=True, slots=True)

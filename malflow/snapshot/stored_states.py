@@ -197,7 +197,7 @@ def refused_codec(file: str, codec: str, ours: str) -> str:
 
 
 def with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
-    """Return the error with a hint at a way to restore all the same."""
+    """Return the error with a hint on how to restore anyway."""
     hint = "recovery='previous' falls back to the newest readable snapshot and processes later input again"
     return type(error)(f"{error}; {hint}", name=error.name)
 

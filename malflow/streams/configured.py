@@ -23,7 +23,7 @@ class ConfiguredBuild:
             settings of an outer build function win.
         check: returns the faults of the configuration; called with the names of all operators once they are built, and
             the names of sources and sinks.
-        policies: the policies for failed records, by operator; they precede those of the code.
+        policies: the policies for failed records, by operator; they precede the code's own.
         default_policy: that of other operators whose code has the policy to fail; None leaves them.
         retries: the retries of calls of functions, by operator.
     """

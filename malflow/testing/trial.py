@@ -246,7 +246,7 @@ def try_out(
         by_worker: whether to record which worker holds a state.
         finishes: whether the end of the input emits open results.
         runtime: where the dataflow runs.
-        plan: what makes and replays dead letters.
+        plan: makes and replays dead letters.
 
     Raises:
         MalflowError: any error that a run of the dataflow raises.

@@ -35,7 +35,7 @@ _TEXTS: dict[type[Any], Callable[[Any], str]] = {
     time: time.isoformat,
     UUID: str,
 }
-"""The texts of values; those of subclasses are the same."""
+"""The texts of values; subclasses have the same ones."""
 
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
@@ -55,7 +55,7 @@ class CsvSink(LineSink[K, V, T]):
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created. A path that ends
             with a slash is a folder.
-        fields: the names of the fields, in order; by default those of the first record. Pass them if records have
+        fields: the names of the fields, in order; by default the names in the first record. Pass them if records have
             their fields in different orders, since a resumed run may begin with another record.
         header: whether to write the names of the fields.
         delimiter: the character between fields.

@@ -252,7 +252,7 @@ class Client:
 
         Args:
             body: the body of the request, if it has one.
-            headers: headers besides those of the target.
+            headers: headers besides the target's own.
             url: a URL of the target's server, instead of the target.
 
         Raises:

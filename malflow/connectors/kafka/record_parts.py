@@ -71,7 +71,7 @@ class RecordKeys:
     """The keys of records for the keys of messages: bytes and text as they are, numbers in decimal; None for none.
 
     Args:
-        one_kind: whether to refuse keys of several kinds, of which unequal ones may be written alike.
+        one_kind: whether to refuse keys of several kinds; unequal ones may be written alike.
     """
 
     def __init__(self, *, one_kind: bool) -> None:

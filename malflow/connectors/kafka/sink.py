@@ -309,7 +309,7 @@ class KafkaSink(SegmentedSinkImpl[K, V, T]):
         return [(it["topic"], it["key"], it["value"], it["timestamp"], it["headers"]) for it, *_ in records]
 
     def abort(self, keep: Sequence[Any]) -> None:
-        """Drop the open transaction, of which nothing is in Kafka, and segments that are in none of the handles."""
+        """Drop the open transaction (nothing of it is in Kafka), and segments that are in none of the handles."""
         super().abort(keep)
         self._rows = []
 

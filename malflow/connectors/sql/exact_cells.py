@@ -63,7 +63,7 @@ class _Single(TypeDecorator[Any]):
 
 
 class _Digits(TypeDecorator[Any]):
-    """The decimal digits of a number of SQLite, of which SQLAlchemy would keep ten after the point."""
+    """The decimal digits of a number of SQLite. SQLAlchemy would keep ten after the point."""
 
     impl = NullType
     cache_ok = True

@@ -130,7 +130,7 @@ class AsofJoin(JoinOperator):
         return rows
 
     def _place(self, times: list[Any], values: list[Any], key: Any, value: Any, timestamp: Any) -> int:
-        """Return the place of a right record among those of its key: after those whose tie is not greater.
+        """Return the place of a right record among its key's: after each one with a tie that is not greater.
 
         Raises:
             OperatorError: if ties can't be determined or compared.

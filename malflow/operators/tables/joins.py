@@ -83,7 +83,7 @@ class JoinedRows(Operator):
 
     Args:
         context: the operator's context.
-        joiner: returns the joined row of a left and a right row, of which one may be None in outer joins.
+        joiner: returns the joined row of a left and a right row; one may be None in outer joins.
         keeps: whether left rows, and right rows, without a partner are joined with None.
     """
 
@@ -98,7 +98,7 @@ class JoinedRows(Operator):
         self._keeps = keeps
 
     def joined(self, left: Any, right: Any) -> Any:
-        """Return the joined row of a left and a right row, of which one may be None; None without one."""
+        """Return the joined row of a left and a right row (one may be None); None without one."""
         if (left is None and not (self._keeps[_RIGHT] and right is not None)) or (
             right is None and not (self._keeps[_LEFT] and left is not None)
         ):

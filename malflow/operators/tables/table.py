@@ -28,7 +28,7 @@ _NONE = type(None)
 class ToTable(Operator):
     """Keep the last row of each key; emit its changes, and beside them all rows of the input, completed.
 
-    Output 0 has the changes, of which none leaves its row as it was. Output 1 has each row of the input with its own
+    Output 0 has the changes. None of them leaves its row as it was. Output 1 has each row of the input with its own
     timestamp, or None for a deletion: the versions that a join in event time looks for.
 
     A batch of rows alone, without deletions, takes one pass of a comprehension; one with deletions takes a loop. All
@@ -114,7 +114,7 @@ class ToTable(Operator):
         return changed, batch.with_values(rows)
 
     def _changed_of(self, batch: Batch, olds: Sequence[Any], rows: Sequence[Any], fresh: Sequence[bool]) -> Batch:
-        """Return the changes of a batch, of which some left their row as it was, and keep those rows as they were."""
+        """Return the changes of a batch, and keep the row where a change left it as it was."""
         kept: dict[Any, Any] = {}
         befores: list[Any] = []
         for key, old, row, is_fresh in zip(batch.key_column(), olds, rows, fresh, strict=True):

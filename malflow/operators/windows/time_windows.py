@@ -214,7 +214,7 @@ class WindowAggregate(PanedOperator):
         return zip(states, self._results(panes, first, states, timings), strict=False)
 
     def merge(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
+        """Merge the accumulators of each key, with `one` first; a key that only one side has keeps its own.
 
         Raises:
             OperatorError: if a user's function fails, naming the key.

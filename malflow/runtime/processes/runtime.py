@@ -44,7 +44,7 @@ class MultiProcessRuntime(LocalRuntime):
         parallelism: the number of logical workers. They are spread evenly over the processes if it is a multiple of
             their number; None for one per process. With fewer workers than processes, fewer processes are started.
         start_method: ``"spawn"`` starts a new interpreter for each process, ``"forkserver"`` one that forks all
-            processes, also those of later runs; it is faster for many short runs.
+            processes, including later runs; it is faster for many short runs.
         restart: the limits of restarts after the death of a process, or a failure of the store.
         restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
         debug: as in `malflow.SingleThreadRuntime`. A value that changes after it was sent to another process is not an

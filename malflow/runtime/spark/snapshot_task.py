@@ -28,7 +28,7 @@ class SnapshotTask:
         place, generation: the changelog to read.
         spans: the ticks of the entries to read, by worker and stage.
         versions: the version of each state that is saved.
-        once: the states that every worker has, of which that of worker 0 is saved.
+        once: the states that every worker has; the one of worker 0 is saved.
         writer: writes the files.
         codec, compression: the encoding of the files.
         base: whether the snapshot is a full one.

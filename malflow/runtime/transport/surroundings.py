@@ -45,7 +45,7 @@ def _numpy() -> Mapping[str, Any]:
 
 
 _USUAL = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-"""How numpy handles errors unless it is told otherwise."""
+"""How numpy handles errors by default."""
 
 
 @dataclass(frozen=True, slots=True)
