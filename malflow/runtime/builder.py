@@ -44,7 +44,7 @@ class RuntimeBuilder:
         return self._with("renamed", renamed)
 
     def allow_dropped_state(self, names: Collection[str]) -> Self:
-        """Set the stateful operators with state to drop if the program no longer has them."""
+        """Set the stateful operators that may lose their state if the program no longer has them."""
         return self._with("allow_dropped_state", names)
 
     def debug(self, debug: bool = True) -> Self:

@@ -33,7 +33,7 @@ class SingleThreadRuntime(LocalRuntime):
         recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
             one; later records are then processed and written again.
         renamed: the new names of stateful operators, by their old names.
-        allow_dropped_state: stateful operators with state to drop if the program no longer has them.
+        allow_dropped_state: stateful operators that may lose their state if the program no longer has them.
         debug: whether to make checks that are too expensive for production. They detect values that change after they
             were emitted, key functions that are not deterministic, changes of keys that would lose state on several
             workers, and states that differ from the sum of their snapshots. For tests: records are processed one by

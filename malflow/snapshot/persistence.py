@@ -47,7 +47,7 @@ class RestoreOptions:
         recovery: what to do if that snapshot can't be read: ``"strict"`` raises, ``"previous"`` falls back to the
             newest readable one, and later input is processed again.
         renamed: new names of operators by their old names.
-        allow_dropped_state: operators with state to drop if the program has no use for it.
+        allow_dropped_state: operators that may lose their state if the program has no use for it.
         accept_duplicates: whether the snapshot may be older than the last commit of a transactional sink.
         in_store: whether the states may stay in the store, for other processes to read: see `RestoredState.stored`.
     """
