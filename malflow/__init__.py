@@ -46,8 +46,7 @@ from malflow.errors import (
     StoreError,
     UnsupportedOperator,
 )
-from malflow.failures import Budget, DeadLetter, Failure, OnError, Replayed, Retry
-from malflow.limits import Breaker, BreakerOpen, Rate
+from malflow.failures import Breaker, BreakerOpen, Budget, DeadLetter, Failure, OnError, Rate, Replayed, Retry
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.connected import ConnectLogic
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic

@@ -23,22 +23,15 @@ from keyword import iskeyword
 from typing import Any, TypeVar, overload
 
 from malflow.aggregators.collected import Collect, CollectSet
-from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.composed import Fold, Into, Merged, Partial, Several
+from malflow.aggregators.contract import Aggregator, label
 from malflow.aggregators.distinct import CountDistinct, EstimateDistinct
-from malflow.aggregators.ends import First, Last
-from malflow.aggregators.exact import ExactSum
-from malflow.aggregators.extremes import Max, MaxBy, Min, MinBy
+from malflow.aggregators.extremes import First, Largest, Last, Max, MaxBy, Min, MinBy, Smallest
 from malflow.aggregators.fields import checked_field, checked_whole_number
-from malflow.aggregators.folds import Fold
 from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
-from malflow.aggregators.labels import label
-from malflow.aggregators.ranked import Largest, Smallest
-from malflow.aggregators.several import Into, Several
 from malflow.aggregators.sketches import ExactQuantiles, Quantile, Quantiles
-from malflow.aggregators.stages import Merged, Partial
-from malflow.aggregators.sums import Count, Mean, Sum
-from malflow.aggregators.variances import Deviation, Variance
+from malflow.aggregators.sums import Count, Deviation, ExactSum, Mean, Sum, Variance
 from malflow.callables import takes
 from malflow.checks import check_function, check_number, located
 from malflow.diagnostics import location

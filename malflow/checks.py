@@ -12,11 +12,10 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from malflow.callables import deferred, takes
+from malflow.callables import deferred, returns_nothing, takes
 from malflow.diagnostics import describe, location
 from malflow.durations import as_length, as_span
 from malflow.errors import GraphError
-from malflow.returns import returns_nothing
 from malflow.words import short_repr
 
 __all__ = [

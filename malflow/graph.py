@@ -11,11 +11,11 @@ from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
 from malflow.errors import ConfigFault, GraphError
 from malflow.failures import OnError, Retry
-from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
     KeyNode,
+    Lineage,
     Node,
     Port,
     SinkNode,
@@ -26,6 +26,11 @@ from malflow.nodes import (
     TimestampsNode,
     UnionNode,
     Vertex,
+    keyed_anew,
+    merged,
+    read_from,
+    sent_by,
+    timed,
 )
 from malflow.partitioners import Partitioner, rendezvous_select
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from malflow.returns import may_end_without_return, returns_nothing
+from malflow.callables import may_end_without_return, returns_nothing
 
 FORGETFUL = """
 import functools

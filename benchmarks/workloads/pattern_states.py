@@ -19,7 +19,7 @@ from typing import Any
 from malflow.operators.contract import OperatorContext
 from malflow.operators.pattern_matching import MatchByTime
 from malflow.patterns import Pattern, step
-from malflow.patterns.masks import Masks
+from malflow.patterns.positions import Masks
 from malflow.records.batch import BATCH_SIZE, Batch
 from workloads.pattern_records import SPAN, batches, logins, three_failed
 

@@ -1,19 +1,25 @@
-"""Checks of the contract of aggregators, too slow for production: ``debug=True`` on a runtime."""
+"""Checks of the contract of aggregators for ``debug=True``, and notes on errors in generated code."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from malflow.aggregators.folds import Fold
-from malflow.aggregators.several import Several
+from malflow.aggregators.composed import Fold, Merged, Several
+from malflow.aggregators.fields import LACKING, TEXT_CURE, TEXTS
 from malflow.aggregators.slots import Called, Slot, Slotted, packed, slotted
-from malflow.aggregators.stages import Merged
+from malflow.diagnostics import note_missing_field
 from malflow.words import short_repr
 
-__all__ = ["Watch"]
+__all__ = [
+    "Watch",
+    "explain",
+]
 
 _MUTABLE = (list, dict, set, bytearray, deque)
 _WATCHED = 10_000
@@ -117,3 +123,45 @@ def _look(state: Any) -> bytes | str:
         return pickle.dumps(state)
     except Exception:  # noqa: BLE001 - an object that can't be pickled is compared by its text
         return short_repr(state)
+
+
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
+
+_MIXED = (
+    "fields are looked up as the first value needed it, as items of a mapping or as attributes, and this value is of "
+    "the other kind; call .map() first to make all values alike, or pass a function that reads the field"
+)
+
+
+def explain(error: Exception) -> None:
+    """Add a note to an error of generated code: which field is missing, or that one is None.
+
+    An error of a user's function is left unchanged.
+    """
+    trace = error.__traceback__
+    if trace is None or not _is_ours(trace):
+        return
+    names, reads_items = trace.tb_frame.f_locals, trace.tb_frame.f_globals["reads_items"]
+    value = names.get("v")
+    is_mapping = isinstance(value, Mapping)
+    if reads_items not in (None, is_mapping) and isinstance(error, (AttributeError, TypeError)):
+        error.add_note(_MIXED)
+    elif isinstance(error, KeyError | AttributeError):
+        field = error.name if isinstance(error, AttributeError) else error.args[0]
+        note_missing_field(error, str(field), value, LACKING)
+    elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
+        error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
+    elif TEXT_CURE in str(error):
+        return
+    elif isinstance(error, TypeError) and any(isinstance(it, TEXTS) for name, it in names.items() if name[0] == "x"):
+        error.add_note(f"a field is text where a number is needed; {TEXT_CURE}")
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    """Whether generated code, or what it calls of this package, raised."""
+    called = trace.tb_next
+    while called is not None:
+        if not called.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            return False
+        called = called.tb_next
+    return True

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from operator import add, or_
 from typing import Any, TypeVar
 
+from malflow.aggregators.contract import call
 from malflow.aggregators.distinct import add_to_set
 from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
 
 __all__ = ["Collect", "CollectSet"]

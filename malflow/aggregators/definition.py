@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any
 
-from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.labels import label
+from malflow.aggregators.contract import Aggregator, label
 from malflow.aggregators.slots import Slot, slotted
 
 __all__ = ["definition_of"]

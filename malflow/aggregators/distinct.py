@@ -8,9 +8,9 @@ from heapq import merge
 from operator import or_
 from typing import Any, TypeVar
 
+from malflow.aggregators.contract import call
 from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
 from malflow.partitioners import stable_hash
 

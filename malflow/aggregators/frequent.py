@@ -7,8 +7,8 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from malflow.aggregators.contract import call
 from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call
 from malflow.aggregators.sketches import merged_counts
 from malflow.aggregators.slots import Slot, Slotted
 

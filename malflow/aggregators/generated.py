@@ -9,7 +9,7 @@ from hashlib import blake2b
 from types import CodeType, MethodType
 from typing import Any, Literal
 
-from malflow.aggregators.explain import explain
+from malflow.aggregators.checks import explain
 from malflow.aggregators.fields import (
     Field,
     check_addable,

@@ -10,9 +10,9 @@ from math import ceil, inf, log
 from sys import float_info
 from typing import Any, TypeVar
 
+from malflow.aggregators.contract import call, label
 from malflow.aggregators.exactness import Exact, Holds
 from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call, label
 from malflow.aggregators.slots import Slot, Slotted
 from malflow.words import short_repr
 

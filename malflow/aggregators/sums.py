@@ -1,19 +1,27 @@
-"""Counts, sums and means."""
+"""Counts, sums, means and variances, and sums of floats without rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import sqrt
 from operator import add
 from typing import Any, TypeVar
 
+from malflow.aggregators.contract import call
 from malflow.aggregators.exactness import Exact, Holds
-from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call
+from malflow.aggregators.fields import Field, exact
 from malflow.aggregators.numbers import added, divided, number
 from malflow.aggregators.slots import Slot, Slotted
 
-__all__ = ["Count", "Mean", "Sum"]
+__all__ = [
+    "Count",
+    "Deviation",
+    "ExactSum",
+    "Mean",
+    "Sum",
+    "Variance",
+]
 
 V = TypeVar("V")
 N = TypeVar("N")
@@ -136,3 +144,130 @@ def summed(field: Field, *, of: type[int] | None = None) -> Slot:
     slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
     slot = replace(slot, join="({a} + {b} if {a}.__class__ in plain and {b}.__class__ in plain else added({a}, {b}))")
     return slot if of is None else replace(slot, add=_plus_integer, needs_integer=True, exact=Exact(Holds.INTEGERS))
+
+
+_EXACT = 1 << 53
+"""Floats represent all integers up to this one. If the first number is greater, the moments are fractions."""
+
+Moments = list[Any]
+"""Count, mean, and the sum of the squares of the deviations from the mean."""
+
+
+@dataclass(frozen=True, repr=False)
+class Variance(Slotted[V, Moments, Any]):
+    """See `malflow.agg.variance`."""
+
+    field: Field = None
+    ddof: int = 1
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the moments."""
+        step = (
+            "n_ = {a}[0] = {a}[0] + 1; d_ = {x} - {a}[1]; m_ = {a}[1] = {a}[1] + d_ / n_; "
+            "{a}[2] = {a}[2] + d_ * ({x} - m_)"
+        )
+        first = f"[1, {{x}} if {{x}}.__class__ is float or -{_EXACT} <= {{x}} <= {_EXACT} else exact({{x}}), 0]"
+        return (
+            Slot(
+                _none_yet,
+                _add_moments,
+                _merge_moments,
+                self.field,
+                needs_value=True,
+                needs_number=True,
+                first=first,
+                step=step,
+            ),
+        )
+
+    def combine(self, *states: Any) -> Any:
+        """Return the variance; None for fewer than ``ddof + 1`` records."""
+        ((count, _, squares),) = states
+        return squares / (count - self.ddof) if count > self.ddof else None
+
+    def __repr__(self) -> str:
+        return call("agg.variance", self.field, ddof=self.ddof)
+
+
+@dataclass(frozen=True, repr=False)
+class Deviation(Variance[V]):
+    """See `malflow.agg.stddev`."""
+
+    def combine(self, *states: Any) -> float | None:
+        """Return the standard deviation; None for fewer than ``ddof + 1`` records."""
+        variance = super().combine(*states)
+        return None if variance is None else sqrt(variance)
+
+    def __repr__(self) -> str:
+        return call("agg.stddev", self.field, ddof=self.ddof)
+
+
+def _none_yet() -> Moments:
+    return [0, 0, 0]
+
+
+def _add_moments(moments: Moments, x: Any, _timestamp: Any) -> Moments:
+    """Add a number by Welford's method. It does not subtract large squares."""
+    count, mean, squares = moments
+    if count == 0:
+        return [1, x if -_EXACT <= x <= _EXACT else exact(x), 0]
+    deviation = x - mean
+    mean = mean + deviation / (count + 1)
+    return [count + 1, mean, squares + deviation * (x - mean)]
+
+
+def _merge_moments(one: Moments, other: Moments) -> Moments:
+    """Merge moments by the method of Chan, Golub and LeVeque."""
+    if not one[0] or not other[0]:
+        return list(one if one[0] else other)
+    count = one[0] + other[0]
+    apart = other[1] - one[1]
+    mean = one[1] + apart * other[0] / count
+    return [count, mean, one[2] + other[2] + apart * apart * one[0] * other[0] / count]
+
+
+_PLACES = 1074
+"""Binary places of the least float above zero. All floats are multiples of it."""
+
+
+@dataclass(frozen=True, repr=False)
+class ExactSum(Slotted[V, int, float]):
+    """See `malflow.agg.fsum`."""
+
+    field: Field = None
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the sum in units of ``2 ** -1074``, an integer: after Kulisch's exact accumulator."""
+        slot = Slot(int, _add_exactly, add, self.field, "x", needs_value=True, needs_number=True, join="{a} + {b}")
+        return (replace(slot, exact=Exact(Holds.NUMBERS)),)
+
+    def combine(self, *states: Any) -> float:
+        """Return the nearest float."""
+        (total,) = states
+        try:
+            nearest: float = total / (1 << _PLACES)
+        except OverflowError:
+            raise OverflowError("the sum is beyond the greatest float; agg.sum adds integers exactly") from None
+        return nearest
+
+    def __repr__(self) -> str:
+        return call("agg.fsum", self.field)
+
+
+def _add_exactly(total: int, x: Any) -> int:
+    if not isinstance(x, (float, int)):
+        x = _as_float(x)
+    numerator, denominator = x.as_integer_ratio()
+    return total + int(numerator << (_PLACES + 1 - denominator.bit_length()))
+
+
+def _as_float(x: Any) -> float:
+    """Return a number with the same precision as the given one.
+
+    Raises:
+        TypeError: if there is none.
+    """
+    nearest = float(x)
+    if nearest != x:
+        raise TypeError(f"agg.fsum adds floats and integers; got {type(x).__name__}; agg.sum adds those exactly")
+    return nearest

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from malflow.checks import checked_seconds
-from malflow.failures import Retry
-from malflow.limits import Breaker, BreakerOpen, Rate
+from malflow.failures import Breaker, BreakerOpen, Rate, Retry
 
 __all__ = ["Bucket", "Call", "Circuit", "GivenUp", "guarded", "paced", "repeated", "timed"]
 

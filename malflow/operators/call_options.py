@@ -8,8 +8,7 @@ from datetime import timedelta
 from math import ceil
 from typing import Any
 
-from malflow.failures import Retry
-from malflow.limits import Breaker, Rate
+from malflow.failures import Breaker, Rate, Retry
 from malflow.operators.contract import Counts
 from malflow.records.batch import BATCH_SIZE
 

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from malflow.failures import Fate
-from malflow.limits import BreakerOpen
+from malflow.failures import BreakerOpen, Fate
 from malflow.operators.asynchronous import MapAsync
 from malflow.operators.attempts import GivenUp
 from malflow.operators.guarded_operator import Guarded, record_of, without

@@ -24,10 +24,9 @@ from malflow.operators.waiting import Waiting
 from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in
 from malflow.patterns.machine import After, Row
-from malflow.patterns.masks import Masks
 from malflow.patterns.match import EndMatch
-from malflow.patterns.results import Counters, Emitted
-from malflow.patterns.runs import LimitReached
+from malflow.patterns.positions import Masks
+from malflow.patterns.runs import Counters, Emitted, LimitReached
 from malflow.patterns.tree import Absence, bounds_of, ends_with_open_loop
 from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.records.columnar import made

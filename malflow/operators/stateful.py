@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures
 from malflow.message import MAX, DataMessage
@@ -15,7 +16,6 @@ from malflow.operators.contract import Operator, OperatorContext, Output, Statef
 from malflow.operators.stateless import check_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
-from malflow.returns import may_end_without_return
 from malflow.states.apart import UNCHANGING, apart
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
 from malflow.windows import Timing

@@ -7,7 +7,7 @@
 failed{3}[!login] -> login within 300
 """
 
-from malflow.patterns.finding import Found
+from malflow.patterns.explaining import Found
 from malflow.patterns.match import Event, Match, SoFar
 from malflow.patterns.pattern import Absent, Pattern, absent
 from malflow.patterns.steps import step

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from malflow.patterns.automaton import Automaton
-from malflow.patterns.automaton_states import State
+from malflow.patterns.automaton import Automaton, State
 from malflow.patterns.machine import Machine
 from malflow.patterns.match import BEFORE, ORDINAL, TIME, VALUE, Event, Match, Node
 from malflow.patterns.runs import LAST, Run

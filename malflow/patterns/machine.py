@@ -16,11 +16,9 @@ from operator import gt
 from typing import Any, Literal
 
 from malflow.event_time.timers import Timers
-from malflow.patterns.automaton import Automaton
-from malflow.patterns.automaton_states import Moves
+from malflow.patterns.automaton import Automaton, Moves
 from malflow.patterns.match import BEFORE, ORDINAL, STEP, TIME, VALUE, Event, Match, Node, SoFar
-from malflow.patterns.results import Counters, Emitted
-from malflow.patterns.runs import FIRST, LAST, STATE, Run, merged, newest, starts_of
+from malflow.patterns.runs import FIRST, LAST, STATE, Counters, Emitted, Run, merged, newest, starts_of
 from malflow.words import short_repr
 
 __all__ = ["After", "Machine", "Row"]

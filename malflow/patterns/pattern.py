@@ -9,21 +9,22 @@ from typing import Any, Generic, Literal, TypeVar
 
 from malflow.aggregators.fields import read
 from malflow.checks import check_choice, checked_length, located
-from malflow.patterns.arguments import check_after, check_counts, malformed
 from malflow.patterns.automaton import Automaton
 from malflow.patterns.checks import (
+    check_after,
     check_can_end,
     check_can_follow,
     check_can_go_on,
     check_can_repeat,
+    check_counts,
     check_is_part,
     check_kind_function,
     check_parts,
+    malformed,
 )
-from malflow.patterns.explaining import ExplainingMachine, explain
-from malflow.patterns.finding import Found, find
+from malflow.patterns.explaining import ExplainingMachine, Found, explain, find
 from malflow.patterns.machine import After, Machine
-from malflow.patterns.masks import Masks
+from malflow.patterns.positions import Masks
 from malflow.patterns.printed import printed, shape
 from malflow.patterns.tree import (
     Absence,

@@ -7,7 +7,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, overload
 
-from malflow.patterns.arguments import check_kind, check_name, check_predicate, is_class, malformed
+from malflow.patterns.checks import check_kind, check_name, check_predicate, is_class, malformed
 from malflow.patterns.match import SoFar
 from malflow.patterns.pattern import Pattern
 from malflow.patterns.tree import Single, Step

@@ -11,9 +11,8 @@ from malflow.callables import deferred, takes
 from malflow.checks import checked_duration
 from malflow.diagnostics import describe
 from malflow.durations import Duration
-from malflow.failures import ErrorPolicy, OnError, Retry
+from malflow.failures import Breaker, ErrorPolicy, OnError, Rate, Retry
 from malflow.graph import check_name
-from malflow.limits import Breaker, Rate
 from malflow.nodes import StatelessNode
 from malflow.operators.call_options import CALL_COUNTS, CallOptions
 from malflow.operators.calling_out import CallingOut

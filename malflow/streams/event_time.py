@@ -12,9 +12,8 @@ from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.failures import ErrorPolicy
 from malflow.graph import check_name
-from malflow.lineage import Mixture
 from malflow.message import DataMessage
-from malflow.nodes import EpochsNode, Port, TimestampsNode
+from malflow.nodes import EpochsNode, Mixture, Port, TimestampsNode
 from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units

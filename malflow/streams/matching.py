@@ -122,7 +122,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
     ) -> str:
         """Check the arguments of a match; return the definition of its states."""
         from malflow.patterns import Pattern  # noqa: PLC0415 - see above
-        from malflow.patterns.arguments import check_after  # noqa: PLC0415 - see above
+        from malflow.patterns.checks import check_after  # noqa: PLC0415 - see above
 
         check_name(name, location())
         if not isinstance(pattern, Pattern):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, ove
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
-from malflow.failures import DeadLetter, ErrorPolicy, Retry
+from malflow.failures import Breaker, DeadLetter, ErrorPolicy, Rate, Retry
 from malflow.graph import Graph
-from malflow.limits import Breaker, Rate
 from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
 from malflow.nodes import ExchangeNode, KeyNode, Port, SinkNode, SourceNode

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import DataMessage
-from malflow.patterns.finding import find
-from malflow.patterns.masks import Masks
+from malflow.patterns.explaining import find
+from malflow.patterns.positions import Masks
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from tests.kit.driving import Store, compiled, finish

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from malflow import DataMessage
 from malflow.patterns import Pattern, absent, step
-from malflow.patterns.automaton_states import State
+from malflow.patterns.automaton import State
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import afters, histories, often, specs
 

@@ -395,7 +395,7 @@ _AGGREGATORS = [
     Bug(
         "variances are merged without the distance of their means",
         "moments add up",
-        "aggregators/variances.py",
+        "aggregators/sums.py",
         " + apart * apart * one[0] * other[0] / count]",
         "]",
         (AGGREGATOR_LAWS,),
@@ -403,7 +403,7 @@ _AGGREGATORS = [
     Bug(
         "the last value is the last one to arrive",
         "arrival instead of event time",
-        "aggregators/ends.py",
+        "aggregators/extremes.py",
         'step = "if {t} >= {a}[0]: {to} = ({t}, {x})"',
         'step = "{to} = ({t}, {x})"',
         (KERNELS, f"{LAWS}::test_the_order_of_arrival_within_the_bound_does_not_matter"),

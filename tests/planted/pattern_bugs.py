@@ -147,7 +147,7 @@ _ABSENCE = [
     Bug(
         "the longest of several absences counts",
         "earliest end",
-        "patterns/automaton_states.py",
+        "patterns/automaton.py",
         "self.patience = min((wait.during",
         "self.patience = max((wait.during",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -184,7 +184,7 @@ _TIME = [
     Bug(
         "a start expires with the first of its ways on",
         "every open connector's bound",
-        "patterns/automaton_states.py",
+        "patterns/automaton.py",
         "self.reach = max(bounded)",
         "self.reach = min(bounded)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -192,7 +192,7 @@ _TIME = [
     Bug(
         "a way on without a bound expires",
         "every open connector's bound",
-        "patterns/automaton_states.py",
+        "patterns/automaton.py",
         "if options and len(bounded) == len(options) else None",
         "if bounded else None",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -334,7 +334,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far does",
         "a cache by the event alone",
-        "patterns/automaton_states.py",
+        "patterns/automaton.py",
         "all(it.within is None and it.after is None and it.given is None for it in self.questions)",
         "all(it.within is None and it.after is None for it in self.questions)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -342,7 +342,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far ends it",
         "a cache by the event alone",
-        "patterns/automaton_states.py",
+        "patterns/automaton.py",
         "and all(it.given is None and not it.timed for it in self.killers)",
         "and all(not it.timed for it in self.killers)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -358,7 +358,7 @@ _CONDITIONS = [
     Bug(
         "instances of derived classes are not of the class",
         "the type instead of isinstance",
-        "patterns/masks.py",
+        "patterns/positions.py",
         "if issubclass(kind, base))",
         "if kind is base)",
         (FINDING,),

@@ -22,9 +22,20 @@ _MOVED = {
 """The current modules of malflow classes that older snapshots name under former ones."""
 
 _MOVED_WHOLE = {
+    "malflow.aggregators.ends": "malflow.aggregators.extremes",
+    "malflow.aggregators.exact": "malflow.aggregators.sums",
+    "malflow.aggregators.folds": "malflow.aggregators.composed",
+    "malflow.aggregators.ranked": "malflow.aggregators.extremes",
+    "malflow.aggregators.several": "malflow.aggregators.composed",
+    "malflow.aggregators.stages": "malflow.aggregators.composed",
+    "malflow.aggregators.variances": "malflow.aggregators.sums",
     "malflow.batch": "malflow.records.batch",
+    "malflow.limits": "malflow.failures",
     "malflow.paned_state": "malflow.states.paned",
     "malflow.panes": "malflow.event_time.panes",
+    "malflow.patterns.automaton_states": "malflow.patterns.automaton",
+    "malflow.patterns.finding": "malflow.patterns.explaining",
+    "malflow.patterns.results": "malflow.patterns.runs",
     "malflow.rows": "malflow.records.rows",
     "malflow.state": "malflow.states.keyed",
     "malflow.state_kinds": "malflow.states.kinds",
