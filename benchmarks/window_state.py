@@ -23,7 +23,7 @@ from malflow.engine.plan import compile_graph
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.data_file import compress, encode_delta
+from malflow.snapshot.files.data_file import compress, encode_delta
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
 from malflow.states.keyed import Delta, StateDelta
 from malflow.testing.driven_run import DrivenRun

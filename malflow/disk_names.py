@@ -19,7 +19,7 @@ RESERVED = "malflow."
 def written_as(name: str) -> Callable[[C], C]:
     """Declare the name of a record class on disk. It stays the same when the class moves.
 
-    The name starts with `RESERVED`; see `malflow.snapshot.codecs.declared`.
+    The name starts with `RESERVED`; see `malflow.snapshot.codecs.classes`.
 
     >>> @written_as("malflow.Position")
     ... class Position: ...

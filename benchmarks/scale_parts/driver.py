@@ -36,7 +36,7 @@ from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.sinks import DistributedSinkImpl, SinkOwner
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
-from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.protocol.manifest import FileEntry
 from malflow.sources import SingleIteratorSource
 
 __all__ = ["measure_driver"]

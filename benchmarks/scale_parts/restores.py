@@ -16,10 +16,10 @@ from malflow.graph import Graph
 from malflow.runtime.spark.spark_session import leave_session, make_session
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import pack
+from malflow.snapshot.files.data_file import pack
+from malflow.snapshot.files.sections import Found, Written, bare_sections, with_frame, write_file
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.snapshot.sections import Found, Written, bare_sections, with_frame, write_file
+from malflow.snapshot.protocol.commit import DataWriter
 from malflow.snapshot.writer import SnapshotSession
 from malflow.sources import StatefulSource
 from malflow.states.keyed import Delta

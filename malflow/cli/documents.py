@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from malflow.cli.findings import Finding
     from malflow.engine.plan import Program
     from malflow.snapshot.history import FsckReport, Snapshot
-    from malflow.snapshot.manifest import Manifest
+    from malflow.snapshot.protocol.manifest import Manifest
 
 __all__ = ["KEYS", "check_document", "plugin_document", "snapshot_document", "verify_document"]
 

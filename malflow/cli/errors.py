@@ -23,8 +23,8 @@ from malflow.monitor.asks import MOST_LISTED
 from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import letter_facts
 from malflow.operators.letters import age_of
-from malflow.snapshot.letters import dead_letters
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.reading import dead_letters
 from malflow.snapshot.releasing import PendingTransaction, drop, pending_transactions, release
 from malflow.store.redaction import safe_lines
 from malflow.words import short_repr

@@ -26,8 +26,8 @@ from malflow.runtime.declared import declared_by
 from malflow.runtime.face import Runtime
 from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import StartPlan, planned
-from malflow.snapshot.candidates import time_of
 from malflow.snapshot.history import snapshot_of
+from malflow.snapshot.protocol.manifest_log import time_of
 from malflow.store.redaction import safe_line
 from malflow.words import iso, plural
 

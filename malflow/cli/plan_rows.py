@@ -11,8 +11,8 @@ from malflow.engine.plan import Program
 from malflow.nodes import StatefulNode
 from malflow.operators.letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
-from malflow.snapshot.manifest import StateEntry
-from malflow.snapshot.review import ReviewedState
+from malflow.snapshot.protocol.manifest import StateEntry
+from malflow.snapshot.restore import ReviewedState
 from malflow.states.kinds import StateKind, StateSpec
 from malflow.words import listed, plural, resembling, short_repr
 

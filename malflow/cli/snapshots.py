@@ -18,12 +18,11 @@ from malflow.cli.terminal import write_table
 from malflow.cli.texts import age, bytes_text
 from malflow.monitor import client
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.candidates import time_of
-from malflow.snapshot.differences import ABSENT, StateChange, diff_state
 from malflow.snapshot.evolution import may_be_lost
-from malflow.snapshot.history import fsck, snapshot_of
-from malflow.snapshot.manifest import Manifest, StateEntry
+from malflow.snapshot.history import ABSENT, StateChange, diff_state, fsck, snapshot_of
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.protocol.manifest import Manifest, StateEntry
+from malflow.snapshot.protocol.manifest_log import time_of
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.rewinding import delete_snapshots, deleted_with, rewind
 from malflow.states.kinds import StateKind

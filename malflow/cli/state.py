@@ -20,10 +20,10 @@ from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
 from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import meant_keys
-from malflow.snapshot.candidates import time_of
 from malflow.snapshot.evolution import may_be_lost
-from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.protocol.manifest import Manifest
+from malflow.snapshot.protocol.manifest_log import time_of
 from malflow.snapshot.reading import read_state, wanted_manifest
 from malflow.store.redaction import safe_lines
 from malflow.words import iso, short_repr

@@ -10,8 +10,8 @@ import click
 
 from malflow.cli.exits import CommandError, Exit
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.layout import JOB
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.protocol.manifest import JOB
 from malflow.snapshot.reading import wanted_manifest
 from malflow.words import did_you_mean
 

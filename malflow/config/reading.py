@@ -12,7 +12,7 @@ from malflow.config.secrets import shown
 from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape, every_leaf
 from malflow.config.values import expected, value_of
 from malflow.connectors.option_texts import UNREADABLE
-from malflow.snapshot.signing import KEY_VARIABLE
+from malflow.snapshot.protocol.signing import KEY_VARIABLE
 from malflow.words import cut, did_you_mean
 
 __all__ = ["PREFIX", "PROFILE", "LayerReader", "Override", "of_environment", "of_overrides"]

@@ -218,7 +218,7 @@ class Connection:
 
 def _is_of_files(scheme: str) -> bool:
     """Whether a scheme belongs to a file system."""
-    from malflow.filesystem import is_known  # noqa: PLC0415 - loads fsspec
+    from malflow.store.filesystem import is_known  # noqa: PLC0415 - loads fsspec
 
     return is_known(scheme)
 

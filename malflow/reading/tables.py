@@ -17,11 +17,11 @@ from malflow.connectors.staging.local_place import LocalPlace
 from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import Place
 from malflow.errors import GraphError, SnapshotError, StoreError
-from malflow.filesystem import filesystem_of, is_local
 from malflow.reading.rows import OwnRows, Row, StateRows, Stored, column_names
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.reading import opened
 from malflow.snapshot.worker_states import WorkerStates
+from malflow.store.filesystem import filesystem_of, is_local
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 from malflow.words import error_line, short_repr

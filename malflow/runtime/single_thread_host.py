@@ -22,7 +22,7 @@ from malflow.errors import MalflowError
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Running, Waiting
 from malflow.runtime.host import SinkPositions
-from malflow.snapshot.delta_check import Recount
+from malflow.snapshot.files.sections import Recount
 from malflow.snapshot.persistence import RestoredState, Session
 
 __all__ = ["SingleThreadHost"]

@@ -25,10 +25,10 @@ from malflow.partitioners import SLOTS, rendezvous_select, slot_owners
 from malflow.runtime.options import RunOptions
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import Refusal
-from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.preview import Preview, SnapshotIsGone, preview
-from malflow.snapshot.review import ReviewedState
+from malflow.snapshot.protocol.manifest import Manifest
+from malflow.snapshot.restore import ReviewedState
 from malflow.words import short_repr
 
 __all__ = ["Moves", "Parts", "PlannedRefusal", "StartPlan", "planned"]

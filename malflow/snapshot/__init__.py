@@ -21,11 +21,9 @@ from malflow.states.kinds import StateSpec
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
     from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-    from malflow.snapshot.copying import copy_snapshot
-    from malflow.snapshot.differences import ABSENT, StateChange, diff_state
-    from malflow.snapshot.history import FsckReport, Snapshot, fsck, snapshots
-    from malflow.snapshot.letters import dead_letters
-    from malflow.snapshot.reading import read_state
+    from malflow.snapshot.history import ABSENT, FsckReport, Snapshot, StateChange, diff_state, fsck, snapshots
+    from malflow.snapshot.reading import dead_letters, read_state
+    from malflow.snapshot.rewinding import copy_snapshot
 
 __all__ = [
     "ABSENT",
@@ -54,16 +52,16 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "ABSENT": "differences",
-    "StateChange": "differences",
-    "copy_snapshot": "copying",
-    "diff_state": "differences",
+    "ABSENT": "history",
+    "StateChange": "history",
+    "copy_snapshot": "rewinding",
+    "diff_state": "history",
     "FsspecBackend": "backend",
     "MsgpackCodec": "codecs.msgpack_codec",
     "FsckReport": "history",
     "Snapshot": "history",
     "fsck": "history",
-    "dead_letters": "letters",
+    "dead_letters": "reading",
     "read_state": "reading",
     "snapshots": "history",
 }

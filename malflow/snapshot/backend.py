@@ -11,17 +11,14 @@ from typing import Any, Literal
 from malflow.checks import check_choice, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
-from malflow.snapshot.candidates import candidates
 from malflow.snapshot.codecs.contract import Codec, codec_of
-from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
-from malflow.snapshot.layout import JOB, checked_job
-from malflow.snapshot.manifest import Manifest, decode_signed
-from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
-from malflow.snapshot.restore import load, manifest_choice
-from malflow.snapshot.review import review
-from malflow.snapshot.signing import KEY_VARIABLE, Signer
+from malflow.snapshot.protocol.commit import Claim, claim, open_or_create_job
+from malflow.snapshot.protocol.manifest import JOB, Manifest, checked_job, decode_signed
+from malflow.snapshot.protocol.manifest_log import ManifestLog, candidates
+from malflow.snapshot.protocol.signing import KEY_VARIABLE, Signer
+from malflow.snapshot.restore import load, manifest_choice, review
 from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.states.kinds import StateKind, StateSpec

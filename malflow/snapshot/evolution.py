@@ -4,7 +4,7 @@ States are matched by the operator's name, or the new name given in ``renamed``,
 that has no place in the program is refused unless the user allows dropping it, or its kind may be lost. Then the
 definitions of windows and aggregators, and the shapes of classes in states, are compared: a difference is refused
 unless the operator's version was increased, or there is a migration. The functions return all refusals, so that a user
-sees them at once; `malflow.snapshot.review` puts them together.
+sees them at once; `malflow.snapshot.restore` puts them together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Literal
 from malflow.errors import SnapshotError
 from malflow.operators.letters import LETTERS
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
-from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol.manifest import Manifest, StateEntry
 from malflow.states.kinds import StateKind, StateSpec
 from malflow.words import did_you_mean, plural, resembling
 

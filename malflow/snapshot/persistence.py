@@ -15,7 +15,7 @@ from malflow.states.kinds import StateSpec
 from malflow.words import error_text, short_repr
 
 if TYPE_CHECKING:
-    from malflow.snapshot.stored_states import StoredStates
+    from malflow.snapshot.files.stored_states import StoredStates
 
 __all__ = [
     "CoordinatingSession",

@@ -8,15 +8,13 @@ from functools import partial
 
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.candidates import with_time_taken
 from malflow.snapshot.codecs.contract import Codec
-from malflow.snapshot.commit import retained_numbers
-from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.files.stored_states import Versions
 from malflow.snapshot.persistence import RestoredState, RestoreOptions
-from malflow.snapshot.restore import load, manifest_choice
-from malflow.snapshot.review import Review, review
-from malflow.snapshot.stored_states import Versions
+from malflow.snapshot.protocol.commit import retained_numbers
+from malflow.snapshot.protocol.manifest import Manifest
+from malflow.snapshot.protocol.manifest_log import ManifestLog, with_time_taken
+from malflow.snapshot.restore import Review, load, manifest_choice, review
 from malflow.states.kinds import StateSpec
 
 __all__ = ["Preview", "SnapshotIsGone", "preview"]

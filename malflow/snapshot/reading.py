@@ -1,4 +1,4 @@
-"""Reading the states of a snapshot without the program that wrote them; nothing is claimed, locked or written."""
+"""Read the states and dead letters of a snapshot without its program; nothing is claimed or written."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from datetime import datetime
 from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError
+from malflow.failures import DeadLetter
+from malflow.operators.letters import LETTERS, age_of, letter_of
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.candidates import candidates, with_time_taken
 from malflow.snapshot.evolution import present_name
-from malflow.snapshot.manifest import Manifest, StateEntry
-from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import Wish, check_wish
+from malflow.snapshot.protocol.manifest import Manifest, StateEntry
+from malflow.snapshot.protocol.manifest_log import ManifestLog, candidates, with_time_taken
 from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_entry_key
+from malflow.states.kinds import StateKind
 from malflow.words import did_you_mean, listed, short_repr
 
-__all__ = ["opened", "read_state", "wanted_manifest"]
+__all__ = [
+    "dead_letters",
+    "opened",
+    "read_state",
+    "wanted_manifest",
+]
 
 _ATTEMPTS = 10
 """Tries while a run deletes manifests. Fewer: more failures; more: a hopeless search takes longer."""
@@ -167,3 +174,29 @@ def _one(kept: WorkerStates, key: Any, default: Any) -> Any:
             "that may be"
         )
     return next(iter(found.values()), default)
+
+
+def dead_letters(
+    backend: FsspecBackend, operator: str | None = None, *, at: Literal["latest"] | int | datetime = "latest"
+) -> Iterator[DeadLetter]:
+    """Read the dead letters in a snapshot; nothing is claimed, locked or written.
+
+    Args:
+        backend: the backend, configured as for a run.
+        operator: the name of an operator; None for all operators.
+        at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
+
+    Yields:
+        The letters, operator by operator, oldest first. The classes of their records must be
+        importable.
+
+    Raises:
+        GraphError: if an argument is not valid.
+        SnapshotError: if there is no such snapshot, or it can't be read.
+    """
+    _, manifest = wanted_manifest(backend, at)
+    for entry in manifest.operators:
+        name, _, role = entry.name.partition("/")
+        if role.endswith(LETTERS) and entry.kind == StateKind.LETTERS.word and operator in (None, name):
+            letters = [letter_of(name, *it) for it in read_state(backend, entry.name, at=manifest.snapshot)]
+            yield from sorted(letters, key=lambda it: age_of(it.id))

@@ -11,10 +11,10 @@ from typing import Any
 from malflow.errors import SnapshotIncomplete
 from malflow.partitioners import PLACEMENT, index_select, rendezvous_select
 from malflow.snapshot.codecs.contract import Codec
-from malflow.snapshot.data_file import Section
-from malflow.snapshot.manifest import Manifest, StateEntry
-from malflow.snapshot.manifest_log import ManifestLog
-from malflow.snapshot.stored_states import FoundSection, StoredStates
+from malflow.snapshot.files.data_file import Section
+from malflow.snapshot.files.stored_states import FoundSection, StoredStates
+from malflow.snapshot.protocol.manifest import Manifest, StateEntry
+from malflow.snapshot.protocol.manifest_log import ManifestLog
 from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.kinds import Movement, StateKind
 

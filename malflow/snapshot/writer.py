@@ -25,12 +25,8 @@ from malflow.errors import (
 from malflow.snapshot.codecs.classes import script_name
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
-from malflow.snapshot.commit import Claim, Content, DataWriter
-from malflow.snapshot.compaction import increments_to_merge
-from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.manifest import FileEntry, StateEntry
-from malflow.snapshot.persistence import RestoredState
-from malflow.snapshot.sections import (
+from malflow.snapshot.files.data_file import Section, pack
+from malflow.snapshot.files.sections import (
     Found,
     Written,
     bare_sections,
@@ -40,6 +36,9 @@ from malflow.snapshot.sections import (
     with_frame,
     write_file,
 )
+from malflow.snapshot.persistence import RestoredState
+from malflow.snapshot.protocol.commit import Claim, Content, DataWriter, increments_to_merge
+from malflow.snapshot.protocol.manifest import FileEntry, StateEntry
 from malflow.snapshot.sizes import Sizes, StateSize
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateKind, StateSpec
@@ -47,7 +46,7 @@ from malflow.words import error_line
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
-    from malflow.snapshot.manifest_log import ManifestLog
+    from malflow.snapshot.protocol.manifest_log import ManifestLog
     from malflow.store.retry import SystemContext
 
 __all__ = ["Limits", "SnapshotSession"]
@@ -255,7 +254,7 @@ class SnapshotSession:
             states: the states of the program.
             keys: the number of keys of each state.
             write: writes the files in order; returns their entries and the classes in them.
-            merge: merges earlier increments, as `malflow.snapshot.sections.merge_files` does, by default in this
+            merge: merges earlier increments, as `malflow.snapshot.files.sections.merge_files` does, by default in this
                 process.
             base: whether they hold the full state, not only changes.
         """

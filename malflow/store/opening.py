@@ -13,8 +13,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError
-from malflow.filesystem import filesystem_of
 from malflow.store.contract import Store
+from malflow.store.filesystem import filesystem_of
 from malflow.store.local import LocalStore
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.remote import FsspecStore, protocols_of

@@ -15,7 +15,7 @@ from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.history import snapshots
-from malflow.snapshot.letters import dead_letters
+from malflow.snapshot.reading import dead_letters
 from malflow.streams.stream import StreamProvider
 from malflow.testing.crash import Crash
 from malflow.testing.laws import Laws

@@ -24,7 +24,7 @@ from malflow.operators.letters import LETTERS, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.letters import dead_letters
+from malflow.snapshot.reading import dead_letters
 from malflow.streams.stream import StreamProvider
 from malflow.testing.crash import Crash
 from malflow.testing.driven_processes import DrivenProcesses

@@ -18,7 +18,7 @@ from malflow import GraphError, StatefulLogic, StatelessLogic, Stream, StreamPro
 from malflow.patterns import step
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.layout import DATA
+from malflow.snapshot.protocol.manifest import DATA
 from malflow.sources import StatefulSource
 from malflow.windows import counting, tumbling
 from tests.conformance.dataflow import Started

@@ -36,8 +36,10 @@ from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.snapshot.files import data_file
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol import manifest
 from tests.golden.everywhere import build_broadcasts
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns

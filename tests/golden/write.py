@@ -15,7 +15,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
-from malflow.snapshot.manifest import FORMAT
+from malflow.snapshot.protocol.manifest import FORMAT
 from malflow.store.retry import SystemContext
 from tests.golden.everywhere import build_broadcasts
 from tests.golden.limited import build_limits

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from malflow.errors import StoreError
-from malflow.snapshot.layout import BOUNDARIES, DATA, JOB, MANIFESTS
+from malflow.snapshot.protocol.manifest import BOUNDARIES, DATA, JOB, MANIFESTS
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
 from malflow.testing import Crash

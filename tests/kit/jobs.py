@@ -11,9 +11,8 @@ from typing import Any
 
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
-from malflow.snapshot.layout import boundary_key, manifest_key
-from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol.manifest import Manifest, boundary_key, manifest_key
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store

@@ -256,7 +256,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "an unwritable key of a letter fails the snapshot",
         "only its record is replaced",
-        "snapshot/sections.py",
+        "snapshot/files/sections.py",
         "    return entry if _writes(codec, entry) else (entry[0], None)\n",
         "    return entry\n",
         ("tests/bad_records/test_hostile.py::test_a_key_that_the_codec_cannot_write_becomes_a_text",),

@@ -21,7 +21,7 @@ PLAN_BUGS = [
     Bug(
         "a review forgets the second refusal",
         "a start raises only the first",
-        "snapshot/review.py",
+        "snapshot/restore.py",
         "    refusals += changed\n",
         "    refusals += [] if refusals else changed\n",
         (f"{_PLANS}::test_all_refusals_are_collected",),

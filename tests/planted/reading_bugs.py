@@ -7,7 +7,7 @@ from tests.planted.hunt import Bug
 __all__ = ["READING_BUGS"]
 
 _STATES = "snapshot/worker_states.py"
-_CANDIDATES = "snapshot/candidates.py"
+_CANDIDATES = "snapshot/protocol/manifest_log.py"
 _ROLLUP = "operators/windows/rollup.py"
 _MODELS = "tests/reading/test_models.py"
 _MISTAKES = "tests/reading/test_mistakes.py"
@@ -126,7 +126,7 @@ READING_BUGS = [
     Bug(
         "the snapshot that was the latest when the span began is deleted",
         "it is older than the span",
-        "snapshot/retention.py",
+        "snapshot/protocol/retention.py",
         "<= since:\n                return seq\n",
         "<= since:\n                return seq + 1\n",
         (f"{_TIMES}::test_every_time_that_is_retained_can_be_read",),
@@ -134,7 +134,7 @@ READING_BUGS = [
     Bug(
         "workers are compared one by one after a rescale",
         "a key stays with its worker",
-        "snapshot/differences.py",
+        "snapshot/history.py",
         "return _aligned(old, new, backend.codec) if is_aligned else _crossed(old, new, backend.codec)",
         "return _aligned(old, new, backend.codec)",
         (_DIFFERENCES,),
@@ -142,7 +142,7 @@ READING_BUGS = [
     Bug(
         "keys that are gone are no difference",
         "only what is there has a state",
-        "snapshot/differences.py",
+        "snapshot/history.py",
         "        yield from _changed(before, new.states(worker), codec)\n        yield from _gone(before)\n",
         "        yield from _changed(before, new.states(worker), codec)\n",
         (_DIFFERENCES,),
@@ -150,7 +150,7 @@ READING_BUGS = [
     Bug(
         "a copy names the files of the original",
         "an entry describes a file",
-        "snapshot/copying.py",
+        "snapshot/rewinding.py",
         "files.append(replace(entry, name=writer.write(data)))",
         "files.append((writer.write(data), entry)[1])",
         (_COPIES,),

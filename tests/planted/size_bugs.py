@@ -12,7 +12,7 @@ SIZE_BUGS = [
     Bug(
         "only the first states are measured",
         "a slice is as large as the one before it",
-        "snapshot/sections.py",
+        "snapshot/files/sections.py",
         "                start, found.usual = start + count, size / count\n",
         "                start, found.usual = start + count, float(LARGE)\n",
         (f"{_TESTS}::test_the_largest_state_is_found_wherever_it_is",),

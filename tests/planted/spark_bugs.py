@@ -147,7 +147,7 @@ SPARK_BUGS = [
     Bug(
         "merged increments lack one",
         "the last file is not read",
-        "snapshot/sections.py",
+        "snapshot/files/sections.py",
         "sections_of(writer.read, files, compression)",
         "sections_of(writer.read, files[:-1], compression)",
         (f"{_TAKEOVERS}::test_increments_are_merged_by_tasks",),

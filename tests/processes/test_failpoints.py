@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
-from malflow.snapshot.layout import sequence_of_target
+from malflow.snapshot.protocol.manifest import sequence_of_target
 from tests.kit.nights import at_night
 from tests.processes.children import (
     assert_exact,

@@ -131,7 +131,7 @@ def test_a_snapshot_of_another_key_or_none_is_not_loaded(reader: Callable[[Fsspe
 @each_reader
 def test_a_newer_format_is_named(reader: Callable[[FsspecBackend], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    monkeypatch.setattr("malflow.snapshot.manifest._PLAIN_FORMAT", 99)
+    monkeypatch.setattr("malflow.snapshot.protocol.manifest._PLAIN_FORMAT", 99)
     keeper(store)
     assert json.loads(store.objects[manifest_key(2)])["format"] == 99
     with pytest.raises(SnapshotError, match="in format 99; this version reads formats up to 3; upgrade malflow"):

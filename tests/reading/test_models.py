@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.partitioners import PLACEMENT, index_select, rendezvous_select
-from malflow.snapshot import ABSENT, diff_state, read_state, sections, writer
-from malflow.snapshot.data_file import pack
+from malflow.snapshot import ABSENT, diff_state, read_state, writer
+from malflow.snapshot.files import sections
+from malflow.snapshot.files.data_file import pack
 from tests.kit.jobs import StoreBackend
 from tests.kit.memory_store import MemoryStore
 from tests.reading.keeping import Keeper

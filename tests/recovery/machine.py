@@ -14,8 +14,8 @@ from hypothesis import event, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from malflow.errors import RunFailed, SnapshotCorrupt, SnapshotError
-from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol.manifest import manifest_key
 from malflow.testing.driven_processes import DrivenProcesses
 from tests.kit.faults import Fault
 from tests.kit.memory_store import MemoryStore

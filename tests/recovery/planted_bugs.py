@@ -19,9 +19,12 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators.hosting import part_operator as parts
-from malflow.snapshot import candidates, commit, data_file, manifest, manifest_log, restore, retention, sections, writer
-from malflow.snapshot.layout import DataName
+from malflow.snapshot import restore, writer
+from malflow.snapshot.files import data_file, sections
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol import commit, manifest, manifest_log, retention
+from malflow.snapshot.protocol import manifest_log as candidates
+from malflow.snapshot.protocol.manifest import DataName
 from malflow.store import retry
 from tests.kit.faults import ALWAYS, Fault
 from tests.kit.faulty_store import Call, Faults, FaultyStore

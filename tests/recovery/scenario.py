@@ -25,8 +25,8 @@ from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, Snapshot
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import InlineExecutor
-from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
+from malflow.snapshot.protocol.manifest import Manifest
 from malflow.states.keyed import Delta
 from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store

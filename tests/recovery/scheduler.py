@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot.history import fsck
-from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol.manifest import manifest_key
 from malflow.snapshot.restore import load
 from malflow.states.keyed import Delta
 from malflow.states.kinds import StateKind, StateSpec

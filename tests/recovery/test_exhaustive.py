@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import snapshots
-from malflow.snapshot.data_file import Section, decode_file
+from malflow.snapshot.files.data_file import Section, decode_file
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store.local import LocalStore
 from tests.kit.faults import ALWAYS, Fault

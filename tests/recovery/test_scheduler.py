@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from malflow.snapshot import commit, retention
+from malflow.snapshot.protocol import commit, retention
 from tests.kit.nights import at_night
 from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Violation

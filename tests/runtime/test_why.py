@@ -28,7 +28,7 @@ from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.runtime.why import Reading, why
 from malflow.runtime.why_answer import FAULTS, Why
 from malflow.sinks import VecSink
-from malflow.snapshot.layout import DATA
+from malflow.snapshot.protocol.manifest import DATA
 from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource, Timed

@@ -21,8 +21,8 @@ from malflow.errors import SnapshotError
 from malflow.snapshot import fsck
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-from malflow.snapshot.data_file import Section, compress, decode_file, encode_file, joined, raw_of
-from malflow.snapshot.manifest import Manifest, encode_signed
+from malflow.snapshot.files.data_file import Section, compress, decode_file, encode_file, joined, raw_of
+from malflow.snapshot.protocol.manifest import Manifest, encode_signed
 from tests.kit.jobs import Job, StoreBackend, manifest_key, manifests
 from tests.kit.memory_store import HookedStore
 

@@ -16,9 +16,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.commit import Content, claim, open_or_create_job
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.preview import preview
+from malflow.snapshot.protocol.commit import Content, claim, open_or_create_job
 from malflow.snapshot.reading import wanted_manifest
 from malflow.snapshot.restore import manifest_choice
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome

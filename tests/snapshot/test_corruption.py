@@ -14,8 +14,8 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.data_file import Section, compress, encode_file
-from malflow.snapshot.manifest import FORMAT
+from malflow.snapshot.files.data_file import Section, compress, encode_file
+from malflow.snapshot.protocol.manifest import FORMAT
 from malflow.states.kinds import StateKind, StateSpec
 from tests.kit.jobs import SUM, Job, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
 from tests.kit.memory_store import HookedStore

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot import data_file
 from malflow.snapshot.codecs.contract import Codec, PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-from malflow.snapshot.data_file import (
+from malflow.snapshot.files import data_file
+from malflow.snapshot.files.data_file import (
     DataFile,
     Section,
     apply_chunk,
@@ -342,7 +342,7 @@ def test_no_more_is_made_of_a_frame_than_it_may_be(told: int, lies: bool) -> Non
 import resource
 import lz4.frame
 from malflow.errors import SnapshotCorrupt
-from malflow.snapshot.data_file import Section, raw_of
+from malflow.snapshot.files.data_file import Section, raw_of
 
 def sized(frame, size):
     head = frame[:6] + size.to_bytes(8, "little")

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from malflow.disk_names import written_name
-from malflow.snapshot import data_file, manifest
-from malflow.snapshot.codecs.declared import ROOMS
+from malflow.snapshot.codecs.classes import ROOMS
 from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.snapshot.codecs.shapes import Shape
-from malflow.snapshot.data_file import Section
-from malflow.snapshot.manifest import FileEntry, Manifest, StateEntry
+from malflow.snapshot.files import data_file
+from malflow.snapshot.files.data_file import Section
+from malflow.snapshot.protocol import manifest
+from malflow.snapshot.protocol.manifest import FileEntry, Manifest, StateEntry
 from malflow.states.kinds import StateKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")

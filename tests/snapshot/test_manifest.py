@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot import fsck, manifest, snapshots
+from malflow.snapshot import fsck, snapshots
 from malflow.snapshot.codecs.shapes import Shape
-from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, StateEntry
-from malflow.snapshot.signing import KEY_VARIABLE, Signer
+from malflow.snapshot.protocol import manifest
+from malflow.snapshot.protocol.manifest import FORMAT, FileEntry, Manifest, StateEntry
+from malflow.snapshot.protocol.signing import KEY_VARIABLE, Signer
 from tests.kit.jobs import KEY, Job, StoreBackend, data_keys, flipped, manifest_key
 from tests.kit.memory_store import HookedStore
 

@@ -16,7 +16,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import GraphError, MalflowError, SnapshotError
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.signing import KEY_VARIABLE
+from malflow.snapshot.protocol.signing import KEY_VARIABLE
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
 from tests.kit.jobs import Job, steady

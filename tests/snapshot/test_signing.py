@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.errors import GraphError, SnapshotError
-from malflow.snapshot.signing import KEY_VARIABLE, Signer
+from malflow.snapshot.protocol.signing import KEY_VARIABLE, Signer
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 
 CANARY = "canary-7f3a91c4-not-to-be-told"

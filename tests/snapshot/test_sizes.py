@@ -17,7 +17,7 @@ from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, StateSize
 from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.sections import LARGE, Found, bare_sections
+from malflow.snapshot.files.sections import LARGE, Found, bare_sections
 from malflow.snapshot.sizes import Sizes
 from malflow.sources import StatefulSource
 from malflow.states.keyed import Delta

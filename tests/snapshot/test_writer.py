@@ -11,8 +11,8 @@ import pytest
 
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.executors import ThreadExecutor
-from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
+from malflow.snapshot.protocol.manifest import Manifest
 from malflow.states.keyed import Delta, StateDelta
 from tests.kit.jobs import SUM, Failing, Job, StoreBackend, seqs
 from tests.kit.memory_store import HookedStore

@@ -40,7 +40,7 @@ from malflow.runtime.spark.stage_output import OutputLog, read_pieces
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner
-from malflow.snapshot import commit as manifests
+from malflow.snapshot.protocol import commit as manifests
 from malflow.testing import PAUSE, ScriptedSource
 from malflow.testing.crash import Crash
 from tests.kit.backends import in_memory

@@ -24,9 +24,9 @@ from malflow.runtime.spark.state_moves import StateMoves
 from malflow.runtime.spark.state_tasks import Routing, WriteBases, routed
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
-from malflow.snapshot.layout import DATA
+from malflow.snapshot.files.stored_states import StoredStates
 from malflow.snapshot.persistence import NoPersistence
-from malflow.snapshot.stored_states import StoredStates
+from malflow.snapshot.protocol.manifest import DATA
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
 from tests.conformance.dataflow import SECONDS, Started

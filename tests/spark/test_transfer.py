@@ -18,7 +18,7 @@ from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickled_states import dumps_state
 from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.files.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
 

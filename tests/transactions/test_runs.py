@@ -19,7 +19,7 @@ from malflow.errors import StoreError
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, TransactionalSinkImpl
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.layout import DATA
+from malflow.snapshot.protocol.manifest import DATA
 from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once, kept

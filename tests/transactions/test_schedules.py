@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.layout import DATA
+from malflow.snapshot.protocol.manifest import DATA
 from malflow.store.remote import FsspecStore
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from malflow.connectors.delta.schemas import fitted
-from malflow.filesystem import filesystem_of, is_local
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import SinkOwner
+from malflow.store.filesystem import filesystem_of, is_local
 
 __all__ = ["DataFileWriter", "Staged", "TableFolder", "why_not"]
 

@@ -23,10 +23,10 @@ from malflow.connectors.options import check_delivery, check_on_data_loss
 from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
+from malflow.store.filesystem import is_local, local_path
 from malflow.store.redaction import redacted, secrets_in
 from malflow.type_parameters import K, T, V
 from malflow.words import short_repr

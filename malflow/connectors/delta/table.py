@@ -18,9 +18,9 @@ from malflow.connectors.delta.files import DataFileWriter, Staged, TableFolder, 
 from malflow.connectors.delta.schemas import fitted
 from malflow.connectors.lost_output import Confirmed
 from malflow.errors import FencedError, MalflowError
-from malflow.filesystem import is_local
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import SinkOwner
+from malflow.store.filesystem import is_local
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.s3 import hint_in
 

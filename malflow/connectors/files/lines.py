@@ -22,8 +22,8 @@ from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
 from malflow.disk_names import written_as
 from malflow.errors import GraphError
-from malflow.filesystem import compression_of, filesystem_of
 from malflow.store import s3
+from malflow.store.filesystem import compression_of, filesystem_of
 from malflow.store.redaction import shown_path
 from malflow.words import listed, plural
 

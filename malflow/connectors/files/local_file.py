@@ -24,7 +24,7 @@ from malflow.words import plural
 
 if sys.platform != "win32":
     import fcntl
-from malflow.filesystem import compression_of
+from malflow.store.filesystem import compression_of
 
 __all__ = ["FileSinkPosition", "LocalFile", "SinkFileError", "check_can_go_back", "position_at", "reopened"]
 

@@ -22,8 +22,8 @@ from malflow.connectors.files.local_file import (
 )
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import compression_of, filesystem_of, is_local, local_path
 from malflow.store import s3
+from malflow.store.filesystem import compression_of, filesystem_of, is_local, local_path
 from malflow.store.redaction import redacted, secrets_in, shown_path
 from malflow.words import short_repr
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from fsspec.implementations.local import LocalFileSystem
 
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.store import s3
+from malflow.store.filesystem import filesystem_of, is_local, local_path
 from malflow.store.redaction import redacted, secrets_in, shown_path
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from malflow.connectors.files.fingerprint import SPAN, digest
 from malflow.connectors.files.lines import LinePosition, open_lines, split_lines
 from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
-from malflow.filesystem import is_local
+from malflow.store.filesystem import is_local
 from malflow.store.redaction import shown_path
 
 __all__ = ["OnRenamed", "Renames", "head_of", "is_set_aside", "names_of_unread"]

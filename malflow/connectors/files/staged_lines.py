@@ -16,9 +16,9 @@ from malflow.connectors.staging.places import Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import compression_of
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import Delivery
+from malflow.store.filesystem import compression_of
 from malflow.words import short_repr
 
 __all__ = ["StagedLines"]

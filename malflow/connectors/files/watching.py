@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from malflow.connectors.files.fingerprint import SPAN, digest
 from malflow.connectors.files.paths import local_size
 from malflow.connectors.files.renamed import head_of
-from malflow.filesystem import is_local
+from malflow.store.filesystem import is_local
 from malflow.store.redaction import shown_path
 
 __all__ = ["Watch"]

@@ -19,8 +19,8 @@ from malflow.connectors.files.paths import InputFileError, MissingFileError, Rep
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.dictionary_columns import is_text
 from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
-from malflow.filesystem import filesystem_of, is_local
 from malflow.store import s3
+from malflow.store.filesystem import filesystem_of, is_local
 from malflow.store.redaction import redacted, secrets_in
 
 __all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet", "written_of"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from malflow.connectors.files.paths import InputFileError
 from malflow.connectors.parquet.open_file import FileVersion, open_parquet, written_of
-from malflow.filesystem import is_local
+from malflow.store.filesystem import is_local
 from malflow.store.redaction import shown_path
 
 __all__ = ["RenamedWatch", "renamed_files"]

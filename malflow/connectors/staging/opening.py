@@ -14,7 +14,7 @@ from malflow.connectors.staging.local_place import LocalPlace
 from malflow.connectors.staging.places import Place
 from malflow.connectors.staging.s3_place import S3Place
 from malflow.errors import GraphError
-from malflow.filesystem import filesystem_of, is_local, local_path
+from malflow.store.filesystem import filesystem_of, is_local, local_path
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.remote import protocols_of, writes_whole
 from malflow.store.retry import Retry

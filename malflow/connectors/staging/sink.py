@@ -20,11 +20,11 @@ from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import HIDDEN, Place, Staged, StagedFile
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import is_local, local_path
 from malflow.sinks.distributed import DistributedSinkImpl, Share, Shares, new_token
 from malflow.sinks.transactional import Delivery, SinkOwner
 from malflow.store.contract import Store
 from malflow.store.failpoint import failpoint
+from malflow.store.filesystem import is_local, local_path
 from malflow.store.opening import open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext

@@ -19,11 +19,11 @@ from malflow.runtime.processes.worker_snapshots import loaded_deltas
 from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.pickling import dumps
-from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import pack
-from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.files.data_file import pack
+from malflow.snapshot.files.sections import Written, encoded, write_file
 from malflow.snapshot.persistence import Session
-from malflow.snapshot.sections import Written, encoded, write_file
+from malflow.snapshot.protocol.commit import DataWriter
+from malflow.snapshot.protocol.manifest import FileEntry
 from malflow.snapshot.writer import SnapshotSession
 
 __all__ = ["ProcessCaptures"]

@@ -15,8 +15,8 @@ from malflow.runtime.transport.state_answers import PackedQuestion
 from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
-from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.protocol.commit import DataWriter
+from malflow.snapshot.protocol.manifest import FileEntry
 
 __all__ = [
     "AddParts",

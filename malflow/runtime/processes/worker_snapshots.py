@@ -15,10 +15,9 @@ from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.processes.messages import Capture, Captured, WriteFiles, WrittenFiles
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import dumps
-from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.delta_check import Recount
+from malflow.snapshot.files.data_file import Section, pack
+from malflow.snapshot.files.sections import Found, Recount, bare_sections, finding, with_frame, write_file
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.sections import Found, bare_sections, finding, with_frame, write_file
 from malflow.states.keyed import Delta, StateDelta
 from malflow.words import error_line
 

@@ -27,11 +27,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from malflow.filesystem import is_local, local_path
 from malflow.runtime.spark.changelog import RUNS, ScratchFolder
 from malflow.runtime.spark.folder_owner import owner_of_run, owner_of_temporary
 from malflow.runtime.spark.unix_sockets import sweep_sockets
 from malflow.store.contract import KeyMissing
+from malflow.store.filesystem import is_local, local_path
 from malflow.store.opening import open_store
 
 __all__ = ["Claimed", "Sweep", "remove_run"]

@@ -10,11 +10,11 @@ from malflow.runtime.spark.stage_changes import added_up
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
-from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.files.data_file import Section, pack
+from malflow.snapshot.files.sections import Found, Written, bare_sections, finding, merge_files, with_frame, write_file
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.sections import Found, Written, bare_sections, finding, merge_files, with_frame, write_file
+from malflow.snapshot.protocol.commit import DataWriter
+from malflow.snapshot.protocol.manifest import FileEntry
 from malflow.states.keyed import Delta
 
 __all__ = ["MergeTask", "SnapshotTask", "stored_names", "summed"]

@@ -19,11 +19,11 @@ from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, stored_
 from malflow.runtime.spark.spark_tasks import results, task_count
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
-from malflow.snapshot.commit import DataWriter
-from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.files.data_file import Section, pack
+from malflow.snapshot.files.sections import Written, encoded, write_file
 from malflow.snapshot.persistence import Session, StateNotSerializable
-from malflow.snapshot.sections import Written, encoded, write_file
+from malflow.snapshot.protocol.commit import DataWriter
+from malflow.snapshot.protocol.manifest import FileEntry
 from malflow.snapshot.writer import SnapshotSession
 from malflow.states.keyed import StateDelta
 from malflow.store.failpoint import failpoint

@@ -38,8 +38,8 @@ from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import with_sink_proxies
+from malflow.snapshot.files.stored_states import with_hint
 from malflow.snapshot.persistence import RestoredState
-from malflow.snapshot.stored_states import with_hint
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

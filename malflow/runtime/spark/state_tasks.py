@@ -27,7 +27,7 @@ from malflow.runtime.spark.stage_changes import merged, packed
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickled_states import dumps_state, loaded_state
 from malflow.runtime.transport.script_classes import install_classes
-from malflow.snapshot.stored_states import FoundSection, StoredStates
+from malflow.snapshot.files.stored_states import FoundSection, StoredStates
 from malflow.states.keyed import Delta
 
 __all__ = ["Base", "Piece", "ReadChangelog", "ReadFiles", "RouteSections", "Routing", "Told", "WriteBases", "routed"]

@@ -29,7 +29,7 @@ from malflow.runtime.spark.worker_places import AGE, executor_of
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import missing_module
 from malflow.runtime.transport.script_classes import install_classes
-from malflow.snapshot.delta_check import Recount
+from malflow.snapshot.files.sections import Recount
 from malflow.states.keyed import Delta, StateDelta
 from malflow.words import error_line
 

@@ -8,7 +8,7 @@ from typing import Any
 from malflow.errors import MalflowError, RunFailed
 from malflow.runtime.transport.pickling import NotPicklable, dumps, load_states, starved
 from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.files.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
 from malflow.words import error_line

@@ -1,4 +1,4 @@
-"""Finding the classes that pickles name, including those of scripts and of modules run as scripts."""
+"""Find the classes that pickles and states name, including those of scripts and malflow's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["find", "place_of", "script_name"]
+from malflow import message, sinks, sources, table_change
+from malflow.disk_names import RESERVED, written_name
+
+__all__ = [
+    "ROOMS",
+    "declared_class",
+    "find",
+    "place_of",
+    "script_name",
+]
 
 _MAIN = "__main__"
 
@@ -115,3 +124,16 @@ def _is_script(main: ModuleType, module: str) -> bool:
     file: str = getattr(main, "__file__", None) or ""
     names = module.split(".")
     return bool(file) and list(Path(file).resolve().with_suffix("").parts[-len(names) :]) == names
+
+
+ROOMS = (message, table_change, sources, sinks)
+"""The modules with these classes; those of connectors are imported on demand."""
+
+
+def declared_class(name: str) -> type | None:
+    """Return the class that declares a name. The name starts with `RESERVED`."""
+    for room in ROOMS if name.startswith(RESERVED) else ():
+        kind = getattr(room, name.removeprefix(RESERVED), None)
+        if isinstance(kind, type) and written_name(kind) == name:
+            return kind
+    return None

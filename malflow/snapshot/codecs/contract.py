@@ -9,7 +9,7 @@ from operator import methodcaller
 from typing import Any, Protocol, runtime_checkable
 
 from malflow.errors import GraphError, check_methods
-from malflow.snapshot.codecs import pickled_shapes
+from malflow.snapshot.codecs import old_records as pickled_shapes
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.words import did_you_mean
 

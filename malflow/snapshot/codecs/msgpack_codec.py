@@ -13,8 +13,8 @@ from typing import Any, Final
 from malflow.disk_names import RESERVED, written_name
 from malflow.errors import GraphError, MissingDependency
 from malflow.operators.ttl import ExpireMap
+from malflow.snapshot.codecs.classes import declared_class
 from malflow.snapshot.codecs.contract import Codec
-from malflow.snapshot.codecs.declared import declared_class
 from malflow.snapshot.codecs.msgpack_types import (
     FORMS,
     RECORD,

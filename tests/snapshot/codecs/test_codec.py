@@ -33,8 +33,8 @@ from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs import classes
+from malflow.snapshot.codecs.classes import declared_class
 from malflow.snapshot.codecs.contract import PickleCodec, codec_of
-from malflow.snapshot.codecs.declared import declared_class
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.windows import calendar, tumbling

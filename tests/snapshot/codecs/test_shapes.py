@@ -14,7 +14,7 @@ from malflow import OperatorError, SingleThreadRuntime, SnapshotError, StreamPro
 from malflow.sinks import StatefulSink, VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, fsck, snapshots
 from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.protocol.manifest import Manifest
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory, kept_states

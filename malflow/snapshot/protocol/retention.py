@@ -6,8 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from malflow.errors import SnapshotError, StoreError
-from malflow.snapshot.candidates import time_of
-from malflow.snapshot.layout import (
+from malflow.snapshot.protocol.manifest import (
     BOUNDARIES,
     DATA,
     MANIFESTS,
@@ -16,7 +15,7 @@ from malflow.snapshot.layout import (
     number_of,
     sequence_of_target,
 )
-from malflow.snapshot.manifest_log import ManifestLog
+from malflow.snapshot.protocol.manifest_log import ManifestLog, time_of
 from malflow.store.contract import KeyExists
 from malflow.store.failpoint import failpoint
 

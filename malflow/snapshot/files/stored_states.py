@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.old_records import old_kind
-from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
-from malflow.snapshot.layout import manifest_key
-from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.manifest_log import read_data
+from malflow.snapshot.files.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
+from malflow.snapshot.protocol.manifest import Manifest, manifest_key
+from malflow.snapshot.protocol.manifest_log import read_data
 from malflow.store.contract import Store
 from malflow.store.retry import Retry
 from malflow.words import error_line, plural

@@ -1,0 +1,1 @@
+"""The files with the data of snapshots."""

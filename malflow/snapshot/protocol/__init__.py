@@ -1,0 +1,1 @@
+"""The protocol by which runs claim a job and commit its snapshots."""
