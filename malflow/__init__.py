@@ -50,7 +50,7 @@ from malflow.failures import Breaker, BreakerOpen, Budget, DeadLetter, Failure, 
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.connected import ConnectLogic
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
-from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
+from malflow.operators.epochs.rounding import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider

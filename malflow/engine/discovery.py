@@ -14,7 +14,7 @@ from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.nodes import Vertex
-from malflow.operators.hosting.parts_listing import check_gone, list_parts
+from malflow.operators.hosting.parts import check_gone, list_parts
 
 __all__ = ["Change", "Discovery", "check_finished", "discovering", "with_waiting"]
 

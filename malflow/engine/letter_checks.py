@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from malflow.errors import GraphError
 from malflow.nodes import LETTERS_OUTPUT, Node, SinkNode, SourceNode, StatelessNode, Vertex
-from malflow.operators.calling_out import CallingOut
+from malflow.operators.calls.calling_out import CallingOut
 
 __all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]
 

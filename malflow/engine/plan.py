@@ -23,7 +23,7 @@ from malflow.nodes import (
     Vertex,
 )
 from malflow.operators.contract import Counts
-from malflow.operators.guarding import GUARD_COUNTS
+from malflow.operators.failures.guard import GUARD_COUNTS
 from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import is_resumable

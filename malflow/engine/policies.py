@@ -11,7 +11,7 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
 from malflow.nodes import SinkNode, SourceNode, StatelessNode, Vertex
-from malflow.operators.calling_out import CallingOut
+from malflow.operators.calls.calling_out import CallingOut
 from malflow.words import did_you_mean
 
 __all__ = ["with_policies"]

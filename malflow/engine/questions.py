@@ -14,8 +14,8 @@ from malflow.engine.window_results import window_results, windows_node
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, MalflowError, QueryError
 from malflow.nodes import Node, StatefulNode
-from malflow.operators.epochs.reached_epoch import REACHED
-from malflow.operators.letters import oldest_first
+from malflow.operators.epochs.frontiers import REACHED
+from malflow.operators.failures.letters import oldest_first
 from malflow.states.entry_keys import RECORD_KEYS
 from malflow.states.keyed import copied
 from malflow.states.kinds import Movement, StateKind, StateSpec

@@ -11,8 +11,8 @@ from malflow.message import NoKey
 from malflow.nodes import LETTERS_OUTPUT, TimestampsNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.guarding import guard_of
-from malflow.operators.letters import Chosen, Letters
+from malflow.operators.failures.guard import guard_of
+from malflow.operators.failures.letters import Chosen, Letters
 from malflow.records.batch import Batch
 
 __all__ = ["reached_by", "replay", "total"]

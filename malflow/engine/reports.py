@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow.engine.facts import Facts
 from malflow.failures import Failures, Replayed
-from malflow.operators.hosting.reader_methods import Lags, Share
+from malflow.operators.hosting.reader import Lags, Share
 from malflow.operators.hot_keys import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 

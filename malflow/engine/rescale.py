@@ -15,9 +15,9 @@ from malflow.engine.refusals import Refuse, raised, refusing
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.errors import OperatorError, SnapshotError
 from malflow.nodes import Vertex
+from malflow.operators.epochs.frontiers import KEPT, UNTIL
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
-from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
-from malflow.operators.letters import place_letter
+from malflow.operators.failures.letters import place_letter
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
 from malflow.words import short_repr

@@ -19,9 +19,9 @@ from malflow.failures import FAIL, Budget, Failures, Fate, OnError, Replay, Repl
 from malflow.message import NoKey
 from malflow.nodes import SinkNode
 from malflow.operators.contract import OperatorContext
-from malflow.operators.guarding import Guard, is_fatal
+from malflow.operators.failures.guard import Guard, is_fatal
+from malflow.operators.failures.letters import REFUSED, UNWRITTEN, Letters
 from malflow.operators.hosting.sink import SinkWriter, open_sink
-from malflow.operators.letters import REFUSED, UNWRITTEN, Letters
 from malflow.sinks.transactional import Divided, DroppedTransaction, Refused
 from malflow.states.keyed import Delta, StateDelta
 from malflow.words import short_repr

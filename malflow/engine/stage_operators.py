@@ -25,11 +25,11 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.failures.guard import Guard, guard_of
+from malflow.operators.failures.letters import Letters
 from malflow.operators.guarded import guarded
-from malflow.operators.guarding import Guard, guard_of
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
-from malflow.operators.letters import Letters
 from malflow.operators.routing import Merge
 from malflow.records.batch import Batch
 

@@ -23,8 +23,8 @@ from malflow.engine.reports import Report
 from malflow.engine.run_sums import RunSums
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay
-from malflow.operators.epochs.lateness import merge_lateness
-from malflow.operators.hosting.reader_methods import Lags, Share, total_share
+from malflow.operators.epochs.idle_time import merge_lateness
+from malflow.operators.hosting.reader import Lags, Share, total_share
 from malflow.operators.hot_keys import HotSample
 
 __all__ = ["Ticks"]

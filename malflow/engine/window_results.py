@@ -10,7 +10,7 @@ from malflow.engine.state_specs import placement_of
 from malflow.errors import GraphError
 from malflow.nodes import StatefulNode
 from malflow.operators.contract import OperatorContext
-from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.epochs.frontiers import REACHED
 from malflow.states.entry_keys import WINDOWS
 from malflow.states.keyed import Delta
 from malflow.states.kinds import StateKind

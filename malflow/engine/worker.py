@@ -32,10 +32,10 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
-from malflow.operators.guarding import guard_of
-from malflow.operators.hosting.part_operator import PartOperator
+from malflow.operators.failures.guard import guard_of
+from malflow.operators.failures.letters import LETTERS
+from malflow.operators.hosting.parts import PartOperator
 from malflow.operators.hosting.source import Source
-from malflow.operators.letters import LETTERS
 from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta

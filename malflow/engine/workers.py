@@ -19,7 +19,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import release_all
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
-from malflow.operators.hosting.parts_listing import gone_error, list_parts
+from malflow.operators.hosting.parts import gone_error, list_parts
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Running, Waiting, merge_held
 from malflow.partitioners import rendezvous_select

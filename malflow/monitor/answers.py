@@ -31,7 +31,7 @@ from malflow.monitor.documents import (
 )
 from malflow.monitor.history import History
 from malflow.monitor.samples import NOT_SHOWN, Samples, TooManySamples
-from malflow.operators.guarding import KEPT
+from malflow.operators.failures.guard import KEPT
 from malflow.runtime.progress import Progress
 from malflow.store.redaction import safe_repr
 

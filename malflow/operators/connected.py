@@ -10,8 +10,8 @@ from typing import Any, Generic
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulHooks
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
-from malflow.operators.stateful import StatefulOp
-from malflow.operators.timed_op import TimedOp
+from malflow.operators.keyed.stateful import StatefulOp
+from malflow.operators.keyed.timed_op import TimedOp
 from malflow.records.batch import Batch
 from malflow.type_parameters import V2, VO, K, S, T, V
 

@@ -14,17 +14,15 @@ from malflow.diagnostics import note_missing_field
 from malflow.errors import settled_failures
 from malflow.failures import OnError
 from malflow.message import MAX, DataMessage, NoKey
-from malflow.operators.calling_out import CallingOut
+from malflow.operators.calls.calling_out import CallingOut
+from malflow.operators.columns import column_of
 from malflow.operators.contract import Logic, Operator, OperatorContext, check_not_kept
-from malflow.operators.epochs.timestamp_checks import checked_timestamps, is_moment
-from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
-from malflow.operators.field_columns import column_of
-from malflow.operators.guarded_operator import Calls, Guarded, without
+from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField, checked_timestamps, is_moment
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.guarded_operator import Calls, Guarded, without
+from malflow.operators.failures.letters import Letters
 from malflow.operators.guarded_states import GUARDED_STATES
-from malflow.operators.guarding import Guard
-from malflow.operators.key_fields import KeyByField
-from malflow.operators.letters import Letters
-from malflow.operators.routing import KeyBy, Split
+from malflow.operators.routing import KeyBy, KeyByField, Split
 from malflow.operators.stateless import (
     Filter,
     FilterMap,

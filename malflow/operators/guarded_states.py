@@ -16,11 +16,10 @@ from malflow.errors import settled_failures
 from malflow.message import DataMessage
 from malflow.operators.connected import ConnectOp, TimedConnectOp, TwoEdges
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.guarded_operator import Guarded, without
-from malflow.operators.guarding import Record
-from malflow.operators.logic_timers import LogicTimers
-from malflow.operators.stateful import StatefulMap, StatefulOp
-from malflow.operators.timed_op import NO_KEY, TimedOp, TimedOutput
+from malflow.operators.failures.guard import Record
+from malflow.operators.failures.guarded_operator import Guarded, without
+from malflow.operators.keyed.stateful import StatefulMap, StatefulOp
+from malflow.operators.keyed.timed_op import NO_KEY, LogicTimers, TimedOp, TimedOutput
 from malflow.operators.ttl import ExpireMap, TtlMap
 from malflow.records.batch import Batch
 from malflow.states.apart import apart

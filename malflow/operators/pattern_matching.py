@@ -14,12 +14,11 @@ from malflow.errors import OperatorError, failures
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
 from malflow.operators.contract import Counts, Operator, OperatorContext
-from malflow.operators.epochs.floors import Floors
+from malflow.operators.epochs.frontiers import REACHED, Floors, ReachedEpoch
 from malflow.operators.epochs.generator import Marks
-from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
-from malflow.operators.epochs.timestamp_checks import checked_timestamps
-from malflow.operators.key_checks import admission_of
-from malflow.operators.spans import check_span
+from malflow.operators.epochs.timestamps import checked_timestamps
+from malflow.operators.keyed.stateful import admission_of
+from malflow.operators.keyed.throttle import check_span
 from malflow.operators.waiting import Waiting
 from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in

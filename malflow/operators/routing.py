@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from malflow.diagnostics import operator_error
 from malflow.errors import failures
 from malflow.message import NoKey
+from malflow.operators.columns import column_of, read_each
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
 from malflow.operators.hot_keys import HotKeys
@@ -27,7 +28,16 @@ from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
 from malflow.words import error_text, short_repr
 
-__all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split", "check_keys"]
+__all__ = [
+    "AssignPart",
+    "Cloned",
+    "KeyBy",
+    "KeyByField",
+    "Merge",
+    "Router",
+    "Split",
+    "check_keys",
+]
 
 _CACHED_ROUTES = 1 << 20
 """Keys until the cache is emptied: double takes twice the memory, half hashes keys again more often."""
@@ -398,3 +408,28 @@ def _share(batch: Batch, indices: list[int]) -> Batch:
     part = batch.take(indices)
     epochs = [(bisect_left(indices, position), epoch) for position, epoch in batch.epochs]
     return Batch(part.keys, part.values, part.timestamps, epochs)
+
+
+class KeyByField(KeyBy):
+    """Set each record's key to a field of its value: an item of a mapping, or an attribute of any other value.
+
+    Args:
+        context: the operator's context.
+        field: the name of the item or attribute.
+    """
+
+    def __init__(self, context: OperatorContext, field: str) -> None:
+        super().__init__(context)
+        self._field = field
+
+    def key_column(self, batch: Batch) -> Sequence[Any]:
+        """Return the column of this name, or read the field of each value."""
+        column = column_of(batch, self._field)
+        return super().key_column(batch) if column is None else column
+
+    def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
+        """Read the field of each value."""
+        return read_each(batch, self._field, rest, _INSTEAD)
+
+
+_INSTEAD = "pass a function of the message if keys are not in a field, or call .filter() first"

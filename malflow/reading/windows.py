@@ -14,7 +14,7 @@ from malflow.engine.window_results import check_unit, window_results, windows_no
 from malflow.errors import SnapshotError
 from malflow.graph import Graph
 from malflow.nodes import StatefulNode
-from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.epochs.frontiers import REACHED
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import changed_definitions, changed_shapes
 from malflow.snapshot.reading import opened

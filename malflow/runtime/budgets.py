@@ -14,7 +14,7 @@ from malflow.engine.reports import Report
 from malflow.errors import OperatorError
 from malflow.events import BudgetExceeded, Event, LettersTaken
 from malflow.failures import Budget, Failures
-from malflow.operators.guarding import FAILED, LETTERS
+from malflow.operators.failures.guard import FAILED, LETTERS
 from malflow.words import plural
 
 __all__ = ["Budgets"]

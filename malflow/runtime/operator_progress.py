@@ -9,7 +9,7 @@ from typing import Final, Literal
 from malflow.engine.plan import Program, keys_of_given
 from malflow.engine.run_sums import RunSums
 from malflow.nodes import Node, SinkNode, SourceNode
-from malflow.operators.guarding import FAILED, LETTERS, SKIPPED
+from malflow.operators.failures.guard import FAILED, LETTERS, SKIPPED
 from malflow.snapshot.sizes import StateSize
 
 __all__ = ["OperatorProgress", "Spread", "operators_of"]

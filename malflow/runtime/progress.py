@@ -14,7 +14,7 @@ from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished
 from malflow.nodes import Port, SinkNode
 from malflow.operators.epochs.generator import LATE
-from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hosting.reader import Lags
 from malflow.operators.waiting import Running
 from malflow.runtime.hot_keys import HotKey, hot_keys
 from malflow.runtime.operator_progress import OperatorProgress, Spread, operators_of

@@ -20,7 +20,7 @@ from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
 from malflow.engine.state_specs import states_of
 from malflow.errors import MalflowError, SnapshotError
-from malflow.operators.hosting.parts_listing import list_parts
+from malflow.operators.hosting.parts import list_parts
 from malflow.partitioners import SLOTS, rendezvous_select, slot_owners
 from malflow.runtime.options import RunOptions
 from malflow.snapshot.backend import FsspecBackend

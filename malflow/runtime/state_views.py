@@ -11,7 +11,7 @@ from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept
 from malflow.engine.window_results import check_unit, windows_node
 from malflow.errors import GraphError, QueryError
 from malflow.failures import DeadLetter
-from malflow.operators.letters import letter_of, oldest_first
+from malflow.operators.failures.letters import letter_of, oldest_first
 from malflow.runtime.queries import Query, StateAnswer
 from malflow.runtime.requests import RunRequests
 from malflow.states.entry_keys import check_entry_key, check_record_key

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from malflow.nodes import EpochsNode, Node
-from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
+from malflow.operators.epochs.rounding import LimitedOutOfOrderness
 from malflow.runtime.why_flow import Flow
 from malflow.words import value_text
 

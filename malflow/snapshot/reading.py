@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError
 from malflow.failures import DeadLetter
-from malflow.operators.letters import LETTERS, age_of, letter_of
+from malflow.operators.failures.letters import LETTERS, age_of, letter_of
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import present_name
 from malflow.snapshot.persistence import Wish, check_wish

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
 from malflow.durations import as_length
-from malflow.operators.running_aggregates import RunningAggregate
+from malflow.operators.keyed.stateful import RunningAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.late_windows import LateWindowed

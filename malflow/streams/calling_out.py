@@ -14,8 +14,8 @@ from malflow.durations import Duration
 from malflow.failures import Breaker, ErrorPolicy, OnError, Rate, Retry
 from malflow.graph import check_name
 from malflow.nodes import StatelessNode
-from malflow.operators.call_options import CALL_COUNTS, CallOptions
-from malflow.operators.calling_out import CallingOut
+from malflow.operators.calls.call_options import CALL_COUNTS, CallOptions
+from malflow.operators.calls.calling_out import CallingOut
 from malflow.streams.arguments import check_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co

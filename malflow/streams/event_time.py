@@ -17,9 +17,8 @@ from malflow.nodes import EpochsNode, Mixture, Port, TimestampsNode
 from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units
-from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness, limit_out_of_orderness
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
-from malflow.operators.epochs.rounding import Step
+from malflow.operators.epochs.rounding import LimitedOutOfOrderness, Step, limit_out_of_orderness
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
 from malflow.streams.arguments import (
     checked_function,

@@ -11,7 +11,7 @@ from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 from malflow.nodes import StatelessNode
-from malflow.operators.lookup import LOOKUP_COUNTS, Lookup, check_cachetools
+from malflow.operators.calls.lookup import LOOKUP_COUNTS, Lookup, check_cachetools
 from malflow.streams.arguments import checked_field_of, checked_function, checked_table, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.type_parameters import K, T, V_co

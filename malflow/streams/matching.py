@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from malflow.checks import check_choice
 from malflow.errors import GraphError
 from malflow.graph import check_name
-from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.epochs.frontiers import REACHED
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
 from malflow.streams.several import Matches

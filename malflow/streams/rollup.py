@@ -12,7 +12,7 @@ from malflow.aggregators.contract import Aggregator
 from malflow.checks import checked_duration
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Unit
-from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.epochs.frontiers import REACHED
 from malflow.operators.windows.rollup import Level, RollupAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed

@@ -11,8 +11,7 @@ from malflow.graph import check_name, names_of
 from malflow.message import DataMessage
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, UnionNode
 from malflow.operators.contract import Logic
-from malflow.operators.key_fields import KeyByField
-from malflow.operators.routing import Cloned, KeyBy, Split
+from malflow.operators.routing import Cloned, KeyBy, KeyByField, Split
 from malflow.partitioners import rendezvous_select
 from malflow.streams.arguments import check_count, checked_function, checked_policy, location
 from malflow.streams.handle import StreamHandle

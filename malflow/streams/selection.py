@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from malflow.checks import checked_length
-from malflow.operators.batching import Batches
-from malflow.operators.distinct import Changes, Distinct
 from malflow.operators.epochs.rounding import Step
-from malflow.operators.sort import Sort
-from malflow.operators.throttle import SlidingLimit, TokenBuckets
+from malflow.operators.keyed.collecting import Batches, Sort
+from malflow.operators.keyed.distinct import Changes, Distinct
+from malflow.operators.keyed.throttle import SlidingLimit, TokenBuckets
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, malformed
 from malflow.streams.several import Throttled

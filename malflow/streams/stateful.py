@@ -11,10 +11,9 @@ from malflow.graph import Graph
 from malflow.message import DataMessage
 from malflow.nodes import Port, StatefulNode
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
-from malflow.operators.epochs.reached_epoch import REACHED
-from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS
-from malflow.operators.stateful import StatefulMap, StatefulOp
-from malflow.operators.timed_op import TimedOp
+from malflow.operators.epochs.frontiers import REACHED
+from malflow.operators.keyed.stateful import StatefulMap, StatefulOp
+from malflow.operators.keyed.timed_op import CLOCK_TIMERS, TIMERS, TimedOp
 from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import (

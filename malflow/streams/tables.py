@@ -10,8 +10,8 @@ from malflow.checks import check_choice, checked_length
 from malflow.nodes import Port
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.epochs.rounding import Step
-from malflow.operators.joins.versions_join import VersionsJoin, migrated_rows
-from malflow.operators.logic_timers import TIMERS
+from malflow.operators.joins.asof_join import VersionsJoin, migrated_rows
+from malflow.operators.keyed.timed_op import TIMERS
 from malflow.operators.tables.joins import ArrivalJoin
 from malflow.operators.tables.table import ToTable
 from malflow.states.kinds import StateKind

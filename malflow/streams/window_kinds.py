@@ -13,8 +13,7 @@ from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, RegularPanes
 from malflow.nodes import UnionNode
 from malflow.operators.contract import Operator
-from malflow.operators.epochs.frontiers import INPUTS
-from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.epochs.frontiers import INPUTS, REACHED
 from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
 from malflow.operators.windows.counting import CountAggregate
 from malflow.operators.windows.early import EARLY

@@ -15,8 +15,8 @@ from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
-from malflow.operators.hosting.parts_listing import list_parts
-from malflow.operators.hosting.reader_methods import lag_of, offers_own
+from malflow.operators.hosting.parts import list_parts
+from malflow.operators.hosting.reader import lag_of, offers_own
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, poll_until

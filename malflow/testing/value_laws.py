@@ -24,7 +24,7 @@ from malflow.checks import checked_wait
 from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
 from malflow.message import DataMessage
-from malflow.operators.hosting.parts_listing import list_parts
+from malflow.operators.hosting.parts import list_parts
 from malflow.sinks.contract import StatelessSink
 from malflow.sinks.distributed import Share, is_distributed, new_token
 from malflow.sinks.transactional import SinkOwner, is_transactional

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from malflow import GraphError, OnError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.config import load
 from malflow.failures import Replay, Replayed
-from malflow.operators.call_options import CallOptions
-from malflow.operators.calling_out import CallingOut
+from malflow.operators.calls.call_options import CallOptions
+from malflow.operators.calls.calling_out import CallingOut
 from malflow.operators.contract import OperatorContext
+from malflow.operators.failures.letters import Letters, letter_of
 from malflow.operators.guarded import guarded
-from malflow.operators.letters import Letters, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink

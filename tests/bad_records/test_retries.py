@@ -100,7 +100,7 @@ def test_only_the_named_exceptions_are_retried() -> None:
 @pytest.mark.fault("N11")
 def test_pauses_are_made_between_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("malflow.operators.guarding.sleep", pauses.append)
+    monkeypatch.setattr("malflow.operators.failures.guard.sleep", pauses.append)
     retry = Retry(4, first=0.1, factor=3, longest=0.5, on=(ValueError,))
     with pytest.raises(Exception, match="operator 'parse' failed at key NoKey, value 'x'"):
         SingleThreadRuntime(words(OnError(retry=retry))).execute()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import Breaker, BreakerOpen, GraphError, Rate, Retry
-from malflow.operators.attempts import Bucket, Circuit, GivenUp, guarded, paced, repeated
+from malflow.operators.calls.attempts import Bucket, Circuit, GivenUp, guarded, paced, repeated
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, Retry, SingleThreadRuntime, StreamProvider
-from malflow.operators.event_loop import run_on_loop
+from malflow.operators.calls.event_loop import run_on_loop
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource, assert_exactly_once

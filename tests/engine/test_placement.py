@@ -16,7 +16,7 @@ from malflow.engine.part_placement import place_parts
 from malflow.engine.plan import Program
 from malflow.engine.rescale import reroute
 from malflow.engine.state_specs import states_of
-from malflow.operators.epochs.floors import Floors
+from malflow.operators.epochs.frontiers import Floors
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, former_select
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from malflow import GraphError, MultiProcessRuntime, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.event_time.tick import Tick
 from malflow.lookups import LookupTable
+from malflow.operators.calls.lookup import Lookup
 from malflow.operators.contract import OperatorContext
-from malflow.operators.lookup import Lookup
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource

@@ -9,12 +9,12 @@ __all__ = ["BAD_RECORD_BUGS"]
 _STATES = "operators/guarded_states.py"
 _STATELESS = "operators/guarded.py"
 _LAWS = "tests/bad_records/test_laws.py"
-_LETTERS = "operators/letters.py"
+_LETTERS = "operators/failures/letters.py"
 _REPLAYS = "engine/replays.py"
 _REPLAYED = "tests/conformance/test_replays.py"
 _KILLS = "tests/bad_records/test_kills.py"
 _KEPT = "tests/bad_records/test_letters.py"
-_GUARD = "operators/guarding.py"
+_GUARD = "operators/failures/guard.py"
 _RETRIES = "tests/bad_records/test_retries.py"
 _PARKING = "tests/bad_records/test_parking.py"
 _SOURCES = "tests/bad_records/test_sources.py"
@@ -48,7 +48,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a StopIteration of the function ends the batch",
         "it is the end of an iterator",
-        "operators/guarded_operator.py",
+        "operators/failures/guarded_operator.py",
         "                ended = _raised_by_user(error)\n",
         "                ended = _raised_by_user(error)\n"
         "                if type(ended) is StopIteration:\n                    break\n",
@@ -264,7 +264,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "calls of a parked key in the tick's next batch overtake",
         "a batch without failures has no letters",
-        "operators/guarded_calls.py",
+        "operators/calls/map_async.py",
         "        if not failures and not self.guard.parks:\n",
         "        if not failures:\n",
         (f"{_PARKING}::test_calls_of_a_parked_key_in_a_later_batch_of_the_tick_follow",),
@@ -272,7 +272,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a lack of memory is skipped",
         "MemoryError is an Exception",
-        "operators/guarding.py",
+        "operators/failures/guard.py",
         "FATAL = (MemoryError, MalflowError)",
         "FATAL = (MalflowError,)",
         (f"{_POLICIES}::test_no_policy_decides_about_memory_and_errors_of_malflow",),

@@ -177,7 +177,7 @@ _WINDOWS = [
     Bug(
         "the epoch that a window reached is not restored",
         "a sliding window comes again after a restart",
-        "operators/epochs/reached_epoch.py",
+        "operators/epochs/frontiers.py",
         'self.epoch, self.like = self.state.get("epoch"), self.state.get("like")',
         'self.like = self.state.get("like")',
         (f"{TIMES}::test_a_restart_changes_nothing",),
@@ -185,7 +185,7 @@ _WINDOWS = [
     Bug(
         "a worker that was away knows the epoch, and not which windows it closed",
         "a window comes again from another process",
-        "operators/epochs/reached_epoch.py",
+        "operators/epochs/frontiers.py",
         "        if self.on_apply is not None:\n            self.on_apply()\n",
         "",
         ("tests/windows/test_takeovers.py",),
@@ -193,7 +193,7 @@ _WINDOWS = [
     Bug(
         "the horizon is that of the open windows",
         "an epoch is passed over that closes a window of the same batch",
-        "operators/windows/paned_operator.py",
+        "operators/windows/time_windows.py",
         "        return panes.last(number + 1 if panes.last(number) <= epoch else number)",
         "        return panes.last(min(self.state.panes, default=number + 1))",
         (f"{LAWS}::test_an_epoch_closes_a_window_that_was_opened_in_its_batch",),
@@ -290,7 +290,7 @@ _WINDOWS = [
     Bug(
         "a late record reaches a kept window one epoch too long",
         "off by one at the end of the time for late records",
-        "operators/windows/kept_windows.py",
+        "operators/windows/window_operator.py",
         "        return bool(last + self._until <= epoch) or any(",
         "        return bool(last + self._until < epoch) or any(",
         (f"{LATE}::test_an_epoch_in_the_same_batch_ends_a_kept_window",),
@@ -504,8 +504,8 @@ _JOINS = [
         "right records of the same time are too new",
         "equal counts",
         "operators/joins/asof_join.py",
-        "at = bisect_right(times, timestamp) - 1",
-        "at = bisect_right(times, timestamp - 1) - 1",
+        "at = bisect_right(times, timestamp) - 1\n            is_near",
+        "at = bisect_right(times, timestamp - 1) - 1\n            is_near",
         (ASOF,),
     ),
     Bug(
@@ -546,7 +546,7 @@ _TIMERS = [
     Bug(
         "a dropped key keeps its timer",
         "a timer fires for a key without a state",
-        "operators/timed_op.py",
+        "operators/keyed/timed_op.py",
         "            self.state.pop(key, None)\n            self.timers.cancel(key)\n",
         "            self.state.pop(key, None)\n",
         (TIMERS,),
@@ -554,7 +554,7 @@ _TIMERS = [
     Bug(
         "periodic timers go on at the end of the stream",
         "the greatest epoch never comes to an end",
-        "operators/timed_op.py",
+        "operators/keyed/timed_op.py",
         "        if epoch is not MAX:\n            while",
         "        if True:\n            while",
         (f"{TIMER_RULES}::test_a_periodic_timer_fires_once_at_the_end",),
@@ -563,7 +563,7 @@ _TIMERS = [
     Bug(
         "timers of one time fire in another order after a restart",
         "the order of setting is state",
-        "operators/logic_timers.py",
+        "operators/keyed/timed_op.py",
         "            self._changed.pop(key, None)\n",
         "",
         (TIMERS, TIMER_RULES),
@@ -579,7 +579,7 @@ _TIMERS = [
     Bug(
         "timers behind an epoch wait for the next one",
         "off by one between equal and late",
-        "operators/timed_op.py",
+        "operators/keyed/timed_op.py",
         "            while (at := timers.pending.earliest) is not None and at <= epoch:",
         "            while (at := timers.pending.earliest) is not None and at < epoch:",
         (TIMERS,),
@@ -595,7 +595,7 @@ _TIMERS = [
     Bug(
         "a state that a timer changed is not written",
         "touch is forgotten",
-        "operators/timed_op.py",
+        "operators/keyed/timed_op.py",
         "        output.key = NO_KEY\n        self.state.touch(keys)\n",
         "        output.key = NO_KEY\n",
         (TIMERS,),
@@ -606,7 +606,7 @@ _SELECTION = [
     Bug(
         "repetitions across the bound of two panes pass",
         "only one neighbour is looked at",
-        "operators/distinct.py",
+        "operators/keyed/distinct.py",
         "for near in (number - 1, number + 1))",
         "for near in (number - 1, number - 1))",
         (SELECTION,),
@@ -614,7 +614,7 @@ _SELECTION = [
     Bug(
         "ids are forgotten a pane too soon",
         "a record is near one whose pane is gone",
-        "operators/distinct.py",
+        "operators/keyed/distinct.py",
         "panes.start(min(numbers) + 2) <= epoch:",
         "panes.start(min(numbers) + 1) <= epoch:",
         (SELECTION_RULES, SELECTION),
@@ -622,7 +622,7 @@ _SELECTION = [
     Bug(
         "changes keep the value itself",
         "a value that is mutated further on",
-        "operators/distinct.py",
+        "operators/keyed/distinct.py",
         "states[key] = copied(fact)",
         "states[key] = fact",
         (SELECTION_RULES,),
@@ -630,7 +630,7 @@ _SELECTION = [
     Bug(
         "tokens come back at the rate of one",
         "a token bucket of n",
-        "operators/throttle.py",
+        "operators/keyed/throttle.py",
         "max(nothing, debt - n * (timestamp - then))",
         "max(nothing, debt - (timestamp - then))",
         (f"{SELECTION}::test_throttled_keys_spend_tokens",),
@@ -638,7 +638,7 @@ _SELECTION = [
     Bug(
         "a limit looks at the records before one that is out of order only",
         "a sliding limit",
-        "operators/throttle.py",
+        "operators/keyed/throttle.py",
         "range(max(0, place - n), min(place, len(row) - 1 - n) + 1)",
         "range(max(0, place - n), place - n + 1)",
         (f"{SELECTION}::test_no_span_has_more_than_its_limit",),
@@ -646,7 +646,7 @@ _SELECTION = [
     Bug(
         "a record at the end of a list's time joins it",
         "lists depend on epochs",
-        "operators/batching.py",
+        "operators/keyed/collecting.py",
         "if held is not None and timestamp >= held[0]:",
         "if held is not None and timestamp > held[0]:",
         (SELECTION,),
@@ -654,7 +654,7 @@ _SELECTION = [
     Bug(
         "sorted records lose their order of arrival in a snapshot",
         "ties after a restart",
-        "operators/sort.py",
+        "operators/keyed/collecting.py",
         "        number = next(reversed(numbers)) + 1 if numbers else 0\n",
         "        number = -next(reversed(numbers)) - 1 if numbers else 0\n",
         (SELECTION,),
@@ -689,7 +689,7 @@ _EPOCHS = [
     Bug(
         "times in a zone are compared by the clock on the wall",
         "an hour that comes twice",
-        "operators/epochs/timestamp_checks.py",
+        "operators/epochs/timestamps.py",
         "    moving = {key for key, zone in zones.items() if zone is not None and not is_fixed(zone)}\n",
         "    moving: set[int] = set()\n",
         (EPOCHS,),

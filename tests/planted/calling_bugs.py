@@ -6,8 +6,8 @@ from tests.planted.hunt import Bug
 
 __all__ = ["CALLING_BUGS"]
 
-_OPERATOR = "operators/asynchronous.py"
-_ATTEMPTS = "operators/attempts.py"
+_OPERATOR = "operators/calls/map_async.py"
+_ATTEMPTS = "operators/calls/attempts.py"
 _TESTS = "tests/calling_out/test_map_async.py"
 _FAILED = "tests/calling_out/test_failed_calls.py"
 _LIMITS = "tests/calling_out/test_limits.py"
@@ -96,7 +96,7 @@ CALLING_BUGS = [
     Bug(
         "an interrupt leaves the calls under way",
         "the future is forgotten",
-        "operators/event_loop.py",
+        "operators/calls/event_loop.py",
         "                future.cancel()\n",
         "",
         (f"{_TESTS}::test_a_second_interrupt_cancels_the_calls",),
@@ -104,7 +104,7 @@ CALLING_BUGS = [
     Bug(
         "each worker opens the client",
         "it is opened where it is used",
-        "operators/calling_out.py",
+        "operators/calls/calling_out.py",
         "            if outside is None:\n                outside = Outside",
         "            if True:\n                outside = Outside",
         (f"{_TESTS}::test_a_client_is_opened_and_closed_once_for_all_workers_of_a_process",),
@@ -112,7 +112,7 @@ CALLING_BUGS = [
     Bug(
         "a child that was forked uses the loop of its parent",
         "a module has one loop",
-        "operators/event_loop.py",
+        "operators/calls/event_loop.py",
         "    loop = _LOOPS.get(os.getpid())\n    if loop is None:\n        with",
         "    loop = next(iter(_LOOPS.values()), None)\n    if loop is None:\n        with",
         ("tests/calling_out/test_processes.py::test_a_forked_process_has_a_loop_of_its_own",),

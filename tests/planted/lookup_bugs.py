@@ -6,7 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["LOOKUP_BUGS"]
 
-_LOOKUP = "operators/lookup.py"
+_LOOKUP = "operators/calls/lookup.py"
 _TESTS = "tests/lookups/test_lookup.py"
 _TABLES = "tests/lookups/test_tables.py"
 

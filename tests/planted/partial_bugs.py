@@ -31,7 +31,7 @@ PARTIAL_BUGS = [
     Bug(
         "the accumulators of senders are merged in another order",
         "merging looks symmetric",
-        "operators/windows/accumulated.py",
+        "operators/windows/local_aggregate.py",
         "merge(states[key], value[0])",
         "merge(value[0], states[key])",
         (_UNSEEN,),

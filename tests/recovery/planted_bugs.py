@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
-from malflow.operators.hosting import part_operator as parts
+from malflow.operators.hosting import parts
 from malflow.snapshot import restore, writer
 from malflow.snapshot.files import data_file, sections
 from malflow.snapshot.persistence import RestoreOptions

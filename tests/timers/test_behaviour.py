@@ -24,7 +24,7 @@ from malflow import (
 from malflow.engine.state_specs import states_of
 from malflow.event_time.timers import Timers
 from malflow.operators.contract import OperatorContext
-from malflow.operators.logic_timers import LogicTimers
+from malflow.operators.keyed.timed_op import LogicTimers
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource

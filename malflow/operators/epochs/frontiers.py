@@ -1,8 +1,8 @@
-"""The epochs of an operator's input edges, merged into one."""
+"""The epochs of an operator's inputs, merged: the one it has reached, and the floors of former workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -11,11 +11,21 @@ from typing import Any
 from malflow.diagnostics import operator_error
 from malflow.message import MAX, MIN
 from malflow.operators.contract import OperatorContext
+from malflow.partitioners import Partitioner, former_select
 from malflow.records.batch import Batch, concat
 from malflow.states.keyed import Delta, KeyedState
 from malflow.words import error_text, short_repr
 
-__all__ = ["INPUTS", "Frontiers"]
+__all__ = [
+    "INPUTS",
+    "KEPT",
+    "REACHED",
+    "UNTIL",
+    "Floors",
+    "Frontiers",
+    "Past",
+    "ReachedEpoch",
+]
 
 INPUTS = "inputs"
 """The role of the hidden state, for operators with a state of their own."""
@@ -163,3 +173,115 @@ class Frontiers:
                 self._epochs[edge] = max(self._epochs[edge], epoch)
                 for batch in self.catch_up():
                     yield edge, batch
+
+
+Past = Sequence[tuple[Any, ...]]
+"""Former numbers of workers, and the epochs of those workers that were ahead of the least epoch.
+
+Where a former version of malflow had placed the keys, the name of its placement follows: see `former_select`.
+"""
+
+_CACHED_FLOORS = 1 << 20
+"""Entries until the cache is emptied: double takes twice the memory, half recomputes more often."""
+
+
+class Floors(dict[Any, Any]):
+    """For each key, the greatest epoch that its former workers issued; `MIN` if they issued none.
+
+    Args:
+        placement: the partitioner of the keys.
+        past: the former numbers of workers, and the epochs of these workers.
+    """
+
+    def __init__(self, placement: Partitioner, past: Past) -> None:
+        super().__init__()
+        self.past = past
+        self._placement = placement
+
+    @property
+    def epochs(self) -> list[Any]:
+        """The epochs of the former workers."""
+        return [epoch for _, epochs, *_ in self.past for epoch in epochs.values()]
+
+    def are_passed(self, epoch: Any) -> bool:
+        """Whether no key's floor is above an epoch; the floors are then no longer needed."""
+        return epoch is not None and all(epoch >= reached for reached in self.epochs)
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= _CACHED_FLOORS:
+            self.clear()
+        reached = [
+            epochs.get((former_select if former else self._placement)(key, range(workers)), MIN)
+            for workers, epochs, *former in self.past
+        ]
+        self[key] = floor = max(reached)
+        return floor
+
+
+REACHED = "epoch"
+"""The role of the hidden state."""
+
+UNTIL = "until"
+"""The key, in the state, of the span that closed windows are kept: see `operators.windows.kept_windows`."""
+
+KEPT = "kept"
+"""The key, in the state, of shorter former spans."""
+
+
+class ReachedEpoch:
+    """The last epoch that has passed an operator, restored with it.
+
+    Attributes:
+        state: the epoch, in the form that `Movement.EPOCHS` moves.
+        epoch: the epoch; None before the first one.
+        like: a timestamp of the records' type; None before the first record.
+        idle: the idleness of the operator's input: see `malflow.engine.idle_edges.Idle`.
+        on_apply: called after another epoch was applied, to drop data derived from the previous one.
+        floors: after a rescale, the epochs of old workers that were ahead of this one, by key, or None.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.state = KeyedState(tracked=context.tracked)
+        self.epoch: Any = None
+        self.like: Any = None
+        self.idle = 0
+        self.on_apply: Callable[[], None] | None = None
+        self.floors: Floors | None = None
+        self._placement = context.placement
+
+    def advance(self, epoch: Any) -> None:
+        """Set the epoch."""
+        self.epoch = epoch
+        if self.floors is not None and self.floors.are_passed(epoch):
+            self.floors = None
+
+    def sync_state(self) -> None:
+        """Write the epoch to the state."""
+        past = None if self.floors is None else self.floors.past
+        self.state.assign({"epoch": self.epoch, "idle": int(self.idle) or None, "past": past, "like": self.like})
+        self.state.assign(self.spans())
+
+    def spans(self) -> Mapping[str, Any]:
+        """Return the spans in the state unchanged; only `KeptWindows` adds its own."""
+        until, kept = self.state.get(UNTIL), self.state.get(KEPT)
+        if until is not None and self.epoch is not None:
+            kept = (*(kept or ()), (until, self.epoch))
+        return {UNTIL: None, KEPT: kept}
+
+    def delta(self) -> Delta:
+        """Return the changes of the state since the last call."""
+        self.sync_state()
+        return self.state.delta()
+
+    def apply(self, delta: Delta) -> None:
+        """Restore an epoch."""
+        self.state.apply(delta)
+        self.epoch, self.like = self.state.get("epoch"), self.state.get("like")
+        past = self.state.get("past")
+        self.floors = None if past is None or self._placement is None else Floors(self._placement, past)
+        if self.on_apply is not None:
+            self.on_apply()
+
+    def forget(self) -> None:
+        """Make the next delta complete."""
+        self.state.forget()

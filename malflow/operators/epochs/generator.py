@@ -12,12 +12,10 @@ from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, check_not_kept
-from malflow.operators.epochs.floors import Floors
-from malflow.operators.epochs.idle_time import silence_after
-from malflow.operators.epochs.lateness import greatest_lateness
-from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
-from malflow.operators.epochs.rounding import Step, Thinning, calm_until, can_skip, rounded_down
-from malflow.operators.epochs.timestamp_checks import check_epoch, checked_timestamps, uncomparable
+from malflow.operators.epochs.frontiers import Floors
+from malflow.operators.epochs.idle_time import greatest_lateness, silence_after
+from malflow.operators.epochs.rounding import LimitedOutOfOrderness, Step, Thinning, calm_until, can_skip, rounded_down
+from malflow.operators.epochs.timestamps import check_epoch, checked_timestamps, uncomparable
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch

@@ -1,16 +1,23 @@
-"""The silence of epoch (watermark) generators: the tick time without a record."""
+"""The silence of epoch (watermark) generators, and the lateness of records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any, TypeAlias
 
 from malflow.event_time.tick import Tick
 
-__all__ = ["Units", "moved_on", "silence_after"]
+__all__ = [
+    "Units",
+    "greatest_lateness",
+    "merge_lateness",
+    "moved_on",
+    "silence_after",
+]
 
 Units: TypeAlias = float | Decimal | Fraction
 """How many units of a numeric timestamp make a second."""
@@ -73,3 +80,40 @@ def _units(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
     if isinstance(epoch, Decimal):
         return epoch + Decimal(moved.numerator) / Decimal(moved.denominator)
     return epoch + (float(moved) if isinstance(epoch, float) else moved)
+
+
+_DIFFERENCES = (Real, Decimal, timedelta)
+
+
+def greatest_lateness(late: Mapping[int, Any], timestamps: Sequence[Any], so_far: Any = None) -> Any:
+    """Return the greatest difference between the epoch and the timestamp of late records.
+
+    Args:
+        late: the epochs by which records are late, by index of the record.
+        timestamps: the timestamps of all records.
+        so_far: the greatest lateness of earlier records, or None.
+
+    Returns:
+        A number or a timedelta; None if timestamps of this type can't be subtracted.
+
+    >>> greatest_lateness({0: 10, 2: 12}, [7, 13, 11]), greatest_lateness({0: "b"}, ["a"])
+    (3, None)
+    """
+    for index, epoch in late.items():
+        try:
+            behind = epoch - timestamps[index]
+            if (so_far is None or behind > so_far) and isinstance(behind, _DIFFERENCES) and behind == behind:  # noqa: PLR0124 - NaN
+                so_far = behind
+        except (TypeError, ArithmeticError):
+            continue
+    return so_far
+
+
+def merge_lateness(greatest: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Update the greatest lateness of each generator with that in `more`, if greater."""
+    for name, behind in more.items():
+        try:
+            if name not in greatest or behind > greatest[name]:
+                greatest[name] = behind
+        except TypeError:  # timestamps of another type
+            continue

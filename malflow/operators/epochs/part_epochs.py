@@ -20,7 +20,7 @@ from malflow.message import MIN, DataMessage
 from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.generator import ANSWERED, SILENCE, GenerateEpochs, Late, Marks, Row
 from malflow.operators.epochs.rounding import Step, calm_until
-from malflow.operators.epochs.timestamp_checks import check_epoch
+from malflow.operators.epochs.timestamps import check_epoch
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch

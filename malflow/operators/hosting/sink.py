@@ -10,10 +10,10 @@ from malflow.errors import check_methods, check_not_deferred, offers, release_al
 from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.guarded_operator import Guarded, record_of
-from malflow.operators.guarding import Guard, is_fatal
-from malflow.operators.hosting.part_operator import PartOperator
-from malflow.operators.letters import Letters
+from malflow.operators.failures.guard import Guard, is_fatal
+from malflow.operators.failures.guarded_operator import Guarded, record_of
+from malflow.operators.failures.letters import Letters
+from malflow.operators.hosting.parts import PartOperator
 from malflow.records.batch import Batch
 from malflow.records.columnar import made
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable

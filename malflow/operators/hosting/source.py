@@ -13,10 +13,9 @@ from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
-from malflow.operators.guarding import Guard
-from malflow.operators.hosting.part_operator import PartOperator
-from malflow.operators.hosting.reader import PickledReader, Reader
-from malflow.operators.hosting.reader_methods import Lags, Share, lag_of, share_of, total_share
+from malflow.operators.failures.guard import Guard
+from malflow.operators.hosting.parts import PartOperator
+from malflow.operators.hosting.reader import Lags, PickledReader, Reader, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource

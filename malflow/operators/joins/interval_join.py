@@ -16,10 +16,10 @@ from typing import Any
 
 from malflow.event_time.panes import Panes, RegularPanes
 from malflow.message import MAX
+from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.joins.two_streams import LEFT, RIGHT, EndPair, JoinOperator
-from malflow.operators.key_checks import admission_of
-from malflow.operators.result_columns import Results
+from malflow.operators.keyed.stateful import admission_of
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta

@@ -7,9 +7,9 @@ from typing import Any
 
 from malflow.errors import OperatorError
 from malflow.message import MIN
+from malflow.operators.columns import Results
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
-from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.windows import Timing

@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.tables.unsent import Unsent
+from malflow.operators.tables.table import Unsent
 from malflow.partitioners import check_key
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState, copied

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from malflow.errors import failures
+from malflow.operators.columns import Results
 from malflow.operators.contract import Operator
-from malflow.operators.result_columns import Results
 from malflow.operators.routing import check_keys
 from malflow.operators.tables.table import incomparable
 from malflow.records.batch import Batch

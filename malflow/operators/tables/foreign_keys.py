@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from malflow.errors import failures
+from malflow.operators.columns import Results
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
-from malflow.operators.result_columns import Results
 from malflow.operators.tables.joins import JoinedRows
 from malflow.operators.tables.table import incomparable
 from malflow.partitioners import check_key

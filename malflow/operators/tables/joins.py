@@ -9,8 +9,7 @@ from typing import Any
 from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
-from malflow.operators.tables.table import incomparable
-from malflow.operators.tables.unsent import Unsent
+from malflow.operators.tables.table import Unsent, incomparable
 from malflow.records.batch import Batch
 from malflow.records.changes import rows_after, with_changes
 from malflow.states.keyed import KeyedState

@@ -12,9 +12,9 @@ from malflow.errors import failures
 from malflow.event_time.panes import instant_after
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.epochs.frontiers import REACHED, ReachedEpoch
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.gathered_accumulators import NumberedAccumulators
+from malflow.operators.windows.local_aggregate import NumberedAccumulators
 from malflow.records.batch import Batch
 from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState

@@ -1,4 +1,4 @@
-"""Partial aggregation: the sender of records adds those of a key and pane up, and sends accumulators.
+"""Partial aggregation: the sender adds up the records of a key and pane, and sends accumulators.
 
 It is exact, or not done. Merging an accumulator must equal adding its records (`aggregators.exactness`), and keys must
 reach the receiver in the same order. So an accumulator is sent at the place of its first record, before any epoch that
@@ -12,8 +12,9 @@ raises the usual errors.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import date, datetime, timedelta
+from itertools import count, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -23,13 +24,117 @@ from malflow.aggregators.exactness import has_fixed_zones
 from malflow.diagnostics import operator_error
 from malflow.event_time.panes import Panes, fitted
 from malflow.message import MAX
-from malflow.operators.windows.accumulated import Accumulated
-from malflow.operators.windows.worth import Worth
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET
 from malflow.records.batch import Batch
+from malflow.records.rows import Rows
 from malflow.windows import TimeWindows
 
-__all__ = ["LocalAggregate"]
+__all__ = [
+    "Accumulated",
+    "LocalAggregate",
+    "NumberedAccumulators",
+    "Worth",
+    "has_accumulated",
+    "merge_into",
+    "runs_of",
+]
+
+
+class Accumulated(tuple[Any]):
+    """In a column of values: an accumulator of several records of one key and pane, the only item."""
+
+    __slots__ = ()
+
+
+def has_accumulated(values: Sequence[Any]) -> bool:
+    """Whether a column of values has accumulators among its records."""
+    return type(values) is not Rows and Accumulated in set(map(type, values))
+
+
+def runs_of(batch: Batch) -> list[tuple[bool, Batch]]:
+    """Split a batch, without its epochs, into runs of accumulators and runs of records."""
+    kinds = [type(value) is Accumulated for value in batch.values]
+    runs = [[at for at, _ in run] for _, run in groupby(enumerate(kinds), itemgetter(1))]
+    return [(kinds[run[0]], batch.part(run[0], run[-1] + 1)) for run in runs]
+
+
+def merge_into(
+    states: MutableMapping[Any, Any],
+    run: Batch,
+    merge: Callable[[Any, Any], Any],
+    admit: Callable[[Any], object] | None,
+) -> None:
+    """Merge accumulators into the accumulators of their keys, in order.
+
+    Args:
+        states: the accumulators by key.
+        run: accumulators only.
+        merge: returns the accumulator of the records of both.
+        admit: called with each new key before it is inserted.
+    """
+    for key, value in zip(run.key_column(), run.values, strict=True):
+        if key in states:
+            states[key] = merge(states[key], value[0])
+        else:
+            if admit is not None:
+                admit(key)
+            states[key] = value[0]
+
+
+_SEEN = 8_192
+"""The number of records after which it is decided."""
+
+_FIRST = 4
+"""So many of the first records must become one accumulator, on average: with fewer there are too many keys."""
+
+_ALL = 12
+"""So many records of a tick must become one accumulator: with fewer, sending the records takes less time."""
+
+_TICKS = 16
+"""Ticks until it is looked at again. Fewer: more trials that waste time; more: a slower reaction to other data."""
+
+_MOST_TICKS = 256
+"""The longest time between two looks. Less: more trials in vain; more: an advantage is noticed later."""
+
+
+class Worth:
+    """Compares the number of records with the number of accumulators that they become.
+
+    It is looked at again every 16 ticks. Where it was not worth while the time before either, after twice as many.
+
+    Attributes:
+        is_given: whether it is worth while, or has to be tried.
+    """
+
+    def __init__(self) -> None:
+        self.is_given = True
+        self._records = self._accumulators = self._ticks = 0
+        self._pause = _TICKS
+        self._is_proven = False
+
+    def note(self, records: int, accumulators: int) -> None:
+        """Count records, and the accumulators that they have become."""
+        self._records += records
+        self._accumulators += accumulators
+        if self._records >= _SEEN and _FIRST * self._accumulators > self._records:
+            self._give_up()
+
+    def end_tick(self) -> None:
+        """Decide, if there were enough records; begin to look again where it is time."""
+        self._ticks += 1
+        if self.is_given and self._records >= _SEEN:
+            self._is_proven = _ALL * self._accumulators <= self._records
+            if not self._is_proven:
+                self._give_up()
+        if self._ticks < self._pause or (self.is_given and not self._is_proven):
+            return
+        self._pause = _TICKS if self.is_given else min(2 * self._pause, _MOST_TICKS)
+        self.is_given, self._is_proven = True, False
+        self._records = self._accumulators = self._ticks = 0
+
+    def _give_up(self) -> None:
+        self.is_given, self._ticks = False, 0
+
 
 _TIMES = frozenset({int, float, datetime, date, timedelta})
 
@@ -287,3 +392,41 @@ class LocalAggregate:
             return
         for number in [number for number in self._open if panes.last(number) <= epoch]:
             del self._open[number]
+
+
+class NumberedAccumulators:
+    """The accumulators of a run's keys, each replaced in its state by a number.
+
+    Args:
+        first: the index of the first accumulator in a state, a list.
+        step: the distance between the indices of two accumulators.
+
+    Attributes:
+        accs: the accumulators by number; a new one is inserted with its first record.
+        loaded: the states by key.
+        new_number: returns the number of a new accumulator.
+    """
+
+    def __init__(self, first: int, step: int) -> None:
+        self.accs: dict[int, Any] = {}
+        self.loaded: dict[Any, list[Any]] = {}
+        self.new_number = count().__next__
+        self._first = first
+        self._step = step
+
+    def load(self, key: Any, state: list[Any]) -> list[Any]:
+        """Replace the accumulators of a key by numbers; return its state."""
+        accs = self.accs
+        for at in range(self._first, len(state), self._step):
+            number = self.new_number()
+            accs[number] = state[at]
+            state[at] = number
+        self.loaded[key] = state
+        return state
+
+    def store(self) -> None:
+        """Put the accumulators back into the states."""
+        accs, first, step = self.accs, self._first, self._step
+        for state in self.loaded.values():
+            for at in range(first, len(state), step):
+                state[at] = accs[state[at]]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from malflow.aggregators.contract import Aggregator
 from malflow.event_time.panes import CalendarPanes, Panes, Unit, fitted
 from malflow.message import MAX
+from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
-from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch

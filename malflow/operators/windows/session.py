@@ -19,10 +19,10 @@ from malflow.errors import OperatorError, failures
 from malflow.event_time.panes import Panes, RegularPanes, instant_before
 from malflow.event_time.timers import Timers
 from malflow.message import MAX
+from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
-from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.gathered_accumulators import NumberedAccumulators
+from malflow.operators.windows.local_aggregate import NumberedAccumulators
 from malflow.operators.windows.window_operator import WindowOperator
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState

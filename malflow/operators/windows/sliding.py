@@ -13,8 +13,8 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.event_time.panes import Panes
 from malflow.message import MAX
+from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
-from malflow.operators.result_columns import Results
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta

@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, RunFailed, release_all
-from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.epochs.idle_time import merge_lateness
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.operators.hosting.saved_positions import Positions
+from malflow.operators.hosting.parts import Positions
 from malflow.states.keyed import Delta, KeyedState
 
 

@@ -1,4 +1,4 @@
-"""Operators that keep a state for each key."""
+"""Operators that keep a state for each key, and aggregation without windows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import compile_kernel
 from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures
@@ -21,7 +23,14 @@ from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
 from malflow.windows import Timing
 from malflow.words import error_text, short_repr
 
-__all__ = ["StateOutput", "StatefulMap", "StatefulOp"]
+__all__ = [
+    "Admission",
+    "RunningAggregate",
+    "StateOutput",
+    "StatefulMap",
+    "StatefulOp",
+    "admission_of",
+]
 
 _log = logging.getLogger("malflow.runtime")
 
@@ -197,3 +206,55 @@ def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple
     if not isinstance(answer, tuple):
         raise TypeError(f"the mapper must return (value, state); got {short_repr(answer)}")
     return answer
+
+
+_KNOWN_KEYS = 1 << 20
+"""Checked keys until the set is emptied: double takes twice the memory, half checks keys again more often."""
+
+
+class Admission:
+    """Checks the keys of new states, each only once unless there are too many."""
+
+    def __init__(self, check: Callable[[Any], None]) -> None:
+        self._check = check
+        self._known: set[Any] = set()
+
+    def __call__(self, key: Any) -> None:
+        """Check a key, unless it was checked before."""
+        if key not in self._known:
+            self._check(key)
+            if len(self._known) >= _KNOWN_KEYS:
+                self._known.clear()
+            self._known.add(key)
+
+
+def admission_of(context: OperatorContext) -> Admission | None:
+    """Return the check of an operator's keys; None if there is one worker, to which all keys belong."""
+    return None if len(context.workers) == 1 else Admission(context.admit)
+
+
+class RunningAggregate(Operator):
+    """Replace each value with the aggregate of all values of its key so far.
+
+    Args:
+        context: the operator's context.
+        aggregators: the aggregators of each key's records.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, aggregators: Sequence[Aggregator[Any, Any, Any]]) -> None:
+        super().__init__(context)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._kernel = compile_kernel(aggregators, debug=context.debug)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Add the records one by one."""
+        states = self.state
+        records, rest = self._kernel.begin(batch.values)
+        try:
+            values = self._kernel.each(states, batch.key_column(), records, batch.timestamps, states.admit)
+        except failures() as error:
+            raise self.fail(error, batch, rest) from error
+        states.touch(batch.key_column())
+        return (batch.with_values(values),)

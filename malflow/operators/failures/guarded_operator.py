@@ -10,8 +10,8 @@ from malflow.errors import settled_failures
 from malflow.event_time.tick import Tick
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
-from malflow.operators.guarding import Guard
-from malflow.operators.letters import Record
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.letters import Record
 from malflow.records.batch import Batch
 
 __all__ = ["Calls", "Guarded", "record_of", "without"]

@@ -4,18 +4,58 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
 from itertools import islice
+from numbers import Number
 from typing import Any
 
 from malflow.errors import failures
 from malflow.event_time.timers import Timers
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.spans import check_span
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
+from malflow.words import short_repr
 
-__all__ = ["SlidingLimit", "TokenBuckets"]
+__all__ = [
+    "SlidingLimit",
+    "TokenBuckets",
+    "check_span",
+    "misfit",
+]
+
+_DAY = timedelta(days=1)
+
+
+def check_span(argument: str, span: Any, timestamp: Any) -> None:
+    """Check that a span can be added to a timestamp.
+
+    Args:
+        argument: the name of the span's argument.
+        span: a number, or a timedelta.
+        timestamp: the timestamp of a record; a user-defined type is not checked.
+
+    Raises:
+        TypeError: if it can't.
+    """
+    if isinstance(timestamp, datetime | timedelta):
+        fits = isinstance(span, timedelta)
+    elif isinstance(timestamp, date):
+        fits = isinstance(span, timedelta) and not span % _DAY
+    else:
+        fits = not isinstance(timestamp, Number) or isinstance(span, Number)
+    if not fits:
+        raise misfit(argument, span, timestamp)
+
+
+def misfit(argument: str, span: Any, timestamp: Any) -> TypeError:
+    """Return the error for a span that does not fit a timestamp."""
+    return TypeError(
+        f"{argument}={span!r} does not fit the timestamp {short_repr(timestamp)} of type {type(timestamp).__name__}; "
+        f"{argument}= is a number for numbers, a timedelta for datetimes and timedeltas, and one of whole days for "
+        "dates"
+    )
+
 
 _Rows = Iterable[tuple[Any, Any, Any]]
 

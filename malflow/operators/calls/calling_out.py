@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from malflow.operators.call_options import CallOptions
+from malflow.operators.calls.call_options import CallOptions
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.guarded_operator import Guarded
+from malflow.operators.failures.guarded_operator import Guarded
 
 if TYPE_CHECKING:
-    from malflow.operators.asynchronous import Outside
+    from malflow.operators.calls.map_async import Outside
 
 __all__ = ["CallingOut"]
 
@@ -33,19 +33,19 @@ class CallingOut:
 
     def __call__(self, context: OperatorContext) -> Operator:
         """Return the operator of a worker."""
-        from malflow.operators.asynchronous import MapAsync  # noqa: PLC0415 - asyncio is slow to import
+        from malflow.operators.calls.map_async import MapAsync  # noqa: PLC0415 - asyncio is slow to import
 
         return MapAsync(context, self)
 
     def guarded(self, context: OperatorContext) -> Guarded:
         """Return the operator of a worker, for a policy other than to fail."""
-        from malflow.operators.guarded_calls import GuardedMapAsync  # noqa: PLC0415 - as above
+        from malflow.operators.calls.map_async import GuardedMapAsync  # noqa: PLC0415 - as above
 
         return GuardedMapAsync(context, self)
 
     def join(self, context: OperatorContext) -> Outside:
         """Return the resources that the workers of this process share; the first one opens them."""
-        from malflow.operators.asynchronous import Outside  # noqa: PLC0415 - as above
+        from malflow.operators.calls.map_async import Outside  # noqa: PLC0415 - as above
 
         with self._lock:
             outside = self._outside

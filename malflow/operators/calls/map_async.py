@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -11,19 +12,25 @@ from itertools import chain
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from malflow.operators.attempts import Bucket, Call, Circuit, GivenUp, guarded, paced, repeated, timed
-from malflow.operators.call_options import CALL_COUNTS, CallOptions
+from malflow.failures import BreakerOpen, Fate
+from malflow.operators.calls.attempts import Bucket, Call, Circuit, GivenUp, guarded, paced, repeated, timed
+from malflow.operators.calls.call_options import CALL_COUNTS, CallOptions
+from malflow.operators.calls.event_loop import run_on_loop
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.event_loop import run_on_loop
-from malflow.operators.guarding import UNASKED, is_fatal
+from malflow.operators.failures.guard import UNASKED, is_fatal
+from malflow.operators.failures.guarded_operator import Guarded, record_of, without
 from malflow.operators.originals import original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.words import plural, short_repr
 
 if TYPE_CHECKING:
-    from malflow.operators.calling_out import CallingOut
+    from malflow.operators.calls.calling_out import CallingOut
 
-__all__ = ["MapAsync", "Outside"]
+__all__ = [
+    "GuardedMapAsync",
+    "MapAsync",
+    "Outside",
+]
 
 
 class MapAsync(Operator):
@@ -374,3 +381,55 @@ async def _awaited(method: Callable[[], Any]) -> None:
     answer = method()
     if isawaitable(answer):
         await answer
+
+
+class GuardedMapAsync(Guarded, MapAsync):
+    """A `MapAsync` that drops records with failed calls, once all other calls of the tick have ended."""
+
+    survives = True
+    _spares: deque[list[Any]]
+
+    def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
+        """Return the output for each batch; no call is made for records of parked keys."""
+        if self.guard.parks:
+            batches = [self._unparked(batch) for batch in batches]
+        if self.guard.keeps_originals:
+            self._spares = deque([*map(spare_of, batch.values)] for batch in batches)
+        return super().mapped(batches)
+
+    def _unparked(self, batch: Batch) -> Batch:
+        return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
+
+    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
+        """Pass each failed record to the guard, in order, and return the answers of the others.
+
+        After a failure parks a key, later records of the key follow it even if their calls succeeded.
+        """
+        spares = self._spares.popleft() if self.guard.keeps_originals else None
+        if not failures and not self.guard.parks:
+            return answers
+        left_out: list[int] = []
+        for at in range(len(batch)) if self.guard.parks else failures:
+            if self.guard.follows(record_of(batch, at)):
+                left_out.append(at)
+                continue
+            tried = failures.get(at)
+            if tried is None:
+                continue
+            left_out.append(at)
+            fate = self._held_back if isinstance(tried.error, BreakerOpen) else None
+            record = record_of(batch, at)
+            if spares is not None:
+                record = self.guard.as_it_came(record, spares[at])
+            self.guard.take(tried.error, record, at=at, attempts=tried.attempts, fate=fate)
+        return without(left_out, answers)
+
+    @property
+    def _held_back(self) -> Fate | None:
+        """Return the fate of a record with a call that an open breaker holds back; None to apply the policy."""
+        breaker = self._how.options.breaker
+        return "dead_letter" if breaker and breaker.then == "dead_letter" and self.guard.may_keep else None
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return the counters of the calls and the guard; only the calls have retries, so theirs are counted."""
+        return {**self.guard.take_counts(), **MapAsync.take_counts(self)}

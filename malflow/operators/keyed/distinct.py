@@ -10,8 +10,8 @@ from malflow.errors import failures
 from malflow.event_time.panes import Panes, RegularPanes, fitted
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.key_checks import admission_of
-from malflow.operators.spans import misfit
+from malflow.operators.keyed.stateful import admission_of
+from malflow.operators.keyed.throttle import misfit
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState, copied
 from malflow.states.paned import PanedState

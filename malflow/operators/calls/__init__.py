@@ -1,0 +1,1 @@
+"""Operators that call outside of the dataflow, and the attempts of their calls."""

@@ -1,0 +1,1 @@
+"""Operators with a state for each key, but for windows, joins and tables."""
