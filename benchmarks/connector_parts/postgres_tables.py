@@ -15,7 +15,7 @@ from psycopg import sql
 from tables import print_table
 
 from malflow.connectors.postgres import PostgresChanges, PostgresSink
-from malflow.connectors.postgres.replication import ReplicationStream
+from malflow.connectors.postgres.changes.replication import ReplicationStream
 from malflow.runtime.garbage import rarer_collections
 from malflow.sinks import SinkOwner
 

@@ -13,8 +13,7 @@ from numbers import Real
 from typing import Any, Final, Literal, TypeAlias
 
 from malflow.connectors.codecs.contract import Encoder
-from malflow.connectors.codecs.named import Encode, encoder_of
-from malflow.connectors.codecs.plain import JsonEncoder
+from malflow.connectors.codecs.plain import Encode, JsonEncoder, encoder_of
 from malflow.words import short_repr
 
 __all__ = ["KeyKind", "KindOfKeys", "PlainKeyEncoder", "json_key", "key_encoder_of", "number_text"]

@@ -1,13 +1,19 @@
-"""Check that the ledger of a sink's output still has every transaction that was confirmed."""
+"""Errors of a sink's output: files that can't be written, and confirmed transactions that its ledger lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+from malflow.errors import MalflowError
 from malflow.sinks.transactional import SinkOwner
+from malflow.store.redaction import shown_path
 
-__all__ = ["Confirmed", "OnDataLoss"]
+__all__ = [
+    "Confirmed",
+    "OnDataLoss",
+    "SinkFileError",
+]
 
 OnDataLoss: TypeAlias = Literal["fail", "continue"]
 
@@ -56,3 +62,17 @@ class Confirmed:
     def note(self, transaction: int) -> None:
         """Note that the output has confirmed a transaction."""
         self._transaction = max(self._transaction, transaction)
+
+
+class SinkFileError(MalflowError, OSError):
+    """The file of a sink can't be written, or differs from what was written.
+
+    Attributes:
+        path: the file.
+        problem: the cause.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"sink file '{shown_path(path)}' {problem}")
+        self.path = path
+        self.problem = problem

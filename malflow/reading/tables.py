@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 
 from malflow.callables import takes
 from malflow.connectors.parquet.columns import UnfitRow, stored_type
-from malflow.connectors.staging.local_place import LocalPlace
 from malflow.connectors.staging.opening import open_place
-from malflow.connectors.staging.places import Place
+from malflow.connectors.staging.places import LocalPlace, Place
 from malflow.errors import GraphError, SnapshotError, StoreError
 from malflow.reading.rows import OwnRows, Row, StateRows, Stored, column_names
 from malflow.snapshot.backend import FsspecBackend

@@ -20,9 +20,7 @@ from malflow.sinks.transactional import Divided, Refused, SinkOwner, Transaction
 
 if TYPE_CHECKING:
     from malflow.connectors.files.csv_sink import CsvSink
-    from malflow.connectors.files.json_sink import JsonLinesSink
-    from malflow.connectors.files.sink import UnwritableValue
-    from malflow.connectors.files.text_sink import TextFileSink
+    from malflow.connectors.files.sinks import JsonLinesSink, TextFileSink, UnwritableValue
     from malflow.sinks.stdout import StdOutSink
     from malflow.sinks.vec import VecSink
 
@@ -50,10 +48,10 @@ __all__ = [
 
 _LAZY = {
     "FileSinkPosition": "malflow.connectors.files.local_file",
-    "UnwritableValue": "malflow.connectors.files.sink",
+    "UnwritableValue": "malflow.connectors.files.sinks",
     "CsvSink": "malflow.connectors.files.csv_sink",
-    "JsonLinesSink": "malflow.connectors.files.json_sink",
-    "TextFileSink": "malflow.connectors.files.text_sink",
+    "JsonLinesSink": "malflow.connectors.files.sinks",
+    "TextFileSink": "malflow.connectors.files.sinks",
     "StdOutSink": "malflow.sinks.stdout",
     "VecSink": "malflow.sinks.vec",
 }

@@ -17,11 +17,10 @@ from malflow.sources.contract import (
 from malflow.sources.single_iterator import SingleIteratorSource
 
 if TYPE_CHECKING:
-    from malflow.connectors.files.bad_records import BadRecord
     from malflow.connectors.files.csv_source import CsvSource
-    from malflow.connectors.files.json_source import JsonLinesSource
+    from malflow.connectors.files.json_source import JsonLinesSource, TextFileSource
+    from malflow.connectors.files.parser import BadRecord
     from malflow.connectors.files.paths import InputFileError
-    from malflow.connectors.files.text_source import TextFileSource
     from malflow.sources.instants import CronSource, PeriodicSource, StartSource
 
 __all__ = [
@@ -46,10 +45,10 @@ _LAZY = {
     "FilePosition": "malflow.connectors.files.source",
     "LinePosition": "malflow.connectors.files.lines",
     "CsvSource": "malflow.connectors.files.csv_source",
-    "BadRecord": "malflow.connectors.files.bad_records",
+    "BadRecord": "malflow.connectors.files.parser",
     "JsonLinesSource": "malflow.connectors.files.json_source",
     "InputFileError": "malflow.connectors.files.paths",
-    "TextFileSource": "malflow.connectors.files.text_source",
+    "TextFileSource": "malflow.connectors.files.json_source",
     "CronSource": "malflow.sources.instants",
     "PeriodicSource": "malflow.sources.instants",
     "StartSource": "malflow.sources.instants",

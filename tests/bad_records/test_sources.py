@@ -16,8 +16,7 @@ from malflow import Budget, GraphError, OnError, OperatorError, Retry, SingleThr
 from malflow.config import load
 from malflow.connectors import connect
 from malflow.connectors.files.csv_source import CsvSource
-from malflow.connectors.files.json_source import JsonLinesSource
-from malflow.connectors.files.text_source import TextFileSource
+from malflow.connectors.files.json_source import JsonLinesSource, TextFileSource
 from malflow.connectors.kafka import KafkaRecord, KafkaSource
 from malflow.connectors.redis import RedisStreamSource
 from malflow.failures import Replay, Replayed

@@ -10,7 +10,7 @@ from tests.cli.conftest import Malflow, Script
 
 FLOW = """
     import os
-    from malflow.connectors.files.text_source import TextFileSource
+    from malflow.connectors.files.json_source import TextFileSource
     from malflow.snapshot import FsspecBackend
 
     def parse(text):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.connectors.files.text_source import TextFileSource
+from malflow.connectors.files.json_source import TextFileSource
 from malflow.events import TickFinished
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend

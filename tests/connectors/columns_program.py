@@ -14,7 +14,7 @@ from malflow.connectors.delta import DeltaSink
 from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.staging.ledger import Ledger
-from malflow.connectors.staging.local_place import LocalPlace
+from malflow.connectors.staging.places import LocalPlace
 from malflow.sinks import JsonLinesSink
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once

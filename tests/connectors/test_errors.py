@@ -7,10 +7,10 @@ import pickle
 import pytest
 
 from malflow.connectors.delta.table import DeltaSinkError
-from malflow.connectors.files.bad_records import BadRecord
+from malflow.connectors.files.parser import BadRecord
 from malflow.connectors.files.paths import InputFileError
 from malflow.connectors.kafka.client import KafkaClientError
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.errors import GraphError, MalflowError, StoreError
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 

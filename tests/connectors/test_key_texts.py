@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from malflow.connectors.key_texts import PlainKeyEncoder, key_encoder_of
 from malflow.connectors.redis import RedisLookup, RedisSink
-from malflow.connectors.redis.errors import UnwritableRow
+from malflow.connectors.redis.connection import UnwritableRow
 from malflow.sinks import Share, SinkOwner
 
 ONE = [1, 1.0, Decimal("1.00"), Fraction(1), np.int8(1), np.float32(1)]

@@ -35,10 +35,8 @@ from malflow.connectors.codecs import (
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.files.csv_sink import CsvSink
 from malflow.connectors.files.csv_source import CsvSource
-from malflow.connectors.files.json_sink import JsonLinesSink
-from malflow.connectors.files.json_source import JsonLinesSource
-from malflow.connectors.files.text_sink import TextFileSink
-from malflow.connectors.files.text_source import TextFileSource
+from malflow.connectors.files.json_source import JsonLinesSource, TextFileSource
+from malflow.connectors.files.sinks import JsonLinesSink, TextFileSink
 from malflow.connectors.http import HttpLookup, HttpSink, WebhookSource
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
@@ -469,7 +467,7 @@ _FUNCTIONS = (FUNCTION, FUNCTION_OR_NONE, CHOICE_OR_FUNCTION, CODEC, CODEC_OR_NO
 _CONTRACTS_ROOMS = (
     "malflow.sources.contract",
     *("malflow.sinks.contract", "malflow.sinks.distributed", "malflow.sinks.transactional"),
-    "malflow.connectors.segmented_sink",
+    "malflow.connectors.segments",
     *("malflow.connectors.files.staged_lines", "malflow.connectors.staging.sink"),
 )
 _MADE_BY_CONNECTORS = frozenset(

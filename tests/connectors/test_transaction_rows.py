@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from malflow.connectors.tables.change import UNCHANGED, Change
-from malflow.connectors.tables.row_shapes import RowShape
+from malflow.connectors.tables.rows import RowShape
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
 from malflow.errors import MalflowError
 

@@ -54,7 +54,7 @@ LOOKUP_BUGS = [
     Bug(
         "the last of several rows of a key counts",
         "a key has one row",
-        "connectors/tables/lookup_rows.py",
+        "connectors/tables/rows.py",
         "            if key in found:\n",
         "            if key in found and False:\n",
         (f"{_TABLES}::test_a_table_that_does_not_fit",),

@@ -47,7 +47,7 @@ SERVE_BUGS = [
     Bug(
         "a forked child holds the port",
         "non-inheritable sockets are closed in a forked child",
-        "connectors/web_server/forks.py",
+        "connectors/web_server/server.py",
         "                    os.dup2(nothing, it, inheritable=False)\n",
         "                    pass\n",
         ("tests/serve/test_command.py::test_a_child_that_outlives_the_run_holds_neither_port_nor_viewers",),

@@ -143,7 +143,7 @@ SINK_BUGS = [
     Bug(
         "rows of a table are divided into shares by worker",
         "a row's key is that of its stream",
-        "connectors/segmented_sink.py",
+        "connectors/segments.py",
         "ONE_SHARE: Final = 1 << 60",
         "ONE_SHARE: Final = 1",
         (f"{_TABLES}::test_of_the_rows_with_a_key_the_last_is_there",),
@@ -199,7 +199,7 @@ SINK_BUGS = [
     Bug(
         "rows before a truncation are appended",
         "the table is emptied first",
-        "connectors/postgres/appended_rows.py",
+        "connectors/postgres/writing.py",
         "self._cleared, self._texts = True, []",
         "self._cleared = True",
         (f"{_POSTGRES}::test_appended_rows_stay_in_order_and_may_empty_the_table",),

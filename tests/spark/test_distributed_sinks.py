@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, StreamProvider
 from malflow.connectors.delta import DeltaSink
+from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.parquet import ParquetSink
-from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging import sink as staging
 from malflow.engine import sink_transactions
 from malflow.engine.plan import Program, compile_graph

@@ -2,14 +2,17 @@
 
 from malflow.connectors.codecs.avro import AvroDecoder, AvroEncoder
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder, Encoder
-from malflow.connectors.codecs.named import Decode, Encode, decoder_of, encoder_of
 from malflow.connectors.codecs.plain import (
     BytesDecoder,
     BytesEncoder,
+    Decode,
+    Encode,
     JsonDecoder,
     JsonEncoder,
     TextDecoder,
     TextEncoder,
+    decoder_of,
+    encoder_of,
 )
 from malflow.connectors.codecs.protobuf import ProtobufDecoder, ProtobufEncoder
 from malflow.connectors.codecs.registry import RegistryUnavailable, SchemaRegistry

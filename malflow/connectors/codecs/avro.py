@@ -20,8 +20,14 @@ from malflow.connectors.codecs.avro_resolution import (
     with_python_defaults,
 )
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry, check_registry, check_subject
-from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
+from malflow.connectors.codecs.registry import (
+    FRAME_SIZE,
+    SchemaRegistry,
+    check_registry,
+    check_subject,
+    frame,
+    schema_id,
+)
 from malflow.errors import GraphError, MissingDependency
 from malflow.words import error_line, short_repr
 

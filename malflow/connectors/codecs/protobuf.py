@@ -6,8 +6,15 @@ from typing import Any, Generic, TypeVar
 
 from malflow.checks import check_flag
 from malflow.connectors.codecs.contract import Decoder, Encoder
-from malflow.connectors.codecs.registry import SchemaRegistry, check_subject
-from malflow.connectors.codecs.wire import FRAME_SIZE, frame, message_indexes, read_message_indexes, schema_id
+from malflow.connectors.codecs.registry import (
+    FRAME_SIZE,
+    SchemaRegistry,
+    check_subject,
+    frame,
+    message_indexes,
+    read_message_indexes,
+    schema_id,
+)
 from malflow.errors import GraphError
 from malflow.words import short_repr
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.headed import HeadedLines
-from malflow.connectors.files.sink import LineSink, UnwritableValue
+from malflow.connectors.files.sinks import LineSink, UnwritableValue
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.durations import Duration
 from malflow.errors import GraphError

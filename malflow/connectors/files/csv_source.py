@@ -8,10 +8,9 @@ from itertools import islice, repeat
 from typing import Any
 
 from malflow.checks import check_flag, checked_names
-from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
-from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.parser import OnError, Parsed, RecordParser
 from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed

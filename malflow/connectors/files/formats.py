@@ -10,10 +10,8 @@ from typing import Any, Final, TypeVar
 from malflow.connectors.address import Address
 from malflow.connectors.files.csv_sink import CsvSink
 from malflow.connectors.files.csv_source import CsvSource
-from malflow.connectors.files.json_sink import JsonLinesSink
-from malflow.connectors.files.json_source import JsonLinesSource
-from malflow.connectors.files.text_sink import TextFileSink
-from malflow.connectors.files.text_source import TextFileSource
+from malflow.connectors.files.json_source import JsonLinesSource, TextFileSource
+from malflow.connectors.files.sinks import JsonLinesSink, TextFileSink
 from malflow.errors import GraphError
 
 __all__ = ["csv_sink", "csv_source", "format_of", "json_sink", "json_source", "text_sink", "text_source"]

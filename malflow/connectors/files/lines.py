@@ -18,8 +18,7 @@ from zipfile import BadZipFile, ZipFile
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
 
-from malflow.connectors.files.fingerprint import SPAN, digest, spans
-from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
+from malflow.connectors.files.paths import SPAN, InputFileError, MissingFileError, ReplacedFileError, digest, spans
 from malflow.disk_names import written_as
 from malflow.errors import GraphError
 from malflow.store import s3

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fsspec.compression import compr
 
-from malflow.connectors.files.fingerprint import fingerprint
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.files.paths import fingerprint
+from malflow.connectors.lost_output import SinkFileError
 from malflow.disk_names import written_as
 from malflow.errors import FencedError
 from malflow.words import plural

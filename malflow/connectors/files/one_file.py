@@ -20,7 +20,7 @@ from malflow.connectors.files.local_file import (
     position_at,
     reopened,
 )
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.errors import GraphError, MalflowError
 from malflow.store import s3
 from malflow.store.filesystem import compression_of, filesystem_of, is_local, local_path

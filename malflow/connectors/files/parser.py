@@ -1,13 +1,26 @@
-"""The contract of a file format's parser of records."""
+"""The contract of a file format's parser, and the records that it cannot read."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from malflow.connectors.files.lines import LineBuffer, split_lines
+from malflow.errors import MalflowError
+from malflow.failures import OnError as Policy
+from malflow.store.redaction import shown_path
 
-__all__ = ["Parsed", "RecordParser"]
+__all__ = [
+    "IN_ANOTHER_ENCODING",
+    "IN_A_HEADER",
+    "IN_A_RECORD",
+    "BadRecord",
+    "OnError",
+    "Parsed",
+    "RecordParser",
+    "why_undecodable",
+]
 
 V = TypeVar("V")
 
@@ -47,3 +60,49 @@ class RecordParser(ABC, Generic[V]):
     @abstractmethod
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
         """Parse the record that starts at line `at`, or return the reason why it is bad."""
+
+
+_SHOWN = 80
+"""The most characters of a bad record in a message: about a line of a terminal. Fewer hide the fault, more hide the
+reason after it."""
+
+IN_A_RECORD = "to continue without it, pass on_error='skip', or a function that takes this error"
+"""The remedy for a bad record, for messages."""
+
+IN_ANOTHER_ENCODING = "pass encoding= if the file has another one"
+"""The first remedy for a record that does not decode."""
+
+IN_A_HEADER = "correct it, or override it with header=True, fields=[...]"
+"""The remedy for a bad header."""
+
+
+class BadRecord(MalflowError, ValueError):
+    """A record that cannot be read.
+
+    Attributes:
+        path: the file, as its part is named.
+        line: the physical line where the record starts, from 1.
+        record: its text without the last line end; bytes if it does not decode.
+        reason: the cause.
+    """
+
+    def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = IN_A_RECORD) -> None:
+        shown = f"{record[:_SHOWN]!r}..." if len(record) > _SHOWN else repr(record)
+        super().__init__(f"{shown_path(path)} line {line}: {reason}; got {shown}; {mend}")
+        self.path = path
+        self.line = line
+        self.record = record
+        self.reason = reason
+
+
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"] | Callable[[BadRecord], object] | Policy
+"""Handling of a bad record: end the run, skip it, keep it as a dead letter, or pass it to the function and skip it."""
+
+
+def why_undecodable(raw: bytes, encoding: str) -> str:
+    """Return the reason why bytes do not decode."""
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"byte {raw[error.start]:#04x} at {error.start} is not {encoding} ({error.reason})"
+    return f"bytes that are not {encoding}"

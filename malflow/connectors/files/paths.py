@@ -1,9 +1,10 @@
-"""Find the files of a source: paths, URLs and globs, through fsspec."""
+"""Find the files of a source (paths, URLs and globs, through fsspec), and detect changes by a digest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from fsspec.implementations.local import LocalFileSystem
@@ -15,17 +16,21 @@ from malflow.store.redaction import redacted, secrets_in, shown_path
 
 __all__ = [
     "NO_MATCH",
+    "SPAN",
     "InputFileError",
     "MisplacedFileError",
     "MissingFileError",
     "Path",
     "ReplacedFileError",
+    "digest",
     "expand",
+    "fingerprint",
     "is_gone",
     "listed_files",
     "local_size",
     "one_name",
     "path_list",
+    "spans",
 ]
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -256,3 +261,35 @@ def local_size(path: str) -> int | None:
         return os.stat(local_path(path)).st_size  # noqa: PTH116 - of a path or URL
     except OSError:
         return None
+
+
+SPAN = 4096
+"""The number of bytes to hash at the start of the file, and before the position."""
+
+
+def fingerprint(read: Callable[[int, int], bytes], length: int) -> str:
+    r"""Return a digest of the start of a file and of the bytes before a position.
+
+    It takes two small reads, however large the file is.
+
+    Args:
+        read: returns the bytes between two offsets.
+        length: the position, in bytes.
+
+    >>> text = b"one\ntwo\n"
+    >>> fingerprint(lambda start, end: text[start:end], 4)
+    '2b93bf7282cb10ba'
+    """
+    head, tail = spans(length)
+    return digest(read(0, head), read(tail, length))
+
+
+def spans(length: int) -> tuple[int, int]:
+    """Return the end of the hashed start of the file, and the offset of the hashed bytes before a position."""
+    head = min(SPAN, length)
+    return head, max(head, length - SPAN)
+
+
+def digest(head: bytes, tail: bytes = b"") -> str:
+    """Return the digest of the start of a file, and of the bytes before a position."""
+    return blake2b(head + tail, digest_size=8).hexdigest()

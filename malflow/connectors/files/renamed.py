@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from malflow.connectors.files.fingerprint import SPAN, digest
 from malflow.connectors.files.lines import LinePosition, open_lines, split_lines
-from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
+from malflow.connectors.files.paths import SPAN, InputFileError, MissingFileError, ReplacedFileError, digest
 from malflow.store.filesystem import is_local
 from malflow.store.redaction import shown_path
 

@@ -11,14 +11,6 @@ from io import BytesIO
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.checks import check_choice, check_flag, check_mapping, checked_duration
-from malflow.connectors.files.bad_records import (
-    IN_A_HEADER,
-    IN_A_RECORD,
-    IN_ANOTHER_ENCODING,
-    BadRecord,
-    OnError,
-    why_undecodable,
-)
 from malflow.connectors.files.lines import (
     LineBuffer,
     LinePosition,
@@ -26,7 +18,16 @@ from malflow.connectors.files.lines import (
     is_undecodable,
     open_lines,
 )
-from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.parser import (
+    IN_A_HEADER,
+    IN_A_RECORD,
+    IN_ANOTHER_ENCODING,
+    BadRecord,
+    OnError,
+    Parsed,
+    RecordParser,
+    why_undecodable,
+)
 from malflow.connectors.files.partitions import FolderValues, PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
@@ -41,7 +42,7 @@ from malflow.connectors.files.paths import (
 from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside, names_of_unread
 from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
-from malflow.connectors.rejecting import Handling, RejectingSource, keeps_rejected
+from malflow.connectors.options import Handling, RejectingSource, keeps_rejected
 from malflow.disk_names import written_as
 from malflow.durations import Duration
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from malflow.connectors.files.fingerprint import SPAN, digest
-from malflow.connectors.files.paths import local_size
+from malflow.connectors.files.paths import SPAN, digest, local_size
 from malflow.connectors.files.renamed import head_of
 from malflow.store.filesystem import is_local
 from malflow.store.redaction import shown_path

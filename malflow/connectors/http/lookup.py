@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from malflow.checks import check_function, check_mapping, check_whole_number
-from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.codecs.plain import Decode, decoder_of
 from malflow.connectors.http.client import Client, HttpSinkError, checked_headers, target_of
 from malflow.connectors.key_texts import json_key, number_text
 from malflow.connectors.options import checked_timeout

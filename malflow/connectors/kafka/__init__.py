@@ -7,7 +7,7 @@ try:
 except ImportError as _missing:
     raise not_imported("malflow.connectors.kafka needs confluent-kafka", "kafka", _missing) from _missing
 
-from malflow.connectors.kafka.errors import BadKafkaRecord, KafkaDataLost, KafkaFailed, UnwritableKafkaRecord
+from malflow.connectors.kafka.client import BadKafkaRecord, KafkaDataLost, KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.reader import KafkaRecord
 from malflow.connectors.kafka.sink import KafkaSink
 from malflow.connectors.kafka.source import KafkaSource

@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from malflow.connectors.kafka.buffer import ANOTHER_HISTORY, Buffer, Mark, Part
-from malflow.connectors.kafka.client import LOG, ClientSettings
-from malflow.connectors.kafka.errors import KafkaDataLost, KafkaFailed
+from malflow.connectors.kafka.client import LOG, ClientSettings, KafkaDataLost, KafkaFailed
 from malflow.connectors.kafka.topics import MISSING, PASSING, REQUEST_SECONDS, TopicWatch, describe_known
 
 __all__ = ["OnDataLoss", "SharedConsumer"]

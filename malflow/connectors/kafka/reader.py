@@ -11,9 +11,9 @@ from confluent_kafka import Message
 
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.kafka.buffer import Buffer, Part
+from malflow.connectors.kafka.client import BadKafkaRecord
 from malflow.connectors.kafka.consumer import SharedConsumer
-from malflow.connectors.kafka.errors import BadKafkaRecord
-from malflow.connectors.rejecting import Handling, keeps_rejected
+from malflow.connectors.options import Handling, keeps_rejected
 from malflow.failures import OnError as Policy
 from malflow.sources.contract import Rejected, StatefulSourcePartition
 from malflow.words import error_line, short_repr

@@ -13,24 +13,24 @@ from confluent_kafka import KafkaException, Producer
 
 from malflow.checks import check_choice, check_flag, check_function, check_name, checked_duration
 from malflow.connectors.codecs.contract import CodecUnavailable
-from malflow.connectors.codecs.named import Encode, encoder_of
-from malflow.connectors.kafka.client import LOG, ClientSettings
-from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
-from malflow.connectors.kafka.produce import Failures, Record, produce_all
-from malflow.connectors.kafka.record_parts import (
+from malflow.connectors.codecs.plain import Encode, encoder_of
+from malflow.connectors.kafka.client import LOG, ClientSettings, KafkaFailed, UnwritableKafkaRecord
+from malflow.connectors.kafka.produce import (
+    Failures,
     OfMessage,
+    Record,
     RecordKeys,
     milliseconds,
     of_message,
     own_headers,
     own_milliseconds,
+    produce_all,
     size_of,
 )
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.connectors.options import check_delivery
-from malflow.connectors.segmented_sink import SegmentedSinkImpl, is_sealed
-from malflow.connectors.segments import SegmentWriter
+from malflow.connectors.segments import SegmentedSinkImpl, SegmentWriter, is_sealed
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.message import DataMessage

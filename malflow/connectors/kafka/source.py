@@ -8,15 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from malflow.checks import check_choice, check_name, checked_duration, checked_names
-from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.codecs.plain import Decode, decoder_of
 from malflow.connectors.kafka.buffer import Mark, Part
-from malflow.connectors.kafka.client import LOG, ClientSettings
+from malflow.connectors.kafka.client import LOG, ClientSettings, KafkaFailed
 from malflow.connectors.kafka.consumer import OnDataLoss, SharedConsumer
-from malflow.connectors.kafka.errors import KafkaFailed
 from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, ReadOptions
 from malflow.connectors.kafka.topics import Topic, describe_known
-from malflow.connectors.options import check_start
-from malflow.connectors.rejecting import Handling, RejectingSource
+from malflow.connectors.options import Handling, RejectingSource, check_start
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl

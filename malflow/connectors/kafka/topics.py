@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from malflow.connectors.kafka.client import ClientSettings
-from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.connectors.kafka.client import ClientSettings, KafkaFailed
 from malflow.words import did_you_mean
 
 __all__ = ["MISSING", "PASSING", "REQUEST_SECONDS", "Topic", "TopicWatch", "describe", "describe_known"]

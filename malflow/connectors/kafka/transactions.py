@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from malflow.connectors.kafka.client import LOG, ClientSettings
-from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.connectors.kafka.client import LOG, ClientSettings, KafkaFailed
 from malflow.connectors.kafka.produce import Failures, Record, hint_of, is_about_records, produce_all
 from malflow.connectors.kafka.topics import describe
 from malflow.connectors.tables.refused_rows import found_by_halves

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
-from malflow.connectors.files.fingerprint import digest
-from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError
+from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError, digest
+from malflow.connectors.parquet.columns import is_text
 from malflow.connectors.parquet.constant_columns import ConstantColumns
-from malflow.connectors.parquet.dictionary_columns import is_text
 from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
 from malflow.store import s3
 from malflow.store.filesystem import filesystem_of, is_local

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.checks import check_choice, check_function, checked_names
-from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
+from malflow.connectors.parquet.columns import SharedTexts, is_text
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
 from malflow.words import did_you_mean, plural

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from malflow.checks import check_mapping, check_whole_number
-from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.lost_output import OnDataLoss, SinkFileError
 from malflow.connectors.parquet.columns import Columns, stored_type
-from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
 from malflow.connectors.staging.sink import StagedFiles
 from malflow.durations import Duration

@@ -7,8 +7,8 @@ try:
 except ImportError as _missing:
     raise not_imported("malflow.connectors.postgres needs psycopg 3", "postgres", _missing) from _missing
 
-from malflow.connectors.postgres.changes import PostgresChanges
-from malflow.connectors.postgres.errors import PositionLost, PostgresError
+from malflow.connectors.postgres.changes.source import PostgresChanges
+from malflow.connectors.postgres.connection import PositionLost, PostgresError
 from malflow.connectors.postgres.lookup import PostgresLookup
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource

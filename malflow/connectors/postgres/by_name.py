@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from malflow.connectors.address import Address
-from malflow.connectors.postgres.changes import PostgresChanges
+from malflow.connectors.postgres.changes.source import PostgresChanges
 from malflow.connectors.postgres.lookup import PostgresLookup
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource

@@ -1,24 +1,36 @@
-"""Connections to a Postgres server: one session's settings, errors without secrets, and retries."""
+"""Connections to a Postgres server: settings, closing, errors without secrets, and retries."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo
 
-from malflow.connectors.attention import Attention, ServerSilent
-from malflow.connectors.background import Background
 from malflow.connectors.postgres.adapting import READING
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.remote_system import RemoteSystem
+from malflow.connectors.remote import Attention, Background, RemoteSystem, ServerSilent
 from malflow.durations import Duration
-from malflow.errors import GraphError
+from malflow.errors import GraphError, MalflowError
 from malflow.stopping import is_stopping
 
-__all__ = ["PostgresServer"]
+__all__ = [
+    "PositionLost",
+    "PostgresError",
+    "PostgresServer",
+    "close_after",
+]
+
+
+class PostgresError(MalflowError, RuntimeError):
+    """A Postgres server refused a request, or a table or value does not meet the connector's needs."""
+
+
+class PositionLost(PostgresError):
+    """The server no longer has the changes after a source's position; continuing would lose some of them."""
+
 
 T = TypeVar("T")
 
@@ -228,3 +240,31 @@ def _is_misread(dsn: str) -> bool:
     userinfo, _, hosts = rest.partition("@")
     named = rest if "/" in userinfo else hosts
     return "@" in named.partition("?")[0]
+
+
+_CANCEL_SECONDS = 1.0
+"""The most seconds to send the request to cancel; it needs a connection of its own. A longer time delays the end of a
+run if the server is gone."""
+
+_PATIENCE = 2.0
+"""Seconds to wait for a cancelled query; after that, its connection is closed in the background."""
+
+
+def close_after(asked: Background[Any] | None, connection: psycopg.Connection[Any]) -> None:
+    """Cancel the query that is running on a connection, and close the connection once it is idle.
+
+    Closing a connection while another thread uses it crashes the process.
+    """
+    if asked is not None and not asked.done:
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        asked.join(_PATIENCE)
+        if not asked.done:
+            Background(lambda: _close_at_last(asked, connection))
+            return
+    connection.close()
+
+
+def _close_at_last(asked: Background[Any], connection: psycopg.Connection[Any]) -> None:
+    asked.join()
+    connection.close()

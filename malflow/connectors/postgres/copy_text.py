@@ -1,4 +1,4 @@
-"""Rows as the text of a COPY, column by column."""
+"""Rows as the text of a COPY, and rows of a query as Python values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn
 
 import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
 
 from malflow.connectors.postgres.adapting import interval_text, text_of
 from malflow.connectors.postgres.column_kinds import Kind
-from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.value_limits import DATE, JSON, TIMES, check_of, in_utc, kept_types, plain_number
 from malflow.words import short_repr
 
-__all__ = ["Column", "cells_of", "copy_text", "line_of"]
+__all__ = [
+    "Column",
+    "cells_of",
+    "copy_text",
+    "fetched",
+    "line_of",
+]
 
 
 class Column(NamedTuple):
@@ -267,3 +275,49 @@ def _raise_unwritable_text(
                     f"table {table}, column {column.name!r}: {short_repr(value)} can't be written: {why}; remove it"
                 )
     raise PostgresError(f"table {table}: a value can't be written: {why}; remove it")
+
+
+_SHOWN = 200
+"""The most characters of a value in a message: some lines of a terminal. Dates and numbers fit as a whole."""
+
+
+def fetched(cursor: psycopg.Cursor[tuple[Any, ...]], what: str, mend: str) -> list[tuple[Any, ...]]:
+    """Return all rows.
+
+    Args:
+        cursor: the cursor, after the query was executed.
+        what: the table or query, for the error.
+        mend: how to get a column as text; it may contain ``{column!r}``.
+
+    Raises:
+        PostgresError: if Python cannot represent a value; the error names the column and the value.
+    """
+    try:
+        return cursor.fetchall()
+    except (psycopg.DataError, ValueError, OverflowError) as error:
+        place = _place_of_bad_value(cursor)
+        if place is None:
+            raise
+        column, value = place
+        cure = mend.format(column=column)
+        raise PostgresError(
+            f"{what}, column {column!r}: Python cannot represent {value[:_SHOWN]!r} ({error}); {cure} to get the "
+            "column as Postgres writes it"
+        ) from None
+
+
+def _place_of_bad_value(cursor: psycopg.Cursor[Any]) -> tuple[str, str] | None:
+    result = cursor.pgresult
+    if result is None:
+        return None
+    transformer = Transformer(cursor)
+    for at, column in enumerate(cursor.description or ()):
+        loader = transformer.get_loader(column.type_code, pq.Format.TEXT)
+        for row in range(result.ntuples):
+            raw = result.get_value(row, at)
+            try:
+                if raw is not None:
+                    loader.load(raw)
+            except (psycopg.DataError, ValueError, OverflowError):
+                return column.name, (raw or b"").decode(errors="backslashreplace")
+    return None

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.lost_output import Confirmed
-from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.names import identifiers
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, ledger_id
 from malflow.errors import FencedError

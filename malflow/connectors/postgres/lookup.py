@@ -11,12 +11,11 @@ import psycopg
 from psycopg import sql
 
 from malflow.checks import checked_names
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.fetching import fetched
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer
+from malflow.connectors.postgres.copy_text import fetched
 from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
 from malflow.connectors.postgres.names import describe, raw_sql, type_names
-from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
+from malflow.connectors.tables.rows import LookupRows, Wanted
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 from malflow.words import short_repr

@@ -14,7 +14,7 @@ import psycopg
 
 from malflow.connectors.postgres.adapting import text_of
 from malflow.connectors.postgres.column_kinds import Kind
-from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.value_limits import FLOAT4, FLOATS, NUMERIC, check_of, in_utc, plain_number
 from malflow.connectors.single_precision import shortest_single
 from malflow.words import short_repr

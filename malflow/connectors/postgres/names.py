@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.postgres.column_kinds import Kind, column_kinds
-from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.connection import PostgresError
 
 __all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "type_names", "types_below"]
 

@@ -13,22 +13,17 @@ import psycopg
 
 from malflow.checks import check_flag, checked_names
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.postgres.appended_rows import AppendedWriter
-from malflow.connectors.postgres.batches import Batch, as_text
-from malflow.connectors.postgres.connection import PostgresServer
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer
 from malflow.connectors.postgres.copy_text import cells_of, line_of
-from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger, found_ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.staged_rows import Staged, StagedRows
-from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
-from malflow.connectors.segmented_sink import is_sealed
+from malflow.connectors.postgres.writing import AppendedWriter, Batch, Refused, Stages, TableWriter, as_text
+from malflow.connectors.segments import is_sealed
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
-from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.refused_rows import found_by_halves
-from malflow.connectors.tables.row_shapes import RowShape
-from malflow.connectors.tables.share_rows import RowsWriter
-from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
+from malflow.connectors.tables.rows import RowShape, chosen_shape
+from malflow.connectors.tables.transaction_rows import RowBatch, RowsWriter, TransactionRows
 from malflow.durations import Duration
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter

@@ -14,12 +14,10 @@ import psycopg
 from psycopg import sql
 
 from malflow.checks import check_function, check_name, check_whole_number, checked_names, checked_seconds
-from malflow.connectors.background import Background
-from malflow.connectors.postgres.closing_connections import close_after
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.fetching import fetched
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer, close_after
+from malflow.connectors.postgres.copy_text import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
+from malflow.connectors.remote import Background
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition

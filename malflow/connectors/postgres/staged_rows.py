@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.batches import Batch
-from malflow.connectors.postgres.writing import Stages, TableWriter
+from malflow.connectors.postgres.writing import Batch, Stages, TableWriter
 from malflow.sinks.distributed import Share
 from malflow.sinks.transactional import SinkOwner
 

@@ -1,19 +1,67 @@
-"""Write batches of rows: copy each into a temporary table, then apply it to the target in one statement."""
+"""Write batches of rows as the text of a COPY: appended, or by a temporary table and one statement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.batches import Batch
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.column_kinds import Kind
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer
+from malflow.connectors.postgres.copy_text import Column, copy_text
 from malflow.connectors.postgres.names import Table, identifiers
+from malflow.connectors.tables.refused_rows import WrittenAgain
+from malflow.connectors.tables.transaction_rows import Operation, RowBatch, RowsWriter
 
-__all__ = ["Refused", "Stages", "TableWriter"]
+__all__ = [
+    "AppendedWriter",
+    "Batch",
+    "Refused",
+    "Stages",
+    "TableWriter",
+    "as_text",
+]
+
+
+class Batch(NamedTuple):
+    """Rows for one statement. Plain values: it is kept in snapshots.
+
+    Attributes:
+        operation: insert, update, delete or merge.
+        columns: the columns of the text; for an update, the key that finds the row comes first. The text of a merge
+            begins with one more column: whether the row is deleted.
+        size: the number of rows.
+        text: the rows, as the text of a COPY.
+    """
+
+    operation: Operation
+    columns: tuple[str, ...]
+    size: int
+    text: bytes
+
+
+_DELETED = Column("whether it is deleted", Kind(16, -1, False, ",", "B", "boolean"))
+
+
+def as_text(batch: RowBatch, table: Table, text: Collection[str], *, rounds: bool) -> Batch:
+    """Return a batch as text.
+
+    Args:
+        batch: the rows.
+        table: the table, with the types of the columns.
+        text: the columns that already have Postgres's text.
+        rounds: whether the server may round digits and fractions of a second.
+
+    Raises:
+        PostgresError: if a value can't be written.
+    """
+    columns = [Column(name, table.kind_of(name), name in text, rounds) for name in batch.columns]
+    if batch.operation == "merge":
+        columns.insert(0, _DELETED)
+    return Batch(batch.operation, batch.columns, len(batch.rows), copy_text(columns, batch.rows, table.shown))
+
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
@@ -275,3 +323,42 @@ def _where(batch: Batch, error: psycopg.Error) -> str:
         shown = ", ".join(f"{name}={cell[:50]}" for name, cell in zip(batch.columns, row, strict=False))
         return f"{said} ({context.split(', ', 1)[-1][:200]}); the row is {shown}"
     return f"{said}; {context}"
+
+
+_TEXT = len(Batch._fields)
+
+
+class AppendedWriter(RowsWriter):
+    """Writes rows without a key: a `Batch` for each piece, or records that may empty the table."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._cleared = False
+        self._texts: list[Batch] = []
+
+    def write(self, piece: Any) -> None:
+        """Add rows."""
+        if isinstance(piece, WrittenAgain):
+            self._texts += [Batch(*it) for it in piece.batches]
+            return
+        if len(piece) == _TEXT:
+            self._texts.append(Batch(*piece))
+            return
+        super().write(piece)
+        cleared, batches = super().taken()
+        if cleared:
+            self._cleared, self._texts = True, []
+        self._texts += [Batch(*it) for it in batches]
+
+    def taken(self) -> tuple[bool, tuple[Any, ...]]:
+        """Return whether the table is emptied first, and one batch of all rows."""
+        texts, self._texts = self._texts, []
+        if not texts:
+            return self._cleared, ()
+        text = b"".join(it.text for it in texts)
+        return self._cleared, (tuple(texts[0]._replace(size=sum(it.size for it in texts), text=text)),)
+
+    def discard(self) -> None:
+        """Drop the rows."""
+        super().discard()
+        self._texts = []

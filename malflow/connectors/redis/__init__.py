@@ -7,7 +7,7 @@ try:
 except ImportError as _missing:
     raise not_imported("malflow.connectors.redis needs redis-py", "redis", _missing) from _missing
 
-from malflow.connectors.redis.errors import BadStreamEntry, RedisDataLost, RedisFailed, UnwritableRow
+from malflow.connectors.redis.connection import BadStreamEntry, RedisDataLost, RedisFailed, UnwritableRow
 from malflow.connectors.redis.lookup import RedisLookup
 from malflow.connectors.redis.sink import RedisSink
 from malflow.connectors.redis.stream_source import RedisStreamSource

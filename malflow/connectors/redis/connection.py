@@ -1,4 +1,4 @@
-"""A Redis server by its URL: clients with fixed settings, and errors without secrets."""
+"""A Redis server by its URL: clients, values as they write them, and errors without secrets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,67 @@ from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnect
 from redis.retry import Retry
 
 from malflow.checks import check_mapping
-from malflow.connectors.redis.errors import RedisFailed
-from malflow.connectors.remote_system import RemoteSystem
+from malflow.connectors.codecs.contract import Encoder
+from malflow.connectors.remote import RemoteSystem
 from malflow.durations import Duration
-from malflow.errors import GraphError
-from malflow.words import error_line
+from malflow.errors import GraphError, MalflowError
+from malflow.words import error_line, short_repr
 
-__all__ = ["RedisServer"]
+__all__ = [
+    "PLAIN",
+    "BadStreamEntry",
+    "RedisDataLost",
+    "RedisFailed",
+    "RedisServer",
+    "UnwritableRow",
+]
+
+
+class RedisFailed(MalflowError, RuntimeError):
+    """Redis refused a command, or could not be reached for too long."""
+
+
+class RedisDataLost(RedisFailed):
+    """Redis no longer has what it confirmed, or entries that have not been read."""
+
+
+class BadStreamEntry(MalflowError, ValueError):
+    """An entry of a stream that cannot be decoded.
+
+    Attributes:
+        stream: the key of the stream.
+        id: the entry's id.
+        fields: its fields, as bytes.
+        reason: the cause.
+    """
+
+    def __init__(self, stream: str, id: str, fields: Mapping[bytes, bytes], reason: str) -> None:  # noqa: A002 - Redis's name
+        super().__init__(
+            f"stream '{stream}' entry {id}: it cannot be decoded: {reason}; its fields are {short_repr(fields)}; "
+            "to continue without it, pass on_error='skip', or a function that takes this error"
+        )
+        self.stream = stream
+        self.id = id
+        self.fields = fields
+        self.reason = reason
+
+
+class UnwritableRow(MalflowError, ValueError):
+    """A record with a key or value that cannot be written as bytes.
+
+    Attributes:
+        key, value: the key and value of the record.
+        reason: the cause.
+    """
+
+    refuses_records = True
+
+    def __init__(self, key: Any, value: Any, reason: str) -> None:
+        super().__init__(f"key {short_repr(key)} with value {short_repr(value)} cannot be written: {reason}")
+        self.key = key
+        self.value = value
+        self.reason = reason
+
 
 _LOST = (redis.ConnectionError, redis.TimeoutError)
 """Errors of a connection, after which a retry may succeed; also that of a server that is loading its data."""
@@ -95,3 +149,21 @@ class RedisServer(RemoteSystem[RedisFailed]):
 
     def __repr__(self) -> str:
         return f"{self._where}/{self._database}"
+
+
+class _PlainEncoder(Encoder[Any]):
+    """Encode values as Redis clients do."""
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int.__repr__(value).encode()
+        if isinstance(value, float):
+            return float.__repr__(value).encode()
+        raise TypeError(f"it is {type(value).__name__}, not bytes, text or a number")
+
+
+PLAIN = _PlainEncoder()

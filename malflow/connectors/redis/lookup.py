@@ -10,10 +10,9 @@ from typing import Any
 import redis
 
 from malflow.checks import check_mapping
-from malflow.connectors.codecs.named import Decode, Encode, decoder_of
+from malflow.connectors.codecs.plain import Decode, Encode, decoder_of
 from malflow.connectors.key_texts import key_encoder_of
-from malflow.connectors.redis.connection import RedisServer
-from malflow.connectors.redis.errors import RedisFailed
+from malflow.connectors.redis.connection import RedisFailed, RedisServer
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.lookups.contract import LookupTable

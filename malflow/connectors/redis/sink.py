@@ -9,15 +9,12 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.checks import check_flag, check_function, check_whole_number
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
-from malflow.connectors.codecs.named import Encode, encoder_of
+from malflow.connectors.codecs.plain import Encode, encoder_of
 from malflow.connectors.key_texts import KeyKind, KindOfKeys, PlainKeyEncoder, key_encoder_of
 from malflow.connectors.options import check_delivery, check_on_data_loss
-from malflow.connectors.redis.connection import RedisServer
-from malflow.connectors.redis.errors import UnwritableRow
-from malflow.connectors.redis.plain import PLAIN
+from malflow.connectors.redis.connection import PLAIN, RedisServer, UnwritableRow
 from malflow.connectors.redis.table import RedisTable, TransactionRows
-from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
-from malflow.connectors.segments import SegmentWriter
+from malflow.connectors.segments import ONE_SHARE, SegmentedSinkImpl, SegmentWriter, is_sealed
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.message import NoKey

@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from malflow.checks import check_choice, checked_names
-from malflow.connectors.codecs.named import Decode, decoder_of
-from malflow.connectors.options import check_start
+from malflow.connectors.codecs.plain import Decode, decoder_of
+from malflow.connectors.options import Handling, RejectingSource, check_start
 from malflow.connectors.redis.connection import RedisServer
-from malflow.connectors.redis.entries import EntryDecoder, OnError
-from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
-from malflow.connectors.rejecting import Handling, RejectingSource
+from malflow.connectors.redis.stream import EntryDecoder, OnDataLoss, OnError, Position, StreamReader
 from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import redis
 
-from malflow.connectors.redis.connection import RedisServer
-from malflow.connectors.redis.errors import RedisDataLost, RedisFailed
+from malflow.connectors.redis.connection import RedisDataLost, RedisFailed, RedisServer
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 

@@ -7,7 +7,7 @@ try:
 except ImportError as _missing:
     raise not_imported("malflow.connectors.sql needs SQLAlchemy", "sql", _missing) from _missing
 
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.database import SqlError
 from malflow.connectors.sql.lookup import SqlLookup
 from malflow.connectors.sql.sink import SqlSink
 

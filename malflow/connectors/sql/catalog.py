@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.database import SqlError
 
 __all__ = ["Zone", "character_sets", "check_engine", "has_conditions", "zone_of_session"]
 

@@ -13,14 +13,22 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.checks import check_mapping
-from malflow.connectors.attention import Attention, ServerSilent, attended
-from malflow.connectors.remote_system import RemoteSystem
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.remote import Attention, RemoteSystem, ServerSilent, attended
 from malflow.durations import Duration
-from malflow.errors import GraphError, MissingDependency
+from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.store.redaction import is_secret_name, secrets_in
 
-__all__ = ["Database", "largest_packet", "without_references"]
+__all__ = [
+    "Database",
+    "SqlError",
+    "largest_packet",
+    "without_references",
+]
+
+
+class SqlError(MalflowError, RuntimeError):
+    """A database refused a statement, or a table or value does not meet the connector's needs."""
+
 
 T = TypeVar("T")
 

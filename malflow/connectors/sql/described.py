@@ -13,7 +13,7 @@ from sqlalchemy import exc
 from sqlalchemy.dialects import mysql
 
 from malflow.connectors.sql.catalog import Zone, character_sets, check_engine, has_conditions, zone_of_session
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.database import SqlError
 
 __all__ = ["SqlTable", "described"]
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.sql.catalog import check_engine
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.database import SqlError
 from malflow.connectors.tables.ledger_sink import ledger_id
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner

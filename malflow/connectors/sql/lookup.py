@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from malflow.connectors.sql.database import Database
+from malflow.connectors.sql.database import Database, SqlError
 from malflow.connectors.sql.described import described
-from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.exact_cells import exact_cell, is_any_of
 from malflow.connectors.sql.lookup_keys import LookupKeys
-from malflow.connectors.tables.lookup_rows import LookupRows, Wanted
+from malflow.connectors.tables.rows import LookupRows, Wanted
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable
 from malflow.words import plural, short_repr

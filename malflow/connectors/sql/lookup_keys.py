@@ -12,9 +12,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from malflow.connectors.sql.database import SqlError
 from malflow.connectors.sql.described import SqlTable
-from malflow.connectors.sql.errors import SqlError
-from malflow.connectors.sql.plain import plain_value
+from malflow.connectors.sql.values import plain_value
 from malflow.words import short_repr
 
 __all__ = ["LookupKeys"]

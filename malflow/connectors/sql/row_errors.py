@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import exc
 
-from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.database import SqlError
 
 __all__ = ["BOUND", "is_about_row", "marked"]
 

@@ -13,18 +13,16 @@ from sqlalchemy import exc
 
 from malflow.checks import check_flag
 from malflow.connectors.lost_output import OnDataLoss
-from malflow.connectors.sql.database import Database, largest_packet, without_references
+from malflow.connectors.sql.database import Database, SqlError, largest_packet, without_references
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.doubts import Doubts
-from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.ledger import Ledger
-from malflow.connectors.sql.plain import plain_batch
 from malflow.connectors.sql.row_errors import BOUND, marked
-from malflow.connectors.sql.values import ValueChecks
+from malflow.connectors.sql.values import ValueChecks, plain_batch
 from malflow.connectors.sql.writing import TableWriter
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, Handle, LedgerSink, PlainBatch
-from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.refused_rows import found_by_halves
+from malflow.connectors.tables.rows import chosen_shape
 from malflow.connectors.tables.transaction_rows import Row, RowBatch, TransactionRows
 from malflow.durations import Duration
 from malflow.sinks.formatting import Formatter

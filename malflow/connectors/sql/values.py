@@ -1,12 +1,13 @@
-"""Whether values fit the columns of a table, by their types: before the snapshot, while a transaction can be undone."""
+"""Python values for a database: numpy's and pandas' converted, and each checked against its column."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, localcontext
+from itertools import chain
 from numbers import Integral, Number, Real
 from typing import Any
 
@@ -14,13 +15,17 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from malflow.connectors.json_names import check_names
+from malflow.connectors.sql.database import SqlError
 from malflow.connectors.sql.described import SqlTable
-from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.kept_values import Check, unkept
 from malflow.connectors.tables.transaction_rows import Row, RowBatch
 from malflow.words import plural, short_repr
 
-__all__ = ["ValueChecks"]
+__all__ = [
+    "ValueChecks",
+    "plain_batch",
+    "plain_value",
+]
 
 _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.Boolean, (bool, Integral), "a boolean"),
@@ -359,3 +364,65 @@ def _rounded(value: Any, scale: int) -> Any:
 def _within(bits: int, *, unsigned: bool) -> Check:
     least, most = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     return lambda value: None if least <= value <= most else f"is out of the column's range, {least} to {most}"
+
+
+_PLAIN = frozenset({bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, type(None)})
+
+
+def plain_batch(batch: RowBatch, without_zone: Collection[str] = ()) -> RowBatch:
+    """Return a batch with numbers, text and times of numpy, pandas and subclasses replaced by equal Python values.
+
+    Drivers do not handle the originals: SQLite's stores a numpy integer as its bytes, and MySQL's writes the zone of a
+    Timestamp, or the name of a member of an enum, into the statement.
+
+    Args:
+        batch: the rows.
+        without_zone: columns of times without zones, in which a time with a zone is written in UTC.
+    """
+    if not _PLAIN.issuperset(map(type, chain.from_iterable(batch.rows))):
+        batch = batch._replace(rows=[tuple(map(plain_value, row)) for row in batch.rows])
+    before = int(batch.operation == "merge")
+    for place, name in enumerate(batch.columns, before):
+        if name in without_zone and any(getattr(row[place], "tzinfo", None) is not None for row in batch.rows):
+            batch = batch._replace(rows=[(*row[:place], _in_utc(row[place]), *row[place + 1 :]) for row in batch.rows])
+    return batch
+
+
+def _in_utc(value: Any) -> Any:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise SqlError(
+            f"{short_repr(value)} has no time in UTC ({error}); write one within the years 1 to 9999"
+        ) from None
+
+
+def plain_value(value: Any) -> Any:
+    """Return the value of Python's own that one of numpy, pandas or a subclass equals; others as they are."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    for base, plain in _PLAIN_OF.items():
+        if isinstance(value, base):
+            return plain(value)
+    if kind.__module__ == "numpy" and value.shape == () and kind.__name__ not in ("datetime64", "timedelta64"):
+        return value.item()
+    if isinstance(value, datetime) and value == value and not getattr(value, "nanosecond", 0):  # noqa: PLR0124 - NaT
+        return datetime.combine(value.date(), value.timetz())
+    if isinstance(value, timedelta) and value == value and not getattr(value, "nanoseconds", 0):  # noqa: PLR0124 - NaT
+        return timedelta(value.days, value.seconds, value.microseconds)
+    return value
+
+
+_PLAIN_OF: Mapping[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    bytearray: bytes,
+    memoryview: bytes,
+    Decimal: Decimal,
+}
+"""The values of subclasses, such as those of enums, whatever methods they have: numpy's item() drops NUL at the end."""

@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from malflow.connectors.sql.database import SqlError
 from malflow.connectors.sql.described import SqlTable
-from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.tables.transaction_rows import Row, RowBatch
 
 __all__ = ["TableWriter"]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, LOST, Place, Staged, StagedFile
 from malflow.store.contract import Transient
 from malflow.store.redaction import redacted

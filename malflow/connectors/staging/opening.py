@@ -10,8 +10,7 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 
 from malflow.connectors.staging.copied_place import CopiedPlace
-from malflow.connectors.staging.local_place import LocalPlace
-from malflow.connectors.staging.places import Place
+from malflow.connectors.staging.places import LocalPlace, Place
 from malflow.connectors.staging.s3_place import S3Place
 from malflow.errors import GraphError
 from malflow.store.filesystem import filesystem_of, is_local, local_path

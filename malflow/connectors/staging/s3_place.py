@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.staging.places import LOST, Place, Staged, StagedFile
 from malflow.store import s3
 from malflow.store.contract import Transient

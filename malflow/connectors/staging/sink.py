@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from malflow.checks import check_flag, check_mapping, checked_seconds
-from malflow.connectors.lost_output import Confirmed, OnDataLoss
+from malflow.connectors.lost_output import Confirmed, OnDataLoss, SinkFileError
 from malflow.connectors.options import check_delivery, check_on_data_loss
-from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.opening import open_place
 from malflow.connectors.staging.places import HIDDEN, Place, Staged, StagedFile

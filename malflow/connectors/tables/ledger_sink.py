@@ -11,12 +11,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 from malflow.checks import check_name, checked_names
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.options import check_delivery, check_on_data_loss
-from malflow.connectors.remote_system import RemoteSystem
-from malflow.connectors.segmented_sink import ONE_SHARE, SegmentedSinkImpl, is_sealed
-from malflow.connectors.segments import Sealed
+from malflow.connectors.remote import RemoteSystem
+from malflow.connectors.segments import ONE_SHARE, Sealed, SegmentedSinkImpl, is_sealed
 from malflow.connectors.tables.refused_rows import WrittenAgain, refusing_records, without_rows
-from malflow.connectors.tables.share_rows import RowsWriter
-from malflow.connectors.tables.transaction_rows import Packed, RowBatch, TransactionRows
+from malflow.connectors.tables.transaction_rows import Packed, RowBatch, RowsWriter, TransactionRows
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner

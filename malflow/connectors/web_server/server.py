@@ -1,20 +1,61 @@
-"""An aiohttp server in a thread of its own, with bounded connections and times."""
+"""An aiohttp server in a thread of its own, which forked children let go of."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
 from malflow.connectors.web_server.addresses import Place
-from malflow.connectors.web_server.forks import keep_in_children, release_in_children
 from malflow.connectors.web_server.guard import LOG, Guard, connection_limits
 
-__all__ = ["Limits", "WebServer"]
+__all__ = [
+    "Limits",
+    "WebServer",
+    "keep_in_children",
+    "release_in_children",
+]
+
+_held: Final[WeakKeyDictionary[object, Callable[[], Iterable[int]]]] = WeakKeyDictionary()
+
+
+def release_in_children(owner: object, descriptors: Callable[[], Iterable[int]]) -> None:
+    """In each child forked from now on, release the sockets of an object. They stay open in this process.
+
+    Args:
+        owner: the object; nothing is done once it is gone.
+        descriptors: returns the file descriptors of its sockets.
+    """
+    _held[owner] = descriptors
+
+
+def keep_in_children(owner: object) -> None:
+    """Leave an object's sockets alone from now on. Call this before it closes them: their numbers will be reused."""
+    _held.pop(owner, None)
+
+
+def _release() -> None:
+    """Replace the sockets with the null device. Their numbers stay taken, as objects of the child will close them."""
+    for descriptors in [*_held.values()]:
+        with suppress(OSError, RuntimeError):  # RuntimeError: the parent was adding one just then
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for it in descriptors():
+                if it >= 0:
+                    os.dup2(nothing, it, inheritable=False)
+            os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release)
+
 
 _CLOSING_SECONDS = 1.0
 """The most seconds for open requests to finish when the server stops. Half of it cuts off slow answers, double delays

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from malflow.connectors.codecs import AvroDecoder, AvroEncoder, RegistryUnavailable, SchemaRegistry
-from malflow.connectors.codecs.wire import frame
+from malflow.connectors.codecs.registry import frame
 from malflow.errors import GraphError
 from tests.connectors.codecs.fake_registry import FakeRegistry, running_registry
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.connectors.codecs import ProtobufDecoder, ProtobufEncoder, SchemaRegistry
-from malflow.connectors.codecs.wire import frame, message_indexes, read_message_indexes
+from malflow.connectors.codecs.registry import frame, message_indexes, read_message_indexes
 from malflow.errors import GraphError
 from tests.connectors.codecs.fake_registry import running_registry
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, NoKey, SingleThreadRuntime, StreamProvider
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.errors import MalflowError
 from malflow.sinks import CsvSink, SinkOwner, UnwritableValue
 from malflow.snapshot import FsspecBackend

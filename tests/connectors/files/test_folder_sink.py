@@ -18,7 +18,7 @@ import pytest
 
 from malflow import GraphError, NoKey, SingleThreadRuntime, StreamProvider
 from malflow.connectors.by_name import connect
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.errors import FencedError
 from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.sinks import JsonLinesSink, SinkOwner, TextFileSink, UnwritableValue

@@ -8,8 +8,8 @@ import fsspec
 import pytest
 import s3fs.core
 
-from malflow.connectors.files.fingerprint import SPAN
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.files.paths import SPAN
+from malflow.connectors.lost_output import SinkFileError
 from malflow.sinks import TextFileSink
 from malflow.sources import CsvSource, InputFileError, TextFileSource
 from tests.kit.faulty_s3 import FaultyS3

@@ -12,7 +12,7 @@ import pytest
 
 from malflow import GraphError, MissingDependency, OperatorError, SingleThreadRuntime
 from malflow.connectors.files.lines import LinePosition
-from malflow.connectors.files.sink import UnwritableValue
+from malflow.connectors.files.sinks import UnwritableValue
 from malflow.sinks import TextFileSink, VecSink
 from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
 

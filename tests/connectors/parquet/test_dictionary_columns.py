@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.connectors.parquet import ArrowSource, ParquetSource
-from malflow.connectors.parquet.dictionary_columns import SharedTexts
+from malflow.connectors.parquet.columns import SharedTexts
 
 FEW = [*(f"town {number}" for number in range(9)), "", "é😀"]
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from malflow import DataMessage, SingleThreadRuntime
+from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.parquet.columns import UnfitRow
-from malflow.connectors.sink_errors import SinkFileError
 from malflow.errors import FencedError, GraphError, MalflowError
 from malflow.sinks.transactional import SinkOwner
 from malflow.snapshot import FsspecBackend

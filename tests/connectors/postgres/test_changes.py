@@ -24,9 +24,9 @@ from malflow.connectors.postgres import (
     PostgresError,
     PostgresSource,
 )
-from malflow.connectors.postgres.change_reader import ChangesPartition
+from malflow.connectors.postgres.changes.first_copy import CopyReader
+from malflow.connectors.postgres.changes.reader import ChangesPartition
 from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.first_copy import CopyReader
 from malflow.connectors.postgres.source import SourcePartition
 from malflow.errors import GraphError
 from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, cut_off_at, poll_until, read_all, slot_name

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.staging.copied_place import CopiedPlace
 from malflow.store.retry import Retry, SystemContext
 

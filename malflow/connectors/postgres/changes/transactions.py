@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Any, Protocol
 
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.pgoutput import Relation, lsn_text, read_relation
-from malflow.connectors.postgres.replication import postgres_time
+from malflow.connectors.postgres.changes.replication import Relation, lsn_text, postgres_time, read_relation
+from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.tables.change import UNCHANGED, Change, Kind
 
 __all__ = ["ChangeFilter", "Stream", "TransactionReader"]

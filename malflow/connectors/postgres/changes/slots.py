@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.errors import PositionLost, PostgresError
+from malflow.connectors.postgres.changes.replication import Timeline, lsn_number, lsn_text
+from malflow.connectors.postgres.connection import PositionLost, PostgresError, PostgresServer
 from malflow.connectors.postgres.names import Table, describe
-from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
-from malflow.connectors.postgres.replication import Timeline
 
 __all__ = [
     "check_slot",

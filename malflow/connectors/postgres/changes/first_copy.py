@@ -1,34 +1,166 @@
-"""The first copy of the tables, page by page in the order of keys, under the snapshot at which a slot begins.
+"""The first copy of the tables: its pages, what they show, and the changes that they already contain.
 
 Creating a replication slot exports a snapshot: it shows exactly the transactions before the slot's stream. The tables
 are read under it, one page of rows at a time, each beginning after the last key of the page before. An interrupted copy
 continues under a newer snapshot, which shows some of the transactions that the stream delivers as well. The copy
 therefore keeps the range of keys that was read under each snapshot, and a change is dropped if the snapshot of its
 row's key showed its transaction.
+
+An interrupted copy continues under another snapshot. A change that is streamed later may be visible in one of them and
+not in the other; the key of its row decides which one counts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.background import Background
-from malflow.connectors.postgres.closing_connections import close_after
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.fetching import fetched
+from malflow.connectors.postgres.changes.replication import create_slot, lsn_number
+from malflow.connectors.postgres.changes.slots import drop_slot
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer, close_after
+from malflow.connectors.postgres.copy_text import fetched
 from malflow.connectors.postgres.names import Table, identifiers, raw_sql
-from malflow.connectors.postgres.pgoutput import lsn_number
-from malflow.connectors.postgres.replication import create_slot
-from malflow.connectors.postgres.replication_slots import drop_slot
-from malflow.connectors.postgres.visibility import CopyState, Snapshot, TableCopy
+from malflow.connectors.remote import Background
+from malflow.connectors.tables.change import Change
 
-__all__ = ["CopyReader", "Page", "Wanted", "begin_copy", "resume_copy"]
+__all__ = [
+    "CopyReader",
+    "CopyState",
+    "Overlap",
+    "Page",
+    "Snapshot",
+    "TableCopy",
+    "Wanted",
+    "begin_copy",
+    "resume_copy",
+]
+
+_XIDS = 1 << 32
+"""The number of ids before they start over: the stream has only the lower 32 bits."""
+
+
+class Snapshot(NamedTuple):
+    """A snapshot of the server: the transactions that it shows, and its position in the server's log."""
+
+    xmin: int
+    xmax: int
+    running: frozenset[int]
+    lsn: int
+    time: datetime
+
+    @classmethod
+    def from_text(cls, text: str, lsn: int, time: datetime) -> Snapshot:
+        """Return the snapshot that ``pg_current_snapshot()`` describes."""
+        xmin, xmax, running = text.split(":")
+        return cls(int(xmin), int(xmax), frozenset(map(int, running.split(","))) if running else frozenset(), lsn, time)
+
+    def shows(self, xid: int) -> bool:
+        """Whether the effects of a committed transaction are visible; `xid` is its 32-bit id in the stream."""
+        behind = (xid - self.xmin) % _XIDS
+        if behind >= _XIDS // 2:
+            return True  # before xmin
+        full = self.xmin + behind
+        return full < self.xmax and full not in self.running
+
+    def plain(self) -> tuple[Any, ...]:
+        """Convert to plain values, for positions."""
+        return self.xmin, self.xmax, tuple(sorted(self.running)), self.lsn, self.time.isoformat()
+
+    @classmethod
+    def of_plain(cls, plain: tuple[Any, ...]) -> Snapshot:
+        """Return the snapshot that `plain` described."""
+        xmin, xmax, running, lsn, time = plain
+        return cls(xmin, xmax, frozenset(running), lsn, datetime.fromisoformat(time))
+
+
+class TableCopy:
+    """The progress of a table's copy.
+
+    Attributes:
+        files: the files of the table on the server; a truncation replaces them.
+        ranges: pairs of a snapshot's index and the last key read under it, in the order of keys.
+        done: whether the last range reaches the end of the table.
+    """
+
+    def __init__(
+        self, files: tuple[int, ...], ranges: tuple[tuple[int, tuple[Any, ...]], ...] = (), *, done: bool = False
+    ):
+        self.files, self.ranges, self.done = files, list(ranges), done
+
+    @property
+    def last_key(self) -> tuple[Any, ...] | None:
+        """The key of the last row copied; None if there is none."""
+        return self.ranges[-1][1] if self.ranges else None
+
+    def advance(self, snapshot: int, key: tuple[Any, ...]) -> None:
+        """Note that all rows up to `key` are copied, the last of them under a snapshot."""
+        if self.ranges and self.ranges[-1][0] == snapshot:
+            self.ranges.pop()
+        self.ranges.append((snapshot, key))
+
+    def finish(self, snapshot: int) -> None:
+        """Note that a snapshot shows no further row."""
+        self.done = True
+        if not self.ranges or self.ranges[-1][0] != snapshot:
+            self.ranges.append((snapshot, ()))
+
+    def plain(self) -> tuple[Any, ...]:
+        """Convert to plain values, for positions."""
+        return self.files, tuple(self.ranges), self.done
+
+
+class CopyState:
+    """The progress of the copies of all tables, by name, and their snapshots."""
+
+    def __init__(self, tables: dict[str, TableCopy], snapshots: list[Snapshot]) -> None:
+        self.tables, self.snapshots = tables, snapshots
+
+    def check(self, tables: Iterable[str]) -> None:
+        """Check that all tables are in the copy.
+
+        Raises:
+            PostgresError: if one is not.
+        """
+        new = [table for table in tables if table not in self.tables]
+        if new:
+            raise PostgresError(
+                f"the copy began without {', '.join(new)}: it has {', '.join(self.tables)}. Restore the tables and "
+                "their names until the copy has caught up, or drop the slot and start the job without its snapshots"
+            )
+
+    @property
+    def done(self) -> bool:
+        """Whether all tables are copied."""
+        return all(table.done for table in self.tables.values())
+
+    @property
+    def seen_until(self) -> int:
+        """The position in the log after which no transaction is visible in any snapshot.
+
+        0 if there is only one snapshot, since the stream begins at it.
+        """
+        return max((snapshot.lsn for snapshot in self.snapshots), default=0) if len(self.snapshots) > 1 else 0
+
+    def plain(self) -> tuple[Any, ...]:
+        """Convert to plain values, for positions."""
+        tables = tuple((name, table.plain()) for name, table in self.tables.items())
+        return tables, tuple(snapshot.plain() for snapshot in self.snapshots)
+
+    @classmethod
+    def of_plain(cls, plain: tuple[Any, ...]) -> CopyState:
+        """Return the state that `plain` described."""
+        tables, snapshots = plain
+        return cls(
+            {name: TableCopy(tuple(files), ranges, done=done) for name, (files, ranges, done) in tables},
+            [Snapshot.of_plain(snapshot) for snapshot in snapshots],
+        )
+
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -255,3 +387,68 @@ def _published(connection: Connection, table: Table, publication: str) -> tuple[
     if row is None:
         return table.columns, None
     return tuple(name for name in table.columns if name in row[0]), row[1] and raw_sql(row[1])
+
+
+class Overlap:
+    """Drop changes, or parts of them, that are in a table's copy. Its rows were read under several snapshots.
+
+    A row's key decides which snapshot counts. The server compares keys, since order and equality are its own.
+
+    Attributes:
+        until: the position in the log of the last snapshot; no snapshot shows a later transaction.
+    """
+
+    def __init__(self, server: PostgresServer, tables: Sequence[Table], state: CopyState) -> None:
+        self._server, self._state = server, state
+        state.check(table.shown for table in tables)
+        self._tables = {table.oid: table for table in tables}
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.until = state.seen_until
+
+    def __call__(self, oid: int, xid: int, change: Change) -> list[Change]:
+        """Return the change, a part of it, or nothing."""
+        table = self._tables.get(oid)
+        if table is None:
+            return [change]
+        before, after = change.old or change.new, change.new
+        if change.kind == "truncate" or before is None:
+            first = self._state.tables[table.shown].ranges[0][0]
+            return [] if self._state.snapshots[first].shows(xid) else [change]
+        if after is None or change.kind == "insert":
+            return [] if self._shows(table, xid, before) else [change]
+        shows_before, shows_after = self._shows(table, xid, before), self._shows(table, xid, after)
+        if shows_before == shows_after:
+            return [] if shows_before else [change]
+        if shows_before:
+            return [change._replace(kind="insert", old=None)]
+        key = {name: before[name] for name in table.identity}
+        return [change._replace(kind="delete", old=key, new=None)]
+
+    def close(self) -> None:
+        """Close the connection on which keys are compared."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _shows(self, table: Table, xid: int, row: Mapping[str, Any]) -> bool:
+        copy = self._state.tables[table.shown]
+        answers = {index: self._state.snapshots[index].shows(xid) for index, _ in copy.ranges}
+        if len(set(answers.values())) == 1:
+            return next(iter(answers.values()))
+        return answers[self._range_of(table, copy, tuple(row[name] for name in table.identity))]
+
+    def _range_of(self, table: Table, copy: TableCopy, key: tuple[Any, ...]) -> int:
+        *earlier, last = copy.ranges
+        value = table.literals(table.identity, key)
+        tests = [
+            sql.SQL("when {} <= {} then {}").format(value, table.literals(table.identity, upper), sql.Literal(index))
+            for index, upper in earlier
+        ]
+        query = sql.SQL("select case {} else {} end").format(sql.SQL(" ").join(tests), sql.Literal(last[0]))
+        return int(self._server.retry(lambda: self._ask(query), f"comparing keys of {table.shown}"))
+
+    def _ask(self, query: sql.Composed) -> Any:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._server.connect()
+        row = self._connection.execute(query).fetchone()
+        return row[0] if row else None

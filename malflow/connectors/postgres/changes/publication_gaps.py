@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import psycopg
 
+from malflow.connectors.postgres.changes.replication import Relation
 from malflow.connectors.postgres.names import Table
-from malflow.connectors.postgres.pgoutput import Relation
 
 __all__ = ["PublicationGaps", "oids_of"]
 

@@ -10,18 +10,25 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import psycopg
 
-from malflow.connectors.attention import ServerSilent
-from malflow.connectors.background import Background
-from malflow.connectors.postgres.connection import PostgresServer
-from malflow.connectors.postgres.copy_overlap import Overlap
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
-from malflow.connectors.postgres.names import Table, types_below
-from malflow.connectors.postgres.pgoutput import Relation, lsn_number
-from malflow.connectors.postgres.publication_gaps import PublicationGaps, oids_of
-from malflow.connectors.postgres.replicated_transactions import TransactionReader
-from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
-from malflow.connectors.postgres.replication_slots import (
+from malflow.connectors.postgres.changes.first_copy import (
+    CopyReader,
+    CopyState,
+    Overlap,
+    Page,
+    Wanted,
+    begin_copy,
+    resume_copy,
+)
+from malflow.connectors.postgres.changes.publication_gaps import PublicationGaps, oids_of
+from malflow.connectors.postgres.changes.replication import (
+    Relation,
+    ReplicationStream,
+    Timeline,
+    create_slot,
+    lsn_number,
+    timelines,
+)
+from malflow.connectors.postgres.changes.slots import (
     check_slot,
     check_timeline,
     drop_slot,
@@ -36,7 +43,10 @@ from malflow.connectors.postgres.replication_slots import (
     tables_without_old,
     timeline_at,
 )
-from malflow.connectors.postgres.visibility import CopyState
+from malflow.connectors.postgres.changes.transactions import TransactionReader
+from malflow.connectors.postgres.connection import PostgresError, PostgresServer
+from malflow.connectors.postgres.names import Table, types_below
+from malflow.connectors.remote import Background, ServerSilent
 from malflow.connectors.tables.change import Change
 from malflow.sources.contract import StatefulSourcePartition
 

@@ -1,0 +1,1 @@
+"""Changes of Postgres tables as a source, by logical replication."""
