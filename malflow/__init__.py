@@ -53,8 +53,8 @@ from malflow.operators.contract import OperatorContext, Output, StatefulLogic, S
 from malflow.operators.epochs.rounding import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
+from malflow.streams.operators.table import Table
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
-from malflow.streams.table import Table
 from malflow.table_change import TableChange
 from malflow.version import __version__
 

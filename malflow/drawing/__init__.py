@@ -10,9 +10,7 @@ from typing import Any, Literal, get_args
 
 from malflow.checks import check_whole_number
 from malflow.drawing.boxes import boxes
-from malflow.drawing.documents import compact_document_of, document_of
-from malflow.drawing.dot import dot
-from malflow.drawing.mermaid import mermaid
+from malflow.drawing.formats import compact_document_of, document_of, dot, mermaid
 from malflow.drawing.picture import Dataflow, picture_of
 from malflow.drawing.svg import svg
 from malflow.errors import GraphError

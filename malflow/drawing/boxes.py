@@ -1,4 +1,8 @@
-"""Pictures for a terminal: boxes from top to bottom, with lines between, or a list where they don't fit."""
+"""Pictures for a terminal: boxes from top to bottom with lines between, or a list where they don't fit.
+
+It is the "channel routing" of circuit boards, without its hard part: no line enters the row below under the output of
+another, nor where another enters. So the tracks may be in any order, and different lines meet only where they cross.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,137 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from malflow.drawing.canvas import Canvas
-from malflow.drawing.channels import Net, channel
 from malflow.drawing.layers import Layers, layered, positions
 from malflow.drawing.picture import NAME_LIMIT, Box, Picture
 from malflow.drawing.text import fitted, width
 
-__all__ = ["boxes"]
+__all__ = [
+    "DOWN",
+    "LEFT",
+    "RIGHT",
+    "UP",
+    "Canvas",
+    "Net",
+    "boxes",
+    "channel",
+]
+
+LEFT, RIGHT, UP, DOWN = 1, 2, 4, 8
+
+_LINES = " ╴╶─╵┘└┴╷┐┌┬│┤├┼"
+"""The character for each sum of directions."""
+
+
+class Canvas:
+    """Lines of cells, each with a character; they grow where something is drawn."""
+
+    def __init__(self) -> None:
+        self._cells: list[dict[int, str]] = []
+
+    def put(self, x: int, y: int, character: str) -> None:
+        """Set a cell."""
+        while len(self._cells) <= y:
+            self._cells.append({})
+        self._cells[y][x] = character
+
+    def write(self, x: int, y: int, text: str) -> None:
+        """Write a text from a cell on; accents share the cell of their letter, and an ideograph fills two."""
+        for character in text:
+            size = width(character)
+            if size == 0:
+                self.put(x - 1, y, self._cells[y].get(x - 1, "") + character)
+                continue
+            self.put(x, y, character)
+            if size > 1:
+                self.put(x + 1, y, "")
+            x += size
+
+    def line(self, x: int, y: int, directions: int) -> None:
+        """Set a cell to the character of lines in these directions."""
+        self.put(x, y, _LINES[directions])
+
+    def vertical(self, x: int, top: int, bottom: int) -> None:
+        """Draw a line downwards, to the line before the last."""
+        for y in range(top, bottom):
+            self.put(x, y, "│")
+
+    def rule(self, y: int, title: str, right: int) -> None:
+        """Draw a line across with a title."""
+        self.write(0, y, f"┄ {title} ".ljust(right, "┄"))
+
+    def box(self, left: int, top: int, size: int, lines: Sequence[str], style: str) -> None:
+        """Draw a box with lines of text; the style has its corners and borders."""
+        self.write(left, top, f"{style[0]}{style[1] * (size - 2)}{style[2]}")
+        for number, line in enumerate(lines, top + 1):
+            self.put(left, number, style[3])
+            self.write(left + 1, number, f" {line}{' ' * (size - 3 - width(line))}")
+            self.put(left + size - 1, number, style[3])
+        self.write(left, top + len(lines) + 1, f"{style[4]}{style[1] * (size - 2)}{style[5]}")
+
+    def text(self) -> str:
+        """Return the lines, without blanks at their ends."""
+        rows = ["".join(cells.get(x, " ") for x in range(max(cells, default=-1) + 1)) for cells in self._cells]
+        return "".join(f"{row.rstrip()}\n" for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A line from an output to where it enters boxes below, by their columns."""
+
+    start: int
+    ends: tuple[int, ...]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The leftmost and the rightmost column."""
+        return min(self.start, *self.ends), max(self.start, *self.ends)
+
+
+def channel(canvas: Canvas, top: int, nets: Sequence[Net]) -> int:
+    """Draw lines between two rows; return the line below them. Lines that cross are not joined."""
+    tracks, count = _tracks(nets)
+    bottom = top + count + 1
+    cells: dict[tuple[int, int], int] = {}
+    for net, track in zip(nets, tracks, strict=True):
+        if track is not None:
+            _draw_sideways(cells, net, top + track)
+    for net, track in zip(nets, tracks, strict=True):
+        turn = bottom if track is None else top + track
+        _draw_down(cells, net.start, top, turn)
+        for end in net.ends if track is not None else ():
+            _draw_down(cells, end, turn + 1, bottom)
+    for (y, x), directions in cells.items():
+        canvas.line(x, y, directions)
+    return bottom
+
+
+def _tracks(nets: Sequence[Net]) -> tuple[list[int | None], int]:
+    """Return the track of each line, the first that is free, or None for straight ones; and the number of tracks."""
+    found: list[int | None] = [None] * len(nets)
+    ends: list[int] = []
+    for number in sorted(range(len(nets)), key=lambda it: nets[it].span):
+        left, right = nets[number].span
+        if left == right:
+            continue
+        track = next((at for at, end in enumerate(ends) if end < left - 1), len(ends))
+        ends[track : track + 1] = [right]
+        found[number] = track
+    return found, len(ends)
+
+
+def _draw_sideways(cells: dict[tuple[int, int], int], net: Net, y: int) -> None:
+    left, right = net.span
+    for x in range(left, right + 1):
+        cells[y, x] = (LEFT if x > left else 0) | (RIGHT if x < right else 0)
+    cells[y, net.start] |= UP
+    for end in net.ends:
+        cells[y, end] |= DOWN
+
+
+def _draw_down(cells: dict[tuple[int, int], int], x: int, top: int, bottom: int) -> None:
+    """Draw a line downwards; it passes over lines that it crosses."""
+    cells.update({(y, x): UP | DOWN for y in range(top, bottom)})
+
 
 _LIMITS = (NAME_LIMIT, 30, 24, 18, 13)
 """The widths of text to try, in characters, until the boxes fit."""

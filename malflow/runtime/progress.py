@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from malflow.drawing.html_tables import table
+from malflow.drawing.text import table
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.ticks import Ticks
 from malflow.events import RunFinished

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from malflow.drawing.html_tables import table
+from malflow.drawing.text import table
 from malflow.engine.plan import Program
 from malflow.message import MAX, NoKey
 from malflow.nodes import EpochsNode, Node, SourceNode

@@ -13,7 +13,7 @@ from malflow.partitioners import index_select
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_function, checked_policy, location, malformed
 from malflow.streams.handle import StreamHandle
-from malflow.streams.table import Table
+from malflow.streams.operators.table import Table
 from malflow.type_parameters import K, T, V_co
 from malflow.words import short_repr
 

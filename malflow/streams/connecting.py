@@ -14,7 +14,7 @@ from malflow.operators.contract import Output, StatefulLogic, overridden
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_default, checked_policy, checked_two, malformed
-from malflow.streams.stateful import HIDDEN_OF_TIMED, StatefulOperators, check_wakes
+from malflow.streams.operators.stateful import HIDDEN_OF_TIMED, StatefulOperators, check_wakes
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
-from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import (
     checked_function,
     checked_policy,
@@ -33,21 +32,20 @@ from malflow.streams.arguments import (
     malformed,
 )
 from malflow.streams.broadcasting import BroadcastOperators
-from malflow.streams.calling_out import CallingOperators
 from malflow.streams.connecting import ConnectOperators
-from malflow.streams.event_time import EventTimeOperators
-from malflow.streams.joins import JoinOperators
+from malflow.streams.event_time import EventTimeOperators, KeyedNeedsEpochs, NeedsEpochs
 from malflow.streams.letters import add_letters
-from malflow.streams.looking_up import LookupOperators
-from malflow.streams.matching import MatchOperators
-from malflow.streams.rollup import RollupOperators
+from malflow.streams.operators.aggregation import AggregateOperators
+from malflow.streams.operators.joins import JoinOperators
+from malflow.streams.operators.matching import MatchOperators
+from malflow.streams.operators.outside import CallingOperators, LookupOperators
+from malflow.streams.operators.rollup import RollupOperators
+from malflow.streams.operators.selection import SelectionOperators
+from malflow.streams.operators.several import Timed
+from malflow.streams.operators.stateless import KeyedStatelessOperators, StatelessOperators
+from malflow.streams.operators.table import Table
+from malflow.streams.operators.tables import TableOperators
 from malflow.streams.routing import RoutingOperators
-from malflow.streams.selection import SelectionOperators
-from malflow.streams.several import Timed
-from malflow.streams.stateless import KeyedStatelessOperators, StatelessOperators
-from malflow.streams.table import Table
-from malflow.streams.tables import TableOperators
-from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 from malflow.type_parameters import K, T, V_co
 
 __all__ = ["KeyedStream", "KeyedTimedStream", "NeedsEpochs", "Stream", "StreamProvider", "TimedStream"]

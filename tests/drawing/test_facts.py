@@ -16,7 +16,7 @@ from malflow.graph import Graph
 from malflow.patterns import step
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.streams.several import LateResults, Matches, Throttled, Timed
+from malflow.streams.operators.several import LateResults, Matches, Throttled, Timed
 from malflow.windows import tumbling
 
 pytestmark = pytest.mark.slow

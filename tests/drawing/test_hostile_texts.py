@@ -13,9 +13,8 @@ import pytest
 
 from malflow import Progress, SingleThreadRuntime, StreamProvider, TimeRow, TimeTable
 from malflow.drawing import document, draw
-from malflow.drawing.html_tables import table
 from malflow.drawing.picture import NAME_LIMIT
-from malflow.drawing.text import ending, fitted, width
+from malflow.drawing.text import ending, fitted, table, width
 from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from malflow.drawing import compact_document, document, draw
 from malflow.drawing.chains import collapsed
 from malflow.drawing.coordinates import COMPACT, name_lines
-from malflow.drawing.documents import compact_document_of
+from malflow.drawing.formats import compact_document_of
 from malflow.drawing.picture import picture_of
 from malflow.drawing.text import fitted
 from malflow.nodes import SourceNode, StatelessNode

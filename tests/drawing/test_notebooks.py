@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, MissingDependency, SingleThreadRuntime, StreamProvider, TimeRow, TimeTable
-from malflow.drawing.html_tables import table
+from malflow.drawing.text import table
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource

@@ -258,7 +258,7 @@ _WINDOWS = [
     Bug(
         "windows that share panes take any aggregator",
         "the first merge fails, long after the start",
-        "streams/window_kinds.py",
+        "streams/operators/windows.py",
         '            check_merge(name, kernel, "windows that share panes")\n',
         "",
         (f"{LAWS}::test_windows_that_share_panes_need_aggregators_that_merge",),

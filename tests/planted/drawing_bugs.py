@@ -38,7 +38,7 @@ DRAWING_BUGS = [
     Bug(
         "a part is an element of the page",
         "cells of tables hold what the program says",
-        "drawing/html_tables.py",
+        "drawing/text.py",
         'return markup(fitted(f"{cell:,}" if is_number else str(cell), _LONGEST))',
         'return fitted(f"{cell:,}" if is_number else str(cell), _LONGEST)',
         (f"{_TEXTS}::test_tables_show_texts_as_text",),
@@ -46,7 +46,7 @@ DRAWING_BUGS = [
     Bug(
         "a quote ends a label of Mermaid",
         "codes are for markup only",
-        "drawing/mermaid.py",
+        "drawing/formats.py",
         '_PLAIN = frozenset(" _,/=")',
         """_PLAIN = frozenset(' _,/="')""",
         (f"{_TEXTS}::test_texts_are_printable_short_and_escaped",),
@@ -54,7 +54,7 @@ DRAWING_BUGS = [
     Bug(
         "a backslash is an escape of Graphviz",
         "quotes alone are escaped",
-        "drawing/dot.py",
+        "drawing/formats.py",
         '"\\\\": "\\\\\\\\", ',
         "",
         (f"{_TEXTS}::test_texts_are_printable_short_and_escaped",),
@@ -94,7 +94,7 @@ DRAWING_BUGS = [
     Bug(
         "two lines share a track",
         "a track is free where the last line ends somewhere",
-        "drawing/channels.py",
+        "drawing/boxes.py",
         "if end < left - 1), len(ends))",
         "if end < right), len(ends))",
         (f"{_LAYOUT}::test_lines_of_boxes_lead_to_the_right_operators",),

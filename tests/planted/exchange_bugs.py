@@ -48,7 +48,7 @@ EXCHANGE_BUGS = [
     Bug(
         "late records lose fields",
         "only the results were thought of",
-        "streams/window_kinds.py",
+        "streams/operators/windows.py",
         "reads=kernel.fields if late is None and ",
         "reads=kernel.fields if ",
         (_FIELDS,),

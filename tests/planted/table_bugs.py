@@ -149,7 +149,7 @@ TABLE_BUGS = [
     Bug(
         "a record is joined in time with the changes of a table",
         "a table is its changes",
-        "streams/tables.py",
+        "streams/operators/tables.py",
         "rows = table._versions_for(name) if",
         "rows = table.rows() if",
         (f"{_MODELS}::test_a_version_out_of_order_that_the_table_would_not_send_is_found",),

@@ -19,8 +19,8 @@ from malflow.message import NoKeyType
 from malflow.operators.contract import Output
 from malflow.sinks import CsvSink, StatelessSink, StdOutSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
+from malflow.streams.event_time import KeyedNeedsEpochs, NeedsEpochs
 from malflow.streams.stream import KeyedTimedStream, TimedStream
-from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 from malflow.windows import FOREVER
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, assert_type
 
 from malflow import KeyedStream, agg
-from malflow.streams.aggregation import Windowed
-from malflow.streams.late_windows import LateWindowed
+from malflow.streams.operators.aggregation import Windowed
+from malflow.streams.operators.late_windows import LateWindowed
 from malflow.windows import FOREVER, WindowResult, calendar, session, sliding, tumbling
 
 HOUR = timedelta(hours=1)

@@ -10,9 +10,9 @@ from malflow.graph import Graph
 from malflow.nodes import ExchangeNode, KeyNode, Port
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
-from malflow.streams.several import LateGroups, LateResults
-from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window
+from malflow.streams.operators.several import LateGroups, LateResults
+from malflow.streams.operators.stateful import StatefulOperators
+from malflow.streams.operators.windows import WindowOptions, add_cogroup, add_window
 from malflow.windows import until_fault
 from malflow.words import short_repr
 

@@ -15,8 +15,8 @@ from malflow.graph import check_name
 from malflow.operators.epochs.frontiers import REACHED
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
-from malflow.streams.several import Matches
-from malflow.streams.stateful import StatefulOperators
+from malflow.streams.operators.several import Matches
+from malflow.streams.operators.stateful import StatefulOperators
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from malflow.durations import as_length
 from malflow.operators.keyed.stateful import RunningAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
-from malflow.streams.late_windows import LateWindowed
-from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window, kernel_of
+from malflow.streams.operators.late_windows import LateWindowed
+from malflow.streams.operators.stateful import StatefulOperators
+from malflow.streams.operators.windows import WindowOptions, add_cogroup, add_window, kernel_of
 from malflow.windows import WindowResult, Windows, early_fault
 from malflow.words import short_repr
 

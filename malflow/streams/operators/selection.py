@@ -13,8 +13,8 @@ from malflow.operators.keyed.distinct import Changes, Distinct
 from malflow.operators.keyed.throttle import SlidingLimit, TokenBuckets
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, malformed
-from malflow.streams.several import Throttled
-from malflow.streams.stateful import StatefulOperators
+from malflow.streams.operators.several import Throttled
+from malflow.streams.operators.stateful import StatefulOperators
 from malflow.windows import FOREVER, Forever
 from malflow.words import short_repr
 

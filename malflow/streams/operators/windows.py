@@ -24,7 +24,7 @@ from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.handle import StreamHandle
-from malflow.streams.stateful import StatefulOperators
+from malflow.streams.operators.stateful import StatefulOperators
 from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
 __all__ = ["WindowOptions", "add_cogroup", "add_window", "check_merge", "kernel_of"]

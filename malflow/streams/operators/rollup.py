@@ -16,8 +16,8 @@ from malflow.operators.epochs.frontiers import REACHED
 from malflow.operators.windows.rollup import Level, RollupAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
-from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import check_merge, kernel_of
+from malflow.streams.operators.stateful import StatefulOperators
+from malflow.streams.operators.windows import check_merge, kernel_of
 from malflow.windows import FOREVER, Forever, WindowResult, calendar
 from malflow.words import short_repr
 

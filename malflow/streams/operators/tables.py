@@ -16,8 +16,8 @@ from malflow.operators.tables.joins import ArrivalJoin
 from malflow.operators.tables.table import ToTable
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_field_of, checked_function, malformed
-from malflow.streams.stateful import StatefulOperators
-from malflow.streams.table import Table
+from malflow.streams.operators.stateful import StatefulOperators
+from malflow.streams.operators.table import Table
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

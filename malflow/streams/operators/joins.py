@@ -14,7 +14,7 @@ from malflow.operators.joins.interval_join import Interval, IntervalJoin
 from malflow.operators.joins.two_streams import migrated_values
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_field_of, checked_function, malformed
-from malflow.streams.stateful import StatefulOperators
+from malflow.streams.operators.stateful import StatefulOperators
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The methods of streams that add operators, by subject."""
