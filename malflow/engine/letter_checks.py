@@ -1,14 +1,26 @@
-"""Checks of policies for failed records against the graph: which operators may keep dead letters, or park keys."""
+"""Checks of policies for failed records, and reasons why a program can't continue from a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
 
-from malflow.errors import GraphError
+from malflow.errors import GraphError, MalflowError
 from malflow.nodes import LETTERS_OUTPUT, Node, SinkNode, SourceNode, StatelessNode, Vertex
 from malflow.operators.calls.calling_out import CallingOut
 
-__all__ = ["calls_out", "check_letters", "letter_readers", "letters_of_letters", "letters_taken", "no_parking"]
+__all__ = [
+    "Refuse",
+    "calls_out",
+    "check_letters",
+    "letter_readers",
+    "letters_of_letters",
+    "letters_taken",
+    "no_parking",
+    "raised",
+    "refusing",
+]
 
 
 def check_letters(vertices: Sequence[Vertex]) -> None:
@@ -76,3 +88,25 @@ def no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
         return None
     message = f"operator '{name}' can't have on_error='park': {reason}"
     return GraphError(message, operator=name, location=vertex.location)
+
+
+Refuse: TypeAlias = Callable[[str, MalflowError], object]
+"""A function to call with the name of a state that can't be loaded and the error."""
+
+
+def raised(_name: str, error: MalflowError) -> None:
+    """Raise the error, as a start does.
+
+    Raises:
+        MalflowError: always.
+    """
+    raise error
+
+
+@contextmanager
+def refusing(refuse: Refuse, name: str) -> Iterator[None]:
+    """Pass an error in the context to `refuse` instead of raising it."""
+    try:
+        yield
+    except MalflowError as error:
+        refuse(name, error)

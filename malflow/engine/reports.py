@@ -1,20 +1,105 @@
-"""A worker's report after a tick."""
+"""A worker's report after a tick, with the facts that it measured, and their sums over all workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
 
-from malflow.engine.facts import Facts
 from malflow.failures import Failures, Replayed
 from malflow.operators.hosting.reader import Lags, Share
 from malflow.operators.hot_keys import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 
-__all__ = ["Report", "held_in"]
+__all__ = [
+    "CLOCK",
+    "LEAST_BUSY",
+    "FactPacing",
+    "Facts",
+    "OperatorFacts",
+    "Report",
+    "RunSums",
+    "held_in",
+    "merge_facts",
+]
+
+CLOCK: Final[Callable[[], int]] = perf_counter_ns
+"""The clock of busy times, in nanoseconds."""
+
+LEAST_BUSY: Final = 1_000_000
+"""Nanoseconds after which the busy time of an operator is reported even if it took no records."""
+
+_EVERY: Final = 16
+"""Ticks between two reports of facts. Fewer: short ticks spend more time on reports; more: counts are older."""
+
+_NANOSECONDS: Final = 50_000_000
+"""The age at which facts are reported even before 16 ticks. Less: more reports; more: older counts in slow runs."""
+
+
+class Facts(NamedTuple):
+    """The measurements of an operator on one worker since its last report.
+
+    Attributes:
+        busy: the nanoseconds it spent processing records or waiting for external systems.
+        batches: the number of non-empty batches that it received or, for a source, emitted.
+        largest: the number of records in the largest of them.
+        calls: the greatest number of simultaneous calls to an external system.
+        polls: how often a source was asked for records.
+        saturated: how often a poll returned as many as it asked for, so that more are probably waiting.
+    """
+
+    busy: int = 0
+    batches: int = 0
+    largest: int = 0
+    calls: int = 0
+    polls: int = 0
+    saturated: int = 0
+
+    def plus(self, other: Facts) -> Facts:
+        """Return the combined facts of both."""
+        return Facts(
+            self.busy + other.busy,
+            self.batches + other.batches,
+            max(self.largest, other.largest),
+            max(self.calls, other.calls),
+            self.polls + other.polls,
+            self.saturated + other.saturated,
+        )
+
+
+def merge_facts(facts: dict[str, Facts], more: Mapping[str, Facts]) -> None:
+    """Merge more facts, by operator name, into the first mapping."""
+    for name, it in more.items():
+        held = facts.get(name)
+        facts[name] = it if held is None else held.plus(it)
+
+
+class FactPacing:
+    """Chooses the ticks whose reports include facts. Short ticks thus have no noticeable overhead.
+
+    It chooses the first tick, then every sixteenth, and any tick that ends at least 50 ms after the last chosen one.
+    Its report covers all ticks since the last chosen one.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._reported = 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether the report of this tick includes facts.
+
+        Args:
+            now: the time at the end of the tick, by `CLOCK`.
+        """
+        self._left -= 1
+        if self._left > 0 and now - self._reported < _NANOSECONDS:
+            return False
+        self._left, self._reported = _EVERY, now
+        return True
 
 
 @dataclass(slots=True)
@@ -80,3 +165,117 @@ def held_in(reports: Iterable[Report]) -> dict[str, Waiting]:
     for it in reports:
         merge_held(held, it.held)
     return held
+
+
+_NANOSECOND = 1e-9
+"""Seconds; busy times are counted in whole nanoseconds."""
+
+_MOST_KINDS = 20
+"""Kinds of errors counted per operator. More: longer reports; fewer: rare errors are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """The measurements of an operator on all workers.
+
+    Attributes:
+        busy: the seconds it spent processing records, summed over the workers.
+        batches: the number of batches.
+        largest: the number of records in the largest batch of the last report with records.
+        calls: the greatest number of simultaneous calls of a worker in the last report with records.
+        polls: the polls of a source.
+        saturated: the polls that returned as many records as they asked for.
+        taken_by_worker: the records that each worker received since the number of workers last changed.
+        busy_by_worker: the seconds in which each worker was busy since then.
+    """
+
+    busy: float
+    batches: int
+    largest: int
+    calls: int
+    polls: int
+    saturated: int
+    taken_by_worker: Sequence[int]
+    busy_by_worker: Sequence[float]
+
+
+class RunSums:
+    """Adds up the reports of a run; may be read from any thread.
+
+    Attributes:
+        counts: the counts of all workers: see `malflow.engine.worker.Worker`.
+        errors: the numbers of failures that did not end the run, by operator and kind.
+        examples: the last failure noted, by operator.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.errors: dict[str, Mapping[str, int]] = {}
+        self.examples: dict[str, str] = {}
+        self._before: Mapping[str, int] = {}
+        self._batches: Counter[str] = Counter()
+        self._polls: Counter[str] = Counter()
+        self._saturated: Counter[str] = Counter()
+        self._last: Sequence[dict[str, Facts]] = ()
+        self._taken: Sequence[dict[str, int]] = ()
+        self._busy: Sequence[dict[str, int]] = ()
+        self.place(1)
+
+    def place(self, parallelism: int) -> None:
+        """Continue with new workers; the sums of each start at zero.
+
+        Args:
+            parallelism: their number.
+        """
+        busy = Counter(self._before)
+        for of_worker in self._busy:
+            busy.update(of_worker)
+        self._before = busy
+        self._busy = [{} for _ in range(parallelism)]
+        self._taken = [{} for _ in range(parallelism)]
+        self._last = [{} for _ in range(parallelism)]
+
+    def add(self, reports: Iterable[Report]) -> None:
+        """Add the reports of a tick."""
+        counts, is_shared = self.counts, len(self._taken) > 1
+        for it in reports:
+            taken = self._taken[it.worker]
+            for name, count in it.counts.items():
+                counts[name] += count
+                if is_shared:
+                    taken[name] = taken.get(name, 0) + count
+            if it.facts:
+                self._add_facts(it)
+            for name, failures in it.failures.items():
+                errors = Counter(self.errors.get(name, {}))
+                errors.update(failures.errors)
+                self.errors[name] = dict(errors.most_common(_MOST_KINDS))
+                self.examples[name] = failures.examples[-1]
+
+    def _add_facts(self, report: Report) -> None:
+        busy, last, batches = self._busy[report.worker], self._last[report.worker], self._batches
+        for name, facts in report.facts.items():
+            if facts.busy:
+                busy[name] = busy.get(name, 0) + facts.busy
+            if facts.batches:
+                batches[name] += facts.batches
+                last[name] = facts
+            if facts.polls:
+                self._polls[name] += facts.polls
+                self._saturated[name] += facts.saturated
+
+    def of(self, name: str) -> OperatorFacts:
+        """Return the measurements of an operator."""
+        last = [of_worker[name] for of_worker in self._last if name in of_worker]
+        busy = [of_worker.get(name, 0) for of_worker in self._busy]
+        taken = [of_worker.get(name, 0) for of_worker in self._taken]
+        return OperatorFacts(
+            busy=_NANOSECOND * (self._before.get(name, 0) + sum(busy)),
+            batches=self._batches[name],
+            largest=max((it.largest for it in last), default=0),
+            calls=max((it.calls for it in last), default=0),
+            polls=self._polls[name],
+            saturated=self._saturated[name],
+            taken_by_worker=taken if len(taken) > 1 else [self.counts[name]],
+            busy_by_worker=[_NANOSECOND * it for it in busy],
+        )

@@ -1,4 +1,4 @@
-"""The ticks of a run: builds each tick from the reports of the previous one.
+"""The ticks of a run: its clock, how many records sources poll, and each tick from the reports before.
 
 All that a tick depends on beyond its worker (other workers, other ticks, the clock) is determined here, from the
 reports of all workers, so that it is the same on every runtime.
@@ -8,26 +8,134 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from malflow.engine.clock import RunClock
-from malflow.engine.discovery import discovering, with_waiting
-from malflow.engine.idle_epochs import Lifts
-from malflow.engine.part_placement import Parts, Place
+from malflow.engine.idle_epochs import Lifts, QuietSources
+from malflow.engine.parts import Parts, Place, discovering, with_waiting
 from malflow.engine.plan import Program
-from malflow.engine.poll_pacing import PollPacing
-from malflow.engine.quiet_sources import QuietSources
-from malflow.engine.reports import Report
-from malflow.engine.run_sums import RunSums
+from malflow.engine.reports import Report, RunSums
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay
 from malflow.operators.epochs.idle_time import merge_lateness
 from malflow.operators.hosting.reader import Lags, Share, total_share
 from malflow.operators.hot_keys import HotSample
+from malflow.records.batch import BATCH_SIZE
 
-__all__ = ["Ticks"]
+__all__ = [
+    "PollPacing",
+    "RunClock",
+    "Ticks",
+    "first_limit",
+]
+
+
+class RunClock:
+    """The system's clock, but never going back, not even before the snapshot that a run continues from.
+
+    Attributes:
+        now: the time of the last reading, in UTC.
+        started: the time of the first reading.
+    """
+
+    def __init__(self) -> None:
+        self.now = datetime(1970, 1, 1, tzinfo=UTC)
+        self.started: datetime | None = None
+        self._ahead = timedelta(0)
+
+    def advance_to(self, time: datetime | None) -> None:
+        """Set the earliest time that may be read; None if unknown."""
+        if time is not None:
+            self.now = max(self.now, time)
+
+    def read(self) -> tuple[datetime, datetime]:
+        """Return the time and the time of the first reading."""
+        self.now = max(self.now, datetime.now(UTC) + self._ahead)
+        self.started = self.started or self.now
+        return self.now, self.started
+
+    def skip(self, time: timedelta) -> None:
+        """Advance by some time at once, for test scripts."""
+        if time:
+            self.read()
+            self.now += time
+            self._ahead = self.now - datetime.now(UTC)
+
+
+_SHORT_TICK_SECONDS = 0.05
+"""Below half the target the limit grows at once. More: larger steps past the target; less: a slower start."""
+
+_TARGET_SECONDS = 0.1
+"""The duration of a tick. Half: more fixed time per record; double: results and snapshots wait longer."""
+
+_CALLING_SECONDS = 0.4
+"""The target with operators that call out: at the end of each tick, fewer and fewer calls are under way."""
+
+_TRY_MORE_AFTER = 16
+"""Ticks of one size until twice the size is tried. Fewer: more ticks that are too long; more: a slower adjustment."""
+
+_FASTEST_GROWTH = 64
+"""The largest growth in a tick. Less: a slower start; more: one misleadingly short tick makes the next too long."""
+
+
+def first_limit(*, debug: bool) -> int:
+    """Return the poll limit of the first tick: one record (its cost is unknown), but with `debug` a whole batch."""
+    return BATCH_SIZE if debug else 1
+
+
+class PollPacing:
+    """The poll limit of all sources on all workers that share a tick, adjusted from tick to tick.
+
+    The limit is one for all: each waits for the slowest in every tick. With limits of their own, a worker that polled
+    less in the beginning would keep polling less, since it could not tell its time from that of the others.
+
+    Args:
+        limit: the poll limit of the first tick.
+        least: the least limit, for operators that process many records in the time of one.
+
+    Attributes:
+        limit: the maximum number of records that a source polls on a worker in a tick.
+    """
+
+    def __init__(self, limit: int = 1, least: int = 1) -> None:
+        self.limit = max(limit, least)
+        self._least = least
+        self._target = _TARGET_SECONDS if least == 1 else _CALLING_SECONDS
+        self._last_tick = (0, 0.0)
+        self._same_ticks = 0
+
+    def note(self, polled: int, largest: int, seconds: float) -> None:
+        """Adjust the limit to bring a tick's per-record time near the target; fixed overhead is ignored.
+
+        A tick takes a fixed time plus a time per record. This follows from two ticks with different numbers of records.
+        If the number stays the same, a double one is tried now and then. If operators emit many records for each input
+        record, the limit is lower, to keep batches small.
+
+        Args:
+            polled: the maximum number of records that a source polled on a worker in the tick.
+            largest: the size of the tick's largest batch.
+            seconds: the duration of the tick.
+        """
+        if polled:
+            self.limit = max(self._least, self._adjusted(polled, largest, seconds))
+
+    def _adjusted(self, polled: int, largest: int, seconds: float) -> int:
+        most = max(1, min(BATCH_SIZE, BATCH_SIZE * polled // max(largest, 1)))
+        records, before = self._last_tick
+        self._last_tick = (polled, seconds)
+        if seconds < _SHORT_TICK_SECONDS:
+            growth = min(_FASTEST_GROWTH, _SHORT_TICK_SECONDS / max(seconds, 1e-6))
+            return min(int(growth * self.limit), most)
+        if polled == records:
+            self._same_ticks += 1
+            are_calls_slow = self._least > 1 and seconds > 2 * self._target
+            tries = self._same_ticks % _TRY_MORE_AFTER == 1 and not are_calls_slow
+            return min(2 * self.limit, most) if tries else self.limit
+        per_record = (seconds - before) / (polled - records)
+        wanted = self._target / per_record if per_record > 0 else most
+        return int(max(1, self.limit // 2, min(wanted, 2 * self.limit, most)))
+
 
 _NO_TIME = timedelta(0)
 

@@ -7,13 +7,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from malflow.engine.facts import CLOCK, LEAST_BUSY, FactPacing, Facts, merge_facts
-from malflow.engine.output_channels import OutputChannels, Outputs, Target
-from malflow.engine.part_placement import Parts, Place
+from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, key_of_count
 from malflow.engine.replays import reached_by, replay, total
-from malflow.engine.reports import Report
-from malflow.engine.stage_operators import Active, StageOperators
+from malflow.engine.reports import CLOCK, LEAST_BUSY, FactPacing, Facts, Report, merge_facts
+from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target
 from malflow.engine.state_specs import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all

@@ -8,13 +8,12 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 
 from malflow.checks import check_whole_number
-from malflow.engine.discovery import discovering
-from malflow.engine.loading import loaded
-from malflow.engine.part_placement import Parts, Place, place_parts
+from malflow.engine.parts import Parts, Place, discovering, place_parts
 from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
-from malflow.engine.rescale import check_placed, reroute
 from malflow.engine.state_specs import States, stored_once
+from malflow.engine.states.loading import loaded
+from malflow.engine.states.rescale import check_placed, reroute
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
 from malflow.event_time.tick import Tick

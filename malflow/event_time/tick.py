@@ -33,7 +33,7 @@ class Tick:
         lifts: epochs by operator: the generator issues the epoch on workers where its source is finished or silent.
         final: whether this is the last tick, which emits the epoch `MAX`. Its changes of state are not kept.
         polls: whether sources are polled.
-        limit: the maximum number of records that a source polls on a worker; see `malflow.engine.poll_pacing`.
+        limit: the maximum number of records that a source polls on a worker; see `malflow.engine.ticks`.
         explains: whether reports include the progress of operators in event time before the tick.
         asks_held: whether the input has ended and reports include the open results of operators.
         replays: the requests about dead letters that operators serve before their input.

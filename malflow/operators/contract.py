@@ -337,7 +337,7 @@ class Operator:
         return OperatorTime(self.waiting(), self.edges_reached())
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set the idleness of each input edge; called when it changes. See `malflow.engine.idle_edges.Idle`."""
+        """Set the idleness of each input edge; called when it changes. See `malflow.engine.worker_time.Idle`."""
 
     def holdup(self) -> str | None:
         """Return why the operator waits within a tick, or None; may be called from another thread while it runs."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from malflow.engine.migration import migrated, migrations
 from malflow.engine.plan import compile_graph
+from malflow.engine.questions import check_unit, window_results, windows_node
 from malflow.engine.state_specs import hidden_id, specs_of
-from malflow.engine.window_results import check_unit, window_results, windows_node
+from malflow.engine.states.migration import migrated, migrations
 from malflow.errors import SnapshotError
 from malflow.graph import Graph
 from malflow.nodes import StatefulNode

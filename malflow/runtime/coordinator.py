@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from malflow.engine.discovery import Discovery
-from malflow.engine.part_placement import place_parts, places_of
+from malflow.engine.parts import Discovery, place_parts, places_of
 from malflow.engine.plan import Program
-from malflow.engine.poll_pacing import first_limit
 from malflow.engine.reports import Report, held_in
-from malflow.engine.rescale import check_placed
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
-from malflow.engine.ticks import Ticks
+from malflow.engine.states.rescale import check_placed
+from malflow.engine.ticks import Ticks, first_limit
 from malflow.errors import GraphError, OperatorError, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished

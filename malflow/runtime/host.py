@@ -7,8 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from malflow.engine.discovery import Change
-from malflow.engine.part_placement import Parts, Place
+from malflow.engine.parts import Change, Parts, Place
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import OldStates

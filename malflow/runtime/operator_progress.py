@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from malflow.engine.plan import Program, keys_of_given
-from malflow.engine.run_sums import RunSums
+from malflow.engine.reports import RunSums
 from malflow.nodes import Node, SinkNode, SourceNode
 from malflow.operators.failures.guard import FAILED, LETTERS, SKIPPED
 from malflow.snapshot.sizes import StateSize

@@ -8,9 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from malflow.engine.confirmations import Confirmations
-from malflow.engine.discovery import Change
-from malflow.engine.part_placement import Parts, Place
+from malflow.engine.parts import Change, Confirmations, Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.questions import Outcome, Question, copies, find
 from malflow.engine.reports import Report

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from malflow.engine.added_consumers import unseen_rows
 from malflow.engine.plan import Program
+from malflow.engine.states.loading import unseen_rows
 from malflow.errors import SnapshotError
 from malflow.events import RunStarted
 from malflow.nodes import LETTERS_OUTPUT, SinkNode, StatefulNode

@@ -7,8 +7,16 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.checks import check_whole_number
-from malflow.engine.questions import MOST_KEYS, Found, KeptState, Question, kept_letters, kept_state
-from malflow.engine.window_results import check_unit, windows_node
+from malflow.engine.questions import (
+    MOST_KEYS,
+    Found,
+    KeptState,
+    Question,
+    check_unit,
+    kept_letters,
+    kept_state,
+    windows_node,
+)
 from malflow.errors import GraphError, QueryError
 from malflow.failures import DeadLetter
 from malflow.operators.failures.letters import letter_of, oldest_first

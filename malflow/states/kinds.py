@@ -9,7 +9,7 @@ __all__ = ["Movement", "StateKind", "StateSpec"]
 
 
 class Movement(Enum):
-    """The redistribution of a state when the number of workers changes: see `malflow.engine.rescale`."""
+    """The redistribution of a state when the number of workers changes: see `malflow.engine.states.rescale`."""
 
     BY_KEY = auto()
     """Each key goes to the worker that its stream's partitioner selects."""

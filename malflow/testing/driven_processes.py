@@ -7,9 +7,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from malflow.engine.part_placement import Parts, Place
+from malflow.engine.idle_epochs import QuietSources
+from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program
-from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks

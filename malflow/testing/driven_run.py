@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from malflow.engine.part_placement import Place, place_parts, places_of
+from malflow.engine.idle_epochs import QuietSources
+from malflow.engine.parts import Place, place_parts, places_of
 from malflow.engine.plan import Program
-from malflow.engine.poll_pacing import first_limit
-from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
-from malflow.engine.ticks import Ticks
+from malflow.engine.ticks import Ticks, first_limit
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
 from malflow.failures import Replay

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from malflow.engine.clock import RunClock
+from malflow.engine.idle_epochs import QuietSources
 from malflow.engine.plan import Program, compile_graph
-from malflow.engine.quiet_sources import QuietSources
 from malflow.engine.state_specs import hidden_id
+from malflow.engine.ticks import RunClock
 from malflow.failures import DeadLetter, Replay
 from malflow.graph import Graph
 from malflow.message import DataMessage

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.engine.facts import FactPacing, Facts
-from malflow.engine.reports import Report
-from malflow.engine.run_sums import RunSums
+from malflow.engine.reports import FactPacing, Facts, Report, RunSums
 from malflow.failures import Failures
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SnapshotError, StreamProvider, index_select, rendezvous_select
-from malflow.engine.idle_edges import Feed, Idle, feeds_of, idleness
-from malflow.engine.part_placement import place_parts
+from malflow.engine.parts import place_parts
 from malflow.engine.plan import Program
-from malflow.engine.rescale import reroute
 from malflow.engine.state_specs import states_of
+from malflow.engine.states.rescale import reroute
+from malflow.engine.worker_time import Feed, Idle, feeds_of, idleness
 from malflow.operators.epochs.frontiers import Floors
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, former_select
 from malflow.sinks import StatefulSink, VecSink

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from malflow import StreamProvider, rendezvous_select
-from malflow.engine.poll_pacing import PollPacing
+from malflow.engine.ticks import PollPacing
 from malflow.records.batch import BATCH_SIZE
 from malflow.sinks import VecSink
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition

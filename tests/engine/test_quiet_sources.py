@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from malflow.engine.quiet_sources import QuietSources
+from malflow.engine.idle_epochs import QuietSources
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PARTS = {"a": [["x"], ["y"]], "b": [[], ["z"]]}

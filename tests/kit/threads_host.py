@@ -13,12 +13,10 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from malflow.engine.confirmations import Confirmations
-from malflow.engine.discovery import Change
-from malflow.engine.facts import CLOCK, Facts
+from malflow.engine.parts import Change, Confirmations
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.questions import Outcome, Question
-from malflow.engine.reports import Report
+from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.worker import Worker

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from malflow.engine.clock import RunClock
+from malflow.engine.ticks import RunClock
 from malflow.sources.contract import StatefulSourceImpl
 
 __all__ = ["PARTS", "HandClock", "Polls", "Step", "SteppingClock", "WholeTicks", "scripts"]

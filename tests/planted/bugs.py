@@ -587,7 +587,7 @@ _TIMERS = [
     Bug(
         "the clock of a run goes back behind its snapshot",
         "the system's clock was set back",
-        "engine/clock.py",
+        "engine/ticks.py",
         "            self.now = max(self.now, time)\n",
         "            pass\n",
         (CLOCK,),
@@ -697,7 +697,7 @@ _EPOCHS = [
     Bug(
         "a new worker begins at the greatest epoch",
         "records are late after a rescale",
-        "engine/rescale.py",
+        "engine/states/rescale.py",
         "    return None if None in epochs else min(epochs)",
         "    return None if None in epochs else max(epochs)",
         ("tests/engine/test_placement.py",),
@@ -705,7 +705,7 @@ _EPOCHS = [
     Bug(
         "a late record is on time on its new worker",
         "a window comes twice after a rescale",
-        "engine/rescale.py",
+        "engine/states/rescale.py",
         "    past = None if placement is None else _past(old, least)\n",
         "    past = None\n",
         (f"{MOVED}::test_epochs_of_each_worker",),

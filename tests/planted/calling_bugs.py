@@ -145,7 +145,7 @@ CALLING_BUGS = [
     Bug(
         "slow calls make ticks of one record",
         "a tick takes a tenth of a second",
-        "engine/poll_pacing.py",
+        "engine/ticks.py",
         "            self.limit = max(self._least, self._adjusted(polled, largest, seconds))\n",
         "            self.limit = self._adjusted(polled, largest, seconds)\n",
         ("tests/engine/test_poll_pacing.py::test_slow_calls_do_not_make_ticks_smaller_than_the_least",),

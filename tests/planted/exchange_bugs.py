@@ -40,7 +40,7 @@ EXCHANGE_BUGS = [
     Bug(
         "keys of an older version stay where they were",
         "the number of workers is the same",
-        "engine/rescale.py",
+        "engine/states/rescale.py",
         "known and not former",
         "known",
         (_PLACEMENT,),

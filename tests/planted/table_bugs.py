@@ -182,7 +182,7 @@ TABLE_BUGS = [
     Bug(
         "consumers that were there are warned of",
         "a restart begins again",
-        "engine/added_consumers.py",
+        "engine/states/loading.py",
         "elif own[0].name not in known:",
         "else:",
         (f"{_CHANGED}::test_consumers_that_were_there_are_not_warned_of",),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import NoKey, StreamProvider, rendezvous_select
-from malflow.engine.part_placement import place_parts
+from malflow.engine.parts import place_parts
 from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
 from malflow.runtime.spark.outgoing_records import OutgoingRecords

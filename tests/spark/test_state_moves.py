@@ -14,7 +14,7 @@ import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime, StreamProvider
 from malflow.engine.plan import compile_graph
-from malflow.engine.rescale import KeyRoute
+from malflow.engine.states.rescale import KeyRoute
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.graph import Graph
 from malflow.partitioners import rendezvous_select

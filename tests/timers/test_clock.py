@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, OperatorError, StatefulLogic
-from malflow.engine.clock import RunClock
+from malflow.engine.ticks import RunClock
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE
 from malflow.testing.driven_run import DrivenRun

@@ -235,7 +235,7 @@ class ReachedEpoch:
         state: the epoch, in the form that `Movement.EPOCHS` moves.
         epoch: the epoch; None before the first one.
         like: a timestamp of the records' type; None before the first record.
-        idle: the idleness of the operator's input: see `malflow.engine.idle_edges.Idle`.
+        idle: the idleness of the operator's input: see `malflow.engine.worker_time.Idle`.
         on_apply: called after another epoch was applied, to drop data derived from the previous one.
         floors: after a rescale, the epochs of old workers that were ahead of this one, by key, or None.
     """

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from malflow.engine.discovery import Change
-from malflow.engine.part_placement import Parts, Place, place_parts
+from malflow.engine.parts import Change, Parts, Place, place_parts
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report

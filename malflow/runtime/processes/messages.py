@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from malflow.engine.part_placement import Place
+from malflow.engine.parts import Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick

@@ -16,8 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from malflow.engine.confirmations import Confirmations
-from malflow.engine.part_placement import Place
+from malflow.engine.parts import Confirmations, Place
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions

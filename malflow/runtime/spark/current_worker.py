@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from malflow.engine.poll_pacing import PollPacing, first_limit
+from malflow.engine.ticks import PollPacing, first_limit
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry

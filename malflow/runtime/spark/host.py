@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from malflow.engine.discovery import Change, check_finished
-from malflow.engine.part_placement import Parts
+from malflow.engine.parts import Change, Parts, check_finished
 from malflow.engine.plan import Program
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report

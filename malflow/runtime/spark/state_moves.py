@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.engine.loading import check_manifest_facts
-from malflow.engine.migration import migrations
 from malflow.engine.plan import Program
-from malflow.engine.rescale import key_routes
 from malflow.engine.state_specs import States, stages_of_keys
+from malflow.engine.states.loading import check_manifest_facts
+from malflow.engine.states.migration import migrations
+from malflow.engine.states.rescale import key_routes
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from malflow.engine.migration import migrated
-from malflow.engine.rescale import KeyRoute, united
 from malflow.engine.state_specs import States
+from malflow.engine.states.migration import migrated
+from malflow.engine.states.rescale import KeyRoute, united
 from malflow.errors import MalflowError
 from malflow.nodes import StatefulNode
 from malflow.runtime.garbage import rarer_collections

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from malflow.engine.poll_pacing import PollPacing
+from malflow.engine.ticks import PollPacing
 from malflow.engine.worker import Worker
 from malflow.records.batch import BATCH_SIZE
 from malflow.runtime.spark.protocol import RunSpec, TickCommand

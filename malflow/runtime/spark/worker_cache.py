@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from malflow.engine.part_placement import Parts
+from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
-from malflow.engine.poll_pacing import PollPacing
+from malflow.engine.ticks import PollPacing
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from malflow.engine.facts import CLOCK, Facts
 from malflow.engine.plan import Program
-from malflow.engine.reports import Report
+from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.nodes import SinkNode

@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import Any, assert_never
 
 from malflow.diagnostics import operator_error
-from malflow.engine.idle_edges import Idle
+from malflow.engine.letter_checks import Refuse, raised, refusing
 from malflow.engine.plan import Program
-from malflow.engine.refusals import Refuse, raised, refusing
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
+from malflow.engine.worker_time import Idle
 from malflow.errors import OperatorError, SnapshotError
 from malflow.nodes import Vertex
 from malflow.operators.epochs.frontiers import KEPT, UNTIL

@@ -1,22 +1,57 @@
-"""Discovery of new parts during a run, from sources that list their parts repeatedly."""
+"""The parts of sources in a run: found, assigned to workers, and confirmed once a snapshot is durable."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from malflow.checks import checked_duration
-from malflow.engine.part_placement import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
 from malflow.nodes import Vertex
 from malflow.operators.hosting.parts import check_gone, list_parts
+from malflow.operators.hosting.source import Source
+from malflow.partitioners import rendezvous_select
 
-__all__ = ["Change", "Discovery", "check_finished", "discovering", "with_waiting"]
+__all__ = [
+    "Change",
+    "Confirmations",
+    "Discovery",
+    "Parts",
+    "Place",
+    "check_finished",
+    "discovering",
+    "place_parts",
+    "places_of",
+    "with_waiting",
+]
+
+Parts = Mapping[str, Sequence[Sequence[Any]]]
+"""The parts of each source that each worker holds."""
+
+Place = tuple[str, int]
+"""A source, and a worker that holds parts of it."""
+
+
+def place_parts(parts: Mapping[str, Iterable[Any]], workers: Sequence[int]) -> dict[str, list[list[Any]]]:
+    """Return the parts of each source that each of the workers holds."""
+    placed: dict[str, list[list[Any]]] = {}
+    for name, listed in parts.items():
+        placed[name] = [[] for _ in workers]
+        for part in listed:
+            placed[name][rendezvous_select(part, workers)].append(part)
+    return placed
+
+
+def places_of(parts: Parts) -> frozenset[Place]:
+    """Return the sources and workers that have parts."""
+    return frozenset(
+        (name, worker) for name, by_worker in parts.items() for worker, them in enumerate(by_worker) if them
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +170,44 @@ def check_finished(program: Program, name: str, gone: Iterable[Any], states: Map
     for part in gone:
         if part in positions:
             check_gone(name, program.sources[name].source, part, positions[part])
+
+
+class Confirmations:
+    """Remembers the positions of the readers that confirm them, at the ticks of snapshots.
+
+    Args:
+        sources: returns the operators that host the sources in this process.
+    """
+
+    def __init__(self, sources: Callable[[], Sequence[Source]]) -> None:
+        self._sources = sources
+        self._captured: dict[int, Mapping[str, Mapping[Any, Any]]] = {}
+        self._confirmed: int | None = None
+
+    def note(self, tick: int) -> None:
+        """Record the positions in the last deltas for a tick."""
+        positions: dict[str, dict[Any, Any]] = {}
+        for source in self._sources():
+            if source.confirms:
+                positions.setdefault(source.context.operator_name, {}).update(source.positions())
+        self._captured[tick] = positions
+
+    def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
+        """Confirm the positions of a tick to the readers, unless its snapshot failed or they were confirmed before.
+
+        Args:
+            tick: the tick.
+            snapshot: the id of its durable snapshot; None if it failed.
+
+        Yields:
+            The sources with a reader that could not confirm its position, with the error.
+        """
+        positions = self._captured.pop(tick, {})
+        if snapshot is None or not positions or snapshot == self._confirmed:
+            return
+        self._confirmed = snapshot
+        for source in self._sources():
+            name = source.context.operator_name
+            for error in source.confirm(positions.get(name, {})):
+                self._confirmed = None
+                yield name, error

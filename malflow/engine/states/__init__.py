@@ -1,0 +1,1 @@
+"""The states with which a run begins: loaded, migrated and redistributed."""

@@ -1,0 +1,358 @@
+"""The initial states of a run's workers, from a snapshot: renamed parts, added consumers.
+
+Nothing is opened, written or claimed here, so a plan can call the same functions as a start. The only user code called
+is migrations, partitioners, and readers of parts that no longer exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from malflow.diagnostics import operator_error
+from malflow.engine.letter_checks import Refuse, raised, refusing
+from malflow.engine.parts import check_finished, discovering
+from malflow.engine.plan import Program
+from malflow.engine.state_specs import OldStates, States, specs_of, state_id, stored_once
+from malflow.engine.states.migration import faulty_versions, migrated, migrations
+from malflow.engine.states.rescale import local_states, reroute
+from malflow.engine.worker_time import Idle
+from malflow.errors import SnapshotError
+from malflow.nodes import StatefulNode, Vertex
+from malflow.operators.epochs.generator import ANSWERED
+from malflow.operators.epochs.part_epochs import PART
+from malflow.partitioners import rendezvous_select
+from malflow.snapshot.persistence import RestoredState
+from malflow.sources.contract import StatefulSource
+from malflow.states.kinds import StateKind
+from malflow.words import plural
+
+__all__ = [
+    "Loaded",
+    "Unseen",
+    "check_manifest_facts",
+    "loaded",
+    "obstacles",
+    "unseen_rows",
+    "with_present_names",
+]
+
+_log = logging.getLogger("malflow.runtime")
+
+
+def with_present_names(
+    program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates, parallelism: int
+) -> OldStates:
+    """Rename the positions and epochs of renamed parts, and move them to the workers of the new names.
+
+    A source with renamed parts has a method ``present_part(part)``. A warning is logged if a source that was read
+    before has only new parts.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        states: the states in the snapshot.
+        parallelism: the number of workers that had them.
+    """
+    names: dict[Any, Any] = {}
+    present = dict(states)
+    for source, node in program.sources.items():
+        if not isinstance(node.source, StatefulSource):
+            continue
+        positions = {part: at for by_part in states.get(source, {}).values() for part, at in by_part.items()}
+        known = list(positions)
+        here = _names(node.source.impl, known)
+        here = _with_renamed(source, node.source.impl, positions, listed[source], here)
+        if here:
+            moves = {old: (new, new) for old, new in here.items()}
+            present[source] = _moved(states[source], moves, parallelism)
+            names.update(here)
+        _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
+    if names:
+        by_part = {(what, old): ((what, new), new) for old, new in names.items() for what in (PART, ANSWERED)}
+        for vertex in program.vertices:
+            if vertex.node.issues_epochs and vertex.node.name in states:
+                present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)
+    return present
+
+
+def _names(impl: Any, known: list[Any]) -> dict[Any, Any]:
+    """Return the new names by the old ones; a part with its current name takes precedence."""
+    if not hasattr(impl, "present_part"):
+        return {}
+    taken, names = set(known), {}
+    for part in known:
+        name = impl.present_part(part)
+        if name not in taken:
+            taken.add(name)
+            names[part] = name
+    return names
+
+
+def _with_renamed(
+    source: str, impl: Any, positions: Mapping[Any, Any], listed: Iterable[Any], names: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the new names of parts, with those that the source finds by the positions.
+
+    Args:
+        source: the name of the source.
+        impl: its implementation.
+        positions: the positions by the old names.
+        listed: the current parts.
+        names: the new names that are known without the positions, by the old ones.
+
+    Raises:
+        OperatorError: if the source fails.
+    """
+    if not hasattr(impl, "renamed_parts") or not positions:
+        return dict(names)
+    present = {names.get(old, old): at for old, at in positions.items()}
+    try:
+        renamed = impl.renamed_parts(present, list(listed))
+    except Exception as error:
+        raise operator_error(source, error, None, impl) from error
+    whole = {old: renamed.get(names.get(old, old), names.get(old, old)) for old in positions}
+    return {old: new for old, new in whole.items() if new != old}
+
+
+def _moved(
+    by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, tuple[Any, Any]], parallelism: int
+) -> dict[int, dict[Any, Any]]:
+    """Return a state with its renamed keys on the workers of their parts.
+
+    A key that loses its name to another one, and that has no new name, is dropped.
+
+    Args:
+        by_worker: the state by worker.
+        names: the new key and its part, by the old key.
+        parallelism: the former number of workers.
+    """
+    moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
+    taken = {name for name, _ in names.values()}
+    got: set[int] = set()
+    for worker, by_key in by_worker.items():
+        for key, state in by_key.items():
+            if key not in names:
+                if key not in taken:
+                    moved[worker][key] = state
+                continue
+            name, part = names[key]
+            target = rendezvous_select(part, range(parallelism))
+            moved[target][name] = state
+            if target != worker:
+                got.add(target)
+    for worker in got:
+        if moved[worker].get("idle") == Idle.EMPTY:  # of epochs: the worker has a part now
+            moved[worker]["idle"] = int(Idle.ENDED)
+    return moved
+
+
+def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None:
+    if listed and known and listed.isdisjoint(known):
+        _log.warning(
+            "source '%s' has %s, all of them new, and none of the %d that were read before: they are read from "
+            "their beginning; if they are the same under other names, such as after a mount was moved, restore the old "
+            "names",
+            source,
+            plural(len(listed), "part"),
+            len(known),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The states of a snapshot, as distributed to the workers of a run.
+
+    Attributes:
+        before: the number of workers in the snapshot.
+        old: the states in the snapshot, by name and worker.
+        present: the same states, migrated and with the current names of parts; refused states are omitted.
+        migrated: the old version of each state that was migrated.
+        routed: the states of each new worker, by name.
+        discovered: the new parts of each source that has parts in the snapshot.
+        once: the states that every worker loads, and only worker 0 stores.
+    """
+
+    before: int
+    old: OldStates
+    present: OldStates
+    migrated: Mapping[str, int]
+    routed: Mapping[str, Sequence[States]]
+    discovered: Mapping[str, set[Any]]
+    once: frozenset[str] = frozenset()
+
+    def changed(self, worker: int, workers: int) -> set[str]:
+        """Return the names of a worker's states that differ from the snapshot, given the number of workers."""
+        if self.before != workers:
+            return set(self.routed)
+        ours = {name: new for name, new in self.routed.items() if worker == 0 or name not in self.once}
+        moved = {name for name, new in ours.items() if _has_moved(self.old[name].get(worker, {}), new[worker])}
+        return moved.union(self.migrated)
+
+    def moved_keys(self, name: str) -> int:
+        """Return how many keys of a state move to another worker."""
+        old = self.present[name]
+        return sum(len(new.keys() - old.get(at, {}).keys()) for at, new in enumerate(self.routed[name]))
+
+
+def obstacles(
+    program: Program,
+    versions: Mapping[str, int],
+    keys: Mapping[str, int],
+    placements: Mapping[str, str | None],
+    before: int,
+    after: int | None,
+) -> Iterator[tuple[str, SnapshotError]]:
+    """Yield each state that a manifest shows can't be loaded, with the error that a start would raise.
+
+    Args:
+        program: the program.
+        versions: the version of each state in the snapshot, by its name in the program.
+        keys: the number of keys of each state.
+        placements: the name of the partitioner of each state's keys.
+        before: the number of workers in the snapshot.
+        after: the number of new workers; None if it is unknown.
+    """
+    yield from faulty_versions(program, versions, keys)
+    if after is not None:
+        yield from local_states(program, keys, before, after, placements)
+
+
+def check_manifest_facts(program: Program, restored: RestoredState, parallelism: int) -> None:
+    """Raise the first of the `obstacles` to loading a snapshot on this number of workers.
+
+    Raises:
+        SnapshotError: naming an operator with state that can't be loaded.
+    """
+    found = obstacles(program, restored.versions, restored.keys, restored.placements, restored.parallelism, parallelism)
+    for _, error in found:
+        raise error
+
+
+# Idea: a chain of functions over data, so a plan shows the same result that a start would load.
+#   obstacles             states that the manifest alone shows can't be loaded are refused
+#   with_present_names    entries of parts get the names that the source lists now
+#   migrated              states of an older version are converted, worker by worker
+#   discovering           parts that are new since the snapshot are found
+#   reroute               entries move to the workers that own them now
+#
+# Invariant: nothing outside is changed. A state refused as an obstacle, or by its migration, takes no further step.
+def loaded(
+    program: Program,
+    listed: Mapping[str, Sequence[Any]],
+    restored: RestoredState,
+    parallelism: int,
+    refuse: Refuse = raised,
+) -> Loaded:
+    """Return the states of a snapshot, distributed to a number of workers.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        restored: the content of the snapshot; states that the program does not have are left out.
+        parallelism: the number of workers.
+        refuse: is called for each state that can't be loaded; by default, the first error is raised.
+
+    Raises:
+        SnapshotError: if a state can't be moved to its key's worker, or migrated to its current version.
+        OperatorError: if a migration or a partitioner fails, or an unfinished part of a source with discovery is gone.
+    """
+    before, placements = restored.parallelism, restored.placements
+    versions = {name: restored.versions.get(name, 1) for name in restored.states}
+    blocked = set()
+    for name, error in obstacles(program, versions, restored.keys, placements, before, parallelism):
+        refuse(name, error)
+        blocked.add(name)
+    old = {name: by_worker for name, by_worker in restored.states.items() if name not in blocked}
+    present = {name: dict(them) for name, them in with_present_names(program, listed, old, before).items()}
+    converted = {}
+    for name, (node, version) in migrations(program, {name: versions[name] for name in old}).items():
+        states = present.pop(name)
+        with refusing(refuse, name):
+            present[name] = {worker: migrated(node, version, them) for worker, them in states.items()}
+            converted[name] = version
+    discovered = _discovered(program, listed, present, refuse)
+    routed = reroute(program, present, before, parallelism, placements=placements, refuse=refuse)
+    return Loaded(before, old, present, converted, routed, discovered, stored_once(program))
+
+
+def _discovered(
+    program: Program, listed: Mapping[str, Sequence[Any]], states: OldStates, refuse: Refuse
+) -> dict[str, set[Any]]:
+    """Return the parts that have appeared since a snapshot; refuse unfinished ones that have disappeared."""
+    found: dict[str, set[Any]] = {}
+    with_discovery = discovering(program)
+    for name in program.sources:
+        by_worker = states.get(name, {})
+        known = {part for by_part in by_worker.values() for part in by_part}
+        if known:
+            found[name] = set(listed[name]) - known
+        if name in with_discovery:
+            with refusing(refuse, name):
+                check_finished(program, name, known.difference(listed[name]), by_worker)
+    return found
+
+
+def _has_moved(old: States, new: States) -> bool:
+    """Whether a worker's initial states differ from those in the snapshot."""
+    if new is old:
+        return False
+    if len(new) != len(old):
+        return True
+    pairs = zip(old.items(), new.items(), strict=True)  # in order: renamed parts may exchange equal states
+    return any(key != other or state is not it for (key, state), (other, it) in pairs)
+
+
+_PASSING = (StateKind.FRONTIER, StateKind.EPOCHS)
+"""The kinds of states of operators that pass records on as they are."""
+
+
+class Unseen(NamedTuple):
+    """The rows of a table that an operator will not see.
+
+    Attributes:
+        operator: the operator, which has no state in the snapshot that a run resumes from.
+        table: the operator that keeps the table.
+        rows: the number of rows that the table has in the snapshot.
+    """
+
+    operator: str
+    table: str
+    rows: int
+
+
+def unseen_rows(program: Program, known: Container[str], keys: Mapping[str, int]) -> list[Unseen]:
+    """Return the operators without a state that read a table with rows, directly or by operators without a state.
+
+    Args:
+        program: the program.
+        known: the states in the snapshot.
+        keys: the number of keys of each of them.
+    """
+    return [
+        Unseen(consumer, vertex.node.name, keys[vertex.node.name])
+        for index, vertex in enumerate(program.vertices)
+        if _keeps_table(vertex) and keys.get(vertex.node.name)
+        for consumer in dict.fromkeys(_new_readers(program.vertices, index, known))
+    ]
+
+
+def _keeps_table(vertex: Vertex) -> bool:
+    """Whether others read the rows of a vertex; a join keeps rows for itself."""
+    node = vertex.node
+    return isinstance(node, StatefulNode) and node.kind is StateKind.TABLE and node.times is None
+
+
+def _new_readers(vertices: Sequence[Vertex], table: int, known: Container[str]) -> Iterator[str]:
+    """Yield the first operators with a state of their own, on each way from a table, that have none in the snapshot."""
+    reached = {table}
+    for index, vertex in enumerate(vertices):
+        if not any(port.vertex in reached for port in vertex.inputs):
+            continue
+        own = [spec for spec in specs_of(vertex.node) if spec.name == state_id(vertex.node)]
+        if not own or own[0].kind in _PASSING:
+            reached.add(index)
+        elif own[0].name not in known:
+            yield vertex.node.name
