@@ -51,7 +51,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.pattern_matching import MatchByTime
 from malflow.patterns import Pattern, step
 from malflow.records.batch import Batch
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import SingleIteratorSource
 

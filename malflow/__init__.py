@@ -60,17 +60,17 @@ from malflow.version import __version__
 
 if TYPE_CHECKING:
     from malflow.connectors.by_name import connect
-    from malflow.runtime.drawn import draw
-    from malflow.runtime.hot_keys import HotKey
+    from malflow.runtime.building import draw
+    from malflow.runtime.handle import RunHandle
     from malflow.runtime.processes.runtime import MultiProcessRuntime
-    from malflow.runtime.progress import Progress
+    from malflow.runtime.progress.hot_keys import HotKey
+    from malflow.runtime.progress.progress import Progress
+    from malflow.runtime.progress.time_table import TimeRow, TimeTable
+    from malflow.runtime.requests.state_views import StateView, WindowsView
     from malflow.runtime.restarts import RestartPolicy
-    from malflow.runtime.run_handle import RunHandle
     from malflow.runtime.single_thread import SingleThreadRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
-    from malflow.runtime.state_views import StateView, WindowsView
-    from malflow.runtime.time_table import TimeRow, TimeTable
-    from malflow.runtime.why_answer import Why
+    from malflow.runtime.why.answer import Why
 
 __all__ = [
     "MAX",
@@ -136,19 +136,19 @@ __all__ = [
 
 _LAZY = {
     "connect": "malflow.connectors.by_name",
-    "HotKey": "malflow.runtime.hot_keys",
+    "HotKey": "malflow.runtime.progress.hot_keys",
     "MultiProcessRuntime": "malflow.runtime.processes.runtime",
-    "Progress": "malflow.runtime.progress",
+    "Progress": "malflow.runtime.progress.progress",
     "RestartPolicy": "malflow.runtime.restarts",
-    "RunHandle": "malflow.runtime.run_handle",
+    "RunHandle": "malflow.runtime.handle",
     "SingleThreadRuntime": "malflow.runtime.single_thread",
     "SparkRuntime": "malflow.runtime.spark.runtime",
-    "StateView": "malflow.runtime.state_views",
-    "TimeRow": "malflow.runtime.time_table",
-    "TimeTable": "malflow.runtime.time_table",
-    "Why": "malflow.runtime.why_answer",
-    "WindowsView": "malflow.runtime.state_views",
-    "draw": "malflow.runtime.drawn",
+    "StateView": "malflow.runtime.requests.state_views",
+    "TimeRow": "malflow.runtime.progress.time_table",
+    "TimeTable": "malflow.runtime.progress.time_table",
+    "Why": "malflow.runtime.why.answer",
+    "WindowsView": "malflow.runtime.requests.state_views",
+    "draw": "malflow.runtime.building",
 }
 """The modules of names that a dataflow does not need to be built: runtimes, what a run answers, and drawings."""
 

@@ -307,7 +307,7 @@ class Run(Protocol):
 
     @property
     def progress(self) -> Any:
-        """The `malflow.runtime.progress.Progress` of the run."""
+        """The `malflow.runtime.progress.progress.Progress` of the run."""
 
     @property
     def has_ended(self) -> bool:

@@ -17,7 +17,7 @@ from tables import print_table
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, agg, limit_out_of_orderness
 from malflow.connectors.parquet import ParquetSource
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.sinks import StatelessSinkImpl
 from malflow.windows import tumbling
 

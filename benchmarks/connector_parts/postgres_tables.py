@@ -16,7 +16,7 @@ from tables import print_table
 
 from malflow.connectors.postgres import PostgresChanges, PostgresSink
 from malflow.connectors.postgres.changes.replication import ReplicationStream
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.sinks import SinkOwner
 
 _NAME = "malflow_bench"

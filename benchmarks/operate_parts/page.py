@@ -24,7 +24,7 @@ from malflow.monitor.documents import RunFacts
 from malflow.monitor.meters import Meters
 from malflow.monitor.metrics import Reading
 from malflow.monitor.prometheus import exposition
-from malflow.runtime.progress import OperatorProgress, Progress
+from malflow.runtime.progress.progress import OperatorProgress, Progress
 from malflow.serve import Page
 from operate_parts.monitor import summing
 

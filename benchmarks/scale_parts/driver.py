@@ -20,9 +20,9 @@ from malflow.engine.sinks import RunSinks
 from malflow.errors import StoreError
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
-from malflow.runtime.answers import SnapshotRequest
-from malflow.runtime.coordinator import Coordinator
-from malflow.runtime.requests import RunRequests
+from malflow.runtime.coordination.coordinator import Coordinator
+from malflow.runtime.requests.answers import SnapshotRequest
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.spark import snapshots
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.host import SparkHost

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import lz4.frame
 
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.sinks import Share, SinkOwner
 from malflow.store.opening import open_store
 from scale_parts.sinks import new_table, table_sink

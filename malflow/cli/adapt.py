@@ -12,8 +12,7 @@ from malflow.cli.exits import CommandError, Exit
 from malflow.config import Settings
 from malflow.events import Listener
 from malflow.nodes import Node
-from malflow.runtime.declared import declared_by, remade
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by, remade
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider

@@ -20,8 +20,7 @@ from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.nodes import StatefulNode
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.words import plural
 
 __all__ = ["check"]

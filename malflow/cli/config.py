@@ -26,8 +26,7 @@ from malflow.config import (
 )
 from malflow.errors import ConfigError, ConfigFault
 from malflow.graph import Graph
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.streams.stream import StreamProvider
 from malflow.words import plural
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 from malflow.config import Settings
 from malflow.config.entries import Entry, Layer, LayerName, Origin
 from malflow.config.settings import settings_of
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.snapshot.backend import FsspecBackend
 
 __all__ = ["default_of", "with_default", "with_defaults", "without_needless_default"]

@@ -24,7 +24,7 @@ from malflow.nodes import (
 )
 from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Map, MapWithKey, Sample
 from malflow.runtime.options import RunOptions
-from malflow.runtime.progress import unread_late
+from malflow.runtime.progress.progress import unread_late
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources, dumps_program
 from malflow.runtime.transport.sink_proxies import check_sinks, with_sink_proxies
 

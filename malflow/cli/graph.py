@@ -20,7 +20,7 @@ from malflow.cli.target import parsed
 from malflow.engine.plan import Program
 from malflow.monitor import client
 from malflow.monitor.client import FoundRun
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime
 
 __all__ = ["graph"]
 

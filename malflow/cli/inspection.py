@@ -21,9 +21,8 @@ from malflow.cli.target import Target
 from malflow.config import Settings
 from malflow.engine.plan import Program
 from malflow.errors import MalflowError
+from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.building import built
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call
 from malflow.words import plural
 

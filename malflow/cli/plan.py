@@ -22,8 +22,7 @@ from malflow.cli.texts import age, as_options, bytes_text
 from malflow.config.code import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.options import RunOptions
 from malflow.runtime.start_plan import StartPlan, planned
 from malflow.snapshot.history import snapshot_of

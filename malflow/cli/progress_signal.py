@@ -11,7 +11,7 @@ from types import FrameType
 from malflow.cli.output import Output
 from malflow.cli.screens import screen_of
 from malflow.monitor.monitor import Monitor
-from malflow.runtime.signals import handling
+from malflow.runtime.process_state import handling
 
 __all__ = ["signal_shows_progress"]
 

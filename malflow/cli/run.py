@@ -43,8 +43,7 @@ from malflow.config.code import kind_of
 from malflow.errors import ConfigError, GraphError, MalflowError
 from malflow.monitor import Monitor
 from malflow.monitor.environment import monitored_unless_forbidden
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.hooks import Call
 from malflow.words import plural
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from malflow.cli.exits import CommandError, Exit, Leave
 from malflow.cli.target import Target, near_script
+from malflow.runtime.base import Runtime
 from malflow.runtime.descendants import ChildCall, Descendants
-from malflow.runtime.face import Runtime
 from malflow.runtime.hooks import Call, Hook, hooked
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.streams.stream import StreamProvider

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from malflow.runtime.signals import handling
+from malflow.runtime.process_state import handling
 
 __all__ = ["signals_stop_runs"]
 

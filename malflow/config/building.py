@@ -15,8 +15,7 @@ from malflow.config.secrets import shown
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
 from malflow.failures import Budget, Fate, OnError, Retry
-from malflow.runtime.declared import Declared, declared_by, remade
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Declared, Runtime, declared_by, remade
 from malflow.runtime.options import NOTHING, check_build
 from malflow.runtime.processes.runtime import MultiProcessRuntime
 from malflow.runtime.restarts import RestartPolicy

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from malflow.config.entries import Entry, Layer, Origin, Path
 from malflow.config.shapes import shape_at
 from malflow.config.tables import PersistenceSettings
-from malflow.runtime.declared import Declared
+from malflow.runtime.base import Declared
 from malflow.runtime.options import RunOptions
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.restarts import RestartPolicy

@@ -12,8 +12,7 @@ from malflow.config.entries import LAYERS, Layer, LayerName, Stacks, dotted, sta
 from malflow.config.secrets import shown
 from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.config.tables import Tables
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["Settings", "settings_of"]

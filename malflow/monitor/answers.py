@@ -32,7 +32,7 @@ from malflow.monitor.documents import (
 from malflow.monitor.history import History
 from malflow.monitor.samples import NOT_SHOWN, Samples, TooManySamples
 from malflow.operators.failures.guard import KEPT
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress.progress import Progress
 from malflow.store.redaction import safe_repr
 
 __all__ = ["Answers", "Events", "read_progress"]

@@ -18,9 +18,9 @@ from malflow.events import Event
 from malflow.failures import DeadLetter
 from malflow.monitor.history import History, Rates
 from malflow.operators.waiting import Running
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
-from malflow.runtime.time_table import TimeRow, TimeTable
-from malflow.runtime.why_answer import Why
+from malflow.runtime.progress.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
+from malflow.runtime.progress.time_table import TimeRow, TimeTable
+from malflow.runtime.why.answer import Why
 from malflow.store.redaction import redacted, safe_line, safe_lines, safe_repr
 from malflow.words import iso
 

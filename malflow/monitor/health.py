@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from malflow.monitor.meters import Meters
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress.progress import Progress
 
 __all__ = ["is_alive", "is_ready"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress.progress import Progress
 
 __all__ = ["History", "Rates", "Sample"]
 

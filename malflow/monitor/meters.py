@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from malflow.errors import MalflowError
 from malflow.events import Event, Rescaled, SnapshotCommitted, SnapshotFailed, TickFinished
-from malflow.runtime.progress import Progress
-from malflow.runtime.time_table import TimeTable
+from malflow.runtime.progress.progress import Progress
+from malflow.runtime.progress.time_table import TimeTable
 
 __all__ = ["SECONDS", "Buckets", "Distribution", "Meters", "Times"]
 

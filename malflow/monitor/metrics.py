@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from malflow.monitor.documents import RunFacts
 from malflow.monitor.meters import Buckets, Meters
-from malflow.runtime.progress import OperatorProgress, Progress
-from malflow.runtime.time_table import TimeTable
+from malflow.runtime.progress.progress import OperatorProgress, Progress
+from malflow.runtime.progress.time_table import TimeTable
 from malflow.store.redaction import safe_repr
 from malflow.version import __version__
 

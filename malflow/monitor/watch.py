@@ -24,7 +24,7 @@ from malflow.monitor.metrics import Reading
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
 from malflow.monitor.samples import Samples, SampleSettings
 from malflow.runtime.owners import Owner
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress.progress import Progress
 from malflow.words import iso
 
 __all__ = ["Export", "Exports", "Front", "Watch"]

@@ -1,16 +1,21 @@
-"""Building the program of a dataflow, to run it or only to inspect it."""
+"""Build the program of a dataflow, to run it, to inspect it or to draw it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
+from malflow import drawing
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.policies import with_policies
 from malflow.graph import Graph
+from malflow.runtime.options import check_build
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 
-__all__ = ["built"]
+__all__ = [
+    "built",
+    "draw",
+]
 
 _OF_NONE = re.compile(r"'NoneType' object has no attribute '(\w+)'")
 _WITHOUT_NAME = re.compile(r"Stream\.(\w+)\(\) missing 1 required positional argument")
@@ -47,3 +52,38 @@ def _explain(error: Exception) -> None:
     method = _WITHOUT_NAME.search(str(error))
     if method is not None:
         error.add_note(f'each operator has a name, which comes first: .{method[1]}("name", ...)')
+
+
+def draw(
+    build_dataflow: Callable[[StreamProvider], object],
+    format: drawing.Format = "boxes",
+    *,
+    stages: bool = False,
+    width: int = 100,
+) -> str:
+    """Return a drawing of a dataflow as text. The dataflow is built and checked, but not run.
+
+    Each operator is a box with its name, its method, the schema version of its states, and the file and line that added
+    it. Where an operator has several outputs, arrows have their names, such as ``late``. Records change workers at ║.
+
+    Args:
+        build_dataflow: the function that a runtime takes.
+        format: ``"boxes"`` for a terminal, ``"mermaid"`` for Markdown, ``"dot"`` for Graphviz, ``"svg"``, or ``"json"``
+            with the facts, the coordinates and the stages.
+        stages: whether to show the stages, between which records change workers.
+        width: the number of columns of a terminal, for ``"boxes"``. If the boxes need more, a list replaces them.
+
+    Raises:
+        GraphError: if the dataflow is malformed, there is no such format, or the width is not a positive number.
+
+    >>> from malflow.sinks import VecSink
+    >>> from malflow.sources import SingleIteratorSource
+    >>> def build_dataflow(provider):
+    ...     provider.new_stream().source("numbers", SingleIteratorSource([1])).sink("seen", VecSink())
+    >>> draw(build_dataflow, "mermaid").splitlines()[-1]
+    '    n0 --> n1'
+    """
+    check_build(build_dataflow, "draw()")
+    graph = Graph()
+    build_dataflow(StreamProvider(graph))
+    return drawing.draw(compile_graph(graph), format, stages=stages, width=width)

@@ -156,7 +156,7 @@ class Host(Protocol):
 
 
 class TickingHost(Host, Protocol):
-    """A host that runs a tick on demand, for `malflow.runtime.coordinator.drive`."""
+    """A host that runs a tick on demand, for `malflow.runtime.coordination.coordinator.drive`."""
 
     def run(self, tick: Tick) -> Sequence[Report]:
         """Run a tick on all workers, deliver its output to the sinks, and return the reports of all stages."""

@@ -1,4 +1,4 @@
-"""The options that all runtimes share, with their checks."""
+"""The options that all runtimes share, with their checks, and a builder for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal, Self
 
 from malflow.checks import Cures, check_choice, check_function, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
@@ -17,7 +17,13 @@ from malflow.partitioners import SLOTS
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, check_wish, job_of
 from malflow.words import did_you_mean, short_repr
 
-__all__ = ["NOTHING", "RunOptions", "check_build", "checked_parallelism"]
+__all__ = [
+    "NOTHING",
+    "RunOptions",
+    "RuntimeBuilder",
+    "check_build",
+    "checked_parallelism",
+]
 
 NOTHING = NoPersistence()
 """The default persistence of a runtime."""
@@ -164,3 +170,62 @@ def _check_listeners(listeners: object) -> None:
 def check_build(build_dataflow: object, asked_by: str) -> None:
     """Check the function that builds the dataflow."""
     check_function(asked_by, "build_dataflow", build_dataflow, returns=False, cures=Cures("add operators at once"))
+
+
+class RuntimeBuilder:
+    """Collects the options of a runtime. Each method returns the builder; `build` checks the options."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+
+    def persistence(self, persistence: Persistence) -> Self:
+        """Set where snapshots are saved."""
+        return self._with("persistence", persistence)
+
+    def snapshots(self, interval: Duration) -> Self:
+        """Set how often to take a snapshot."""
+        return self._with("snapshots", interval)
+
+    def parallelism(self, workers: int) -> Self:
+        """Set the number of logical workers."""
+        return self._with("parallelism", workers)
+
+    def restore(self, snapshot: Literal["latest"] | int | datetime | None) -> Self:
+        """Set the snapshot to restore: ``"latest"``, an id, a datetime, or None to start without state."""
+        return self._with("restore", snapshot)
+
+    def recovery(self, recovery: Literal["strict", "previous"]) -> Self:
+        """Set what to do if the snapshot to restore is damaged."""
+        return self._with("recovery", recovery)
+
+    def renamed(self, renamed: Mapping[str, str]) -> Self:
+        """Set the new names of stateful operators by their old ones."""
+        return self._with("renamed", renamed)
+
+    def allow_dropped_state(self, names: Collection[str]) -> Self:
+        """Set the stateful operators that may lose their state if the program no longer has them."""
+        return self._with("allow_dropped_state", names)
+
+    def debug(self, debug: bool = True) -> Self:
+        """Turn on checks that are too expensive for production."""
+        return self._with("debug", debug)
+
+    def listeners(self, listeners: Sequence[Listener]) -> Self:
+        """Set the listeners for ticks, snapshots and the end of a run."""
+        return self._with("listeners", listeners)
+
+    def sinks(self, sinks: Literal["exactly_once", "accept_duplicates"]) -> Self:
+        """Set whether a run may start before the last commit of a transactional sink."""
+        return self._with("sinks", sinks)
+
+    def at_end(self, at_end: Literal["finish", "keep"] | None) -> Self:
+        """Set whether the end of the input closes windows and fires timers, or keeps them for the next run."""
+        return self._with("at_end", at_end)
+
+    def pinned(self, names: Collection[str]) -> Self:
+        """Set the names of options that no configuration may change."""
+        return self._with("pinned", names)
+
+    def _with(self, name: str, value: object) -> Self:
+        self._options[name] = value
+        return self

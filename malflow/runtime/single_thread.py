@@ -10,9 +10,8 @@ from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.events import Listener
-from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.local_run import LocalRuntime
-from malflow.runtime.options import NOTHING, RunOptions, checked_parallelism
+from malflow.runtime.local import LocalRuntime
+from malflow.runtime.options import NOTHING, RunOptions, RuntimeBuilder, checked_parallelism
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider

@@ -15,9 +15,9 @@ from malflow.engine.state_specs import states_of
 from malflow.engine.ticks import Ticks
 from malflow.errors import release_all
 from malflow.failures import Replay
+from malflow.runtime.coordination.snapshots import RunSnapshots
 from malflow.runtime.processes.host import ProcessesHost, pickled_program
 from malflow.runtime.processes.options import ProcessOptions
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Persistence, RestoredState, RestoreOptions
 from malflow.states.keyed import Delta, StateDelta

@@ -15,8 +15,8 @@ from malflow.engine.ticks import Ticks, first_limit
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
 from malflow.failures import Replay
+from malflow.runtime.coordination.snapshots import RunSnapshots
 from malflow.runtime.single_thread_host import SingleThreadHost
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoredState, RestoreOptions
 
 __all__ = ["DrivenRun"]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from malflow.errors import GraphError
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.testing.likeness import likeness
 from malflow.words import did_you_mean, error_line, short_repr
 

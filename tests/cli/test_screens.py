@@ -14,9 +14,9 @@ from malflow.cli.screens import About, screen_of
 from malflow.drawing.text import width
 from malflow.monitor.documents import RunFacts, progress_document, time_document, why_document
 from malflow.monitor.history import Rates
-from malflow.runtime.progress import OperatorProgress, Progress
-from malflow.runtime.time_table import TimeTable
-from malflow.runtime.why_answer import Why
+from malflow.runtime.progress.progress import OperatorProgress, Progress
+from malflow.runtime.progress.time_table import TimeTable
+from malflow.runtime.why.answer import Why
 
 pytestmark = pytest.mark.slow
 

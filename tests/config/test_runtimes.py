@@ -25,8 +25,7 @@ from malflow import (
 )
 from malflow.config import Override, Settings, load, settings_text
 from malflow.config.tables import PersistenceSettings, ProcessSettings, RunSettings, SparkSettings
-from malflow.runtime.declared import declared_by
-from malflow.runtime.face import Runtime
+from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.options import RunOptions
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.spark.settings import SparkOptions

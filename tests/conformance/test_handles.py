@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, OperatorError, SnapshotError, StreamProvider
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.handle import RunHandle
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource

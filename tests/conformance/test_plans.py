@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from malflow.errors import MalflowError
+from malflow.runtime.base import declared_by
 from malflow.runtime.building import built
-from malflow.runtime.declared import declared_by
 from malflow.runtime.start_plan import planned
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept

@@ -26,7 +26,7 @@ from malflow.engine import sink_transactions
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import SinkTransactions
 from malflow.graph import Graph
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.sinks import Share, SinkOwner
 from malflow.snapshot import FsspecBackend
 from malflow.store.opening import open_store

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from malflow.runtime import pauses
+from malflow.runtime.requests import pauses
 
 __all__ = ["no_pauses"]
 

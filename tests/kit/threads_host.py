@@ -24,12 +24,11 @@ from malflow.engine.workers import Workers
 from malflow.errors import QueryError, release_all
 from malflow.event_time.tick import Tick
 from malflow.nodes import SinkNode
-from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import SinkPositions
-from malflow.runtime.local_run import LocalRuntime
-from malflow.runtime.options import RunOptions
+from malflow.runtime.local import LocalRuntime
+from malflow.runtime.options import RunOptions, RuntimeBuilder
 from malflow.runtime.transport.sink_proxies import SinkProxy
-from malflow.runtime.transport.state_answers import PackedQuestion, answered, outcome, packed_or_error
+from malflow.runtime.transport.states import PackedQuestion, answered, outcome, packed_or_error
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.persistence import RestoredState, Session
 from malflow.streams.stream import StreamProvider

@@ -24,9 +24,16 @@ from malflow.monitor.documents import (
 )
 from malflow.monitor.history import History, Rates
 from malflow.operators.waiting import Running
-from malflow.runtime.progress import OperatorProgress, Progress, SinkProgress, SnapshotFailure, SnapshotInfo, Spread
-from malflow.runtime.time_table import TimeRow, TimeTable
-from malflow.runtime.why_answer import Why
+from malflow.runtime.progress.progress import (
+    OperatorProgress,
+    Progress,
+    SinkProgress,
+    SnapshotFailure,
+    SnapshotInfo,
+    Spread,
+)
+from malflow.runtime.progress.time_table import TimeRow, TimeTable
+from malflow.runtime.why.answer import Why
 from malflow.sinks import VecSink
 from malflow.store.redaction import safe_repr
 from malflow.testing import ScriptedSource, Timed

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.monitor.history import History, Rates
-from malflow.runtime.progress import OperatorProgress, Progress
+from malflow.runtime.progress.progress import OperatorProgress, Progress
 
 PLAIN = Progress(0, 1, {}, 0, None, 0)
 

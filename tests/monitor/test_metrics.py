@@ -32,8 +32,8 @@ from malflow.monitor.meters import SECONDS, Distribution, Meters, Times
 from malflow.monitor.metrics import COMMON, METRICS, Reading
 from malflow.monitor.opentelemetry import Telemetry, instrument_name
 from malflow.monitor.prometheus import exposition
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotInfo
-from malflow.runtime.time_table import TimeTable
+from malflow.runtime.progress.progress import OperatorProgress, Progress, SnapshotInfo
+from malflow.runtime.progress.time_table import TimeTable
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.testing import PAUSE, ScriptedSource

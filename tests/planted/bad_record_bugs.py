@@ -150,7 +150,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "failures of long ago count against a budget",
         "a share is of all records",
-        "runtime/budgets.py",
+        "runtime/coordination/budgets.py",
         "            while ticks and now - ticks[0].at >= window:\n",
         "            while False:\n",
         ("tests/bad_records/test_budgets.py::test_failures_before_the_window_do_not_count",),

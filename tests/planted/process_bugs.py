@@ -127,7 +127,7 @@ PROCESS_BUGS = [
     Bug(
         "a restart returns to the snapshot that the run was started from",
         "restore= applies to the first attempt only",
-        "runtime/local_run.py",
+        "runtime/local.py",
         'self._new_attempt(replace(options, restore="latest") if attempt.has_begun else options)',
         "self._new_attempt(options)",
         (_DEATHS,),

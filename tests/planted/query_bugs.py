@@ -8,8 +8,8 @@ __all__ = ["QUERY_BUGS"]
 
 _ATTEMPT = "runtime/spark/stage_attempt.py"
 _QUESTIONS = "engine/questions.py"
-_SERVICE = "runtime/query_service.py"
-_VIEWS = "runtime/state_views.py"
+_SERVICE = "runtime/coordination/queries.py"
+_VIEWS = "runtime/requests/state_views.py"
 _MODELS = "tests/queries/test_models.py"
 _MISTAKES = "tests/queries/test_mistakes.py"
 _WINDOWS = "tests/queries/test_windows.py"
@@ -107,7 +107,7 @@ QUERY_BUGS = [
     Bug(
         "a question to a run that has ended is queued",
         "the next run answers it",
-        "runtime/requests.py",
+        "runtime/requests/mailbox.py",
         "        if self.is_over:  # checked after the append\n            query.fail",
         "        if False:\n            query.fail",
         (f"{_MISTAKES}::test_before_and_after_a_run_nothing_can_be_asked",),
@@ -115,7 +115,7 @@ QUERY_BUGS = [
     Bug(
         "questions are left when the run ends",
         "whoever asks looks at the time",
-        "runtime/requests.py",
+        "runtime/requests/mailbox.py",
         "        while self.queries:\n            self.queries.popleft().fail(_OVER, error)\n",
         "",
         (f"{_MISTAKES}::test_no_question_is_left_when_a_run_ends",),
@@ -131,7 +131,7 @@ QUERY_BUGS = [
     Bug(
         "an answer of any size is sent",
         "states are small",
-        "runtime/transport/state_answers.py",
+        "runtime/transport/states.py",
         "if len(data) > MOST_BYTES:",
         "if False:",
         (f"{_MISTAKES}::test_an_answer_that_is_too_large_to_send_is_refused",),

@@ -26,7 +26,7 @@ SINK_BUGS = [
     Bug(
         "the rest of a refused transaction is committed before its letters are durable",
         "the rest is known, so all is well",
-        "runtime/snapshots.py",
+        "runtime/coordination/snapshots.py",
         "            if is_done:\n                return\n",
         "            if is_done or self._sinks.commit(self._sinks._prepared):\n                return\n",
         _REFUSALS,

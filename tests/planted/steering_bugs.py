@@ -14,7 +14,7 @@ STEERING_BUGS = (
     Bug(
         "a run that nobody can wait for forgets its error",
         "a handle without a thread",
-        "runtime/run_handle.py",
+        "runtime/handle.py",
         "if self._requests.listeners.has_handle:",
         "if not self._requests.listeners.has_handle:",
         (f"{_LISTENERS}::test_handle_of_a_run_that_fails",),
@@ -22,7 +22,7 @@ STEERING_BUGS = (
     Bug(
         "a runtime that runs in place of another one has requests of its own",
         "a script keeps its own runtime",
-        "runtime/face.py",
+        "runtime/base.py",
         "            runtime._slot = self._slot\n",
         "            pass\n",
         (f"{_HOOKS}::test_methods_of_a_runtime_in_whose_place_another_one_runs",),
@@ -54,7 +54,7 @@ STEERING_BUGS = (
     Bug(
         "requests that wait for a rescale are lost in a restart",
         "two queues",
-        "runtime/taken_requests.py",
+        "runtime/requests/mailbox.py",
         "*self.give_back_snapshots(), *self._ordered]",
         "*self.give_back_snapshots()]",
         ("tests/runtime/test_requests.py::test_requests_that_were_not_served_return_in_their_order",),

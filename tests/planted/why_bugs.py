@@ -10,9 +10,9 @@ _CAUSES = "tests/conformance/test_why.py::test_each_cause_is_named"
 _SINKS = "tests/conformance/test_why.py::test_sinks_that_wait_for_snapshots"
 _RULES = "tests/runtime/test_why.py"
 _HEALTHY = f"{_RULES}::test_a_run_in_which_records_flow_has_no_fault"
-_FLOW = "runtime/why_flow.py"
-_WHY = "runtime/why.py"
-_TIME = "runtime/why_time.py"
+_FLOW = "runtime/why/flow.py"
+_WHY = "runtime/why/search.py"
+_TIME = "runtime/why/times.py"
 
 WHY_BUGS = [
     Bug(
@@ -82,7 +82,7 @@ WHY_BUGS = [
     Bug(
         "a sink that holds its records back is told to give them",
         "it has received them",
-        "runtime/kept_records.py",
+        "runtime/coordination/sink_commits.py",
         "taken[name] - kept.get(name, 0)",
         "0",
         (_SINKS,),
@@ -90,7 +90,7 @@ WHY_BUGS = [
     Bug(
         "a failure of snapshots is remembered when they work again",
         "the error is worth telling",
-        "runtime/snapshots.py",
+        "runtime/coordination/snapshots.py",
         "        self.failure = None\n        self._kept",
         "        self._kept",
         (f"{_RULES}::test_a_snapshot_that_works_again_clears_the_failure",),

@@ -15,7 +15,7 @@ import pytest
 
 from malflow import MultiProcessRuntime, SingleThreadRuntime, StreamProvider
 from malflow.cli.signals import signals_stop_runs
-from malflow.runtime.signals import signals_stop
+from malflow.runtime.process_state import signals_stop
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 

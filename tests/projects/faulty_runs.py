@@ -13,7 +13,7 @@ from typing import Any
 from malflow import OnError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.errors import StoreError
 from malflow.monitor import Monitor
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.handle import RunHandle
 from malflow.serve import Page
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend

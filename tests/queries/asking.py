@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from malflow.events import Event, TickFinished
-from malflow.runtime.queries import StateAnswer
+from malflow.runtime.requests.queries import StateAnswer
 
 __all__ = ["SECONDS", "Asker", "in_a_thread", "records_by_tick", "totals"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import QueryError
-from malflow.runtime.queries import StateAnswer
+from malflow.runtime.requests.queries import StateAnswer
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory
 from tests.kit.threads_host import ThreadsRuntime

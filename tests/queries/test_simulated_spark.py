@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from malflow import StreamProvider, agg
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
-from malflow.runtime.queries import StateAnswer
-from malflow.runtime.requests import RunRequests
-from malflow.runtime.state_views import StateView, WindowsView
+from malflow.runtime.requests.mailbox import RunRequests
+from malflow.runtime.requests.queries import StateAnswer
+from malflow.runtime.requests.state_views import StateView, WindowsView
 from malflow.snapshot.persistence import NoPersistence
 from malflow.sources import StatefulSource
 from malflow.windows import tumbling

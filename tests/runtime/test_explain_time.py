@@ -20,9 +20,9 @@ from malflow import (
     agg,
     limit_out_of_orderness,
 )
-from malflow.runtime.progress import written_of
-from malflow.runtime.time_table import TimeRow, explain
-from malflow.runtime.time_watch import TimeWatch
+from malflow.runtime.progress.progress import written_of
+from malflow.runtime.progress.time_table import TimeRow, explain
+from malflow.runtime.why.time_watch import TimeWatch
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource

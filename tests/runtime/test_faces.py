@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from malflow import RunHandle, SingleThreadRuntime, SparkRuntime
-from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.local_run import LocalHandle
+from malflow.runtime.local import LocalHandle
+from malflow.runtime.options import RuntimeBuilder
 from malflow.runtime.single_thread import SingleThreadRuntimeBuilder
 from malflow.runtime.spark.runtime import SparkHandle, SparkRuntimeBuilder
 

@@ -19,7 +19,7 @@ from malflow import (
     StreamProvider,
 )
 from malflow.errors import FencedError, SnapshotCorrupt
-from malflow.runtime import snapshots as run_snapshots
+from malflow.runtime.coordination import snapshots as run_snapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.store.contract import Store

@@ -10,7 +10,7 @@ import pytest
 
 from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.patterns import step
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress.progress import Progress
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource

@@ -14,9 +14,8 @@ import pytest
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.errors import FencedError, RunFailed, StoreError
-from malflow.runtime.answers import ExplainRequest, RescaleRequest, SnapshotRequest
-from malflow.runtime.requests import RunRequests
-from malflow.runtime.taken_requests import TakenRequests
+from malflow.runtime.requests.answers import ExplainRequest, RescaleRequest, SnapshotRequest
+from malflow.runtime.requests.mailbox import RunRequests, TakenRequests
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.executors import InlineExecutor

@@ -8,7 +8,7 @@ import pytest
 
 from malflow import SnapshotError, StreamProvider
 from malflow.engine.plan import Program
-from malflow.runtime.starting import RestartGuard
+from malflow.runtime.restarts import RestartGuard
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource

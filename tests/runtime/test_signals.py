@@ -16,7 +16,7 @@ from tests.kit.waiting import wait_until
 def test_signal_in_a_long_tick_is_answered_at_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("malflow.runtime.signals._PATIENCE", 0.01)
+    monkeypatch.setattr("malflow.runtime.process_state._PATIENCE", 0.01)
 
     def slow(value: int) -> int:
         os.kill(os.getpid(), signal.SIGINT)

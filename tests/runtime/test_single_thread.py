@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, SingleThreadRuntime, StreamProvider
-from malflow.runtime import coordinator
+from malflow.runtime.coordination import coordinator
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 

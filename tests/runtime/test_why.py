@@ -22,11 +22,11 @@ from malflow.nodes import StatelessNode
 from malflow.operators.contract import Counts
 from malflow.operators.stateless import Map
 from malflow.patterns import step
-from malflow.runtime.progress import OperatorProgress, Progress, SnapshotFailure
-from malflow.runtime.run_handle import RunHandle
-from malflow.runtime.time_table import TimeRow, TimeTable
-from malflow.runtime.why import Reading, why
-from malflow.runtime.why_answer import FAULTS, Why
+from malflow.runtime.handle import RunHandle
+from malflow.runtime.progress.progress import OperatorProgress, Progress, SnapshotFailure
+from malflow.runtime.progress.time_table import TimeRow, TimeTable
+from malflow.runtime.why.answer import FAULTS, Why
+from malflow.runtime.why.search import Reading, why
 from malflow.sinks import VecSink
 from malflow.snapshot.protocol.manifest import DATA
 from malflow.sources import SingleIteratorSource, StatefulSource

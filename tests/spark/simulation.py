@@ -21,10 +21,10 @@ import pytest
 
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
-from malflow.runtime import pauses
-from malflow.runtime.answers import RescaleRequest, SnapshotRequest
-from malflow.runtime.requests import RunRequests
-from malflow.runtime.restarts import RestartPolicy
+from malflow.runtime.requests import pauses
+from malflow.runtime.requests.answers import RescaleRequest, SnapshotRequest
+from malflow.runtime.requests.mailbox import RunRequests
+from malflow.runtime.restarts import RestartGuard, RestartPolicy
 from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
@@ -32,7 +32,6 @@ from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.stage_attempt import StageAttempt
-from malflow.runtime.starting import RestartGuard
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state

@@ -37,7 +37,7 @@ from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_en
 from malflow.runtime.spark.record_counts import RecordCounts
 from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.stage_output import OutputLog, read_pieces
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner
 from malflow.snapshot.protocol import commit as manifests

@@ -21,7 +21,7 @@ from malflow.errors import RunFailed, SnapshotError
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
-from malflow.runtime.requests import RunRequests
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.spark import tick_polling
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder, StoredOutput
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry

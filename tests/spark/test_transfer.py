@@ -15,8 +15,8 @@ from malflow.errors import OperatorError
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.spark_session import check_spark
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
-from malflow.runtime.transport.pickled_states import dumps_state
 from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
+from malflow.runtime.transport.states import dumps_state
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.files.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable

@@ -16,9 +16,8 @@ from malflow.runtime.processes.messages import Capture, Captured, WriteFiles, Wr
 from malflow.runtime.processes.pool import Pool
 from malflow.runtime.processes.starting import StartedProcess
 from malflow.runtime.processes.worker_snapshots import loaded_deltas
-from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import loaded_error
-from malflow.runtime.transport.pickling import dumps
+from malflow.runtime.transport.pickling import dumps, dumps_by_value
 from malflow.snapshot.files.data_file import pack
 from malflow.snapshot.files.sections import Written, encoded, write_file
 from malflow.snapshot.persistence import Session

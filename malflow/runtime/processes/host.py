@@ -46,14 +46,12 @@ from malflow.runtime.processes.messages import (
 )
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
-from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import loaded_error
-from malflow.runtime.transport.pickled_states import loaded_state
-from malflow.runtime.transport.pickling import dumps
+from malflow.runtime.transport.pickling import dumps, dumps_by_value
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
-from malflow.runtime.transport.state_answers import PackedQuestion, outcome, packed_or_error
+from malflow.runtime.transport.states import PackedQuestion, loaded_state, outcome, packed_or_error
 from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.persistence import RestoredState, Session
 

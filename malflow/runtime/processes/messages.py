@@ -11,7 +11,7 @@ from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
 from malflow.runtime.transport.chunks import Chunk
-from malflow.runtime.transport.state_answers import PackedQuestion
+from malflow.runtime.transport.states import PackedQuestion
 from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding

@@ -11,10 +11,9 @@ from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError
 from malflow.events import Listener
-from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.host import TickingHost
-from malflow.runtime.local_run import LocalRuntime
-from malflow.runtime.options import NOTHING
+from malflow.runtime.local import LocalRuntime
+from malflow.runtime.options import NOTHING, RuntimeBuilder
 from malflow.runtime.processes.host import ProcessesHost, pickled_program
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.restarts import RestartPolicy, Restarts

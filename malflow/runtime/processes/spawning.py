@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from malflow.runtime.signals import take_signal
+from malflow.runtime.process_state import take_signal
 
 __all__ = [
     "STOPS",

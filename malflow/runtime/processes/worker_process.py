@@ -22,7 +22,7 @@ from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions
 from malflow.engine.workers import Workers
 from malflow.errors import GraphError, MalflowError, RunFailed, own_process
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAborted
 from malflow.runtime.processes.forwarding import finish_lines, forward_all, install_filters
 from malflow.runtime.processes.links import Link, wait_for
@@ -55,14 +55,12 @@ from malflow.runtime.processes.messages import (
 from malflow.runtime.processes.spawning import handle_stops
 from malflow.runtime.processes.starting import receive_link
 from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
-from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.chunks import ChunkBuffer
 from malflow.runtime.transport.error_pickles import dumps_error
-from malflow.runtime.transport.pickled_states import dumps_state
-from malflow.runtime.transport.pickling import dumps, load_states, missing_module
+from malflow.runtime.transport.pickling import dumps, dumps_by_value, load_states, missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.sink_proxies import collected
-from malflow.runtime.transport.state_answers import answered
+from malflow.runtime.transport.states import answered, dumps_state
 from malflow.words import error_line
 
 __all__ = ["main"]

@@ -10,7 +10,7 @@ from malflow.errors import release_all
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, LoadedProgram, name_of
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 
 __all__ = ["CurrentWorker"]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
-from malflow.runtime.progress import Progress, finished
-from malflow.runtime.requests import RunRequests
+from malflow.runtime.handle import DrivenHandle
+from malflow.runtime.progress.progress import Progress, finished
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.restarts import PASSING, Restarts
-from malflow.runtime.run_handle import DrivenHandle
 from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java

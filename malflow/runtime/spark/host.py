@@ -24,7 +24,7 @@ from malflow.errors import RunFailed
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.host import SinkPositions
-from malflow.runtime.requests import RunRequests
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.spark.changelog_index import ChangelogIndex

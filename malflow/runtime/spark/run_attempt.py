@@ -11,11 +11,11 @@ from malflow.engine.sinks import RunSinks
 from malflow.errors import MalflowError, OperatorError, StoreError, release_all
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
-from malflow.runtime.coordinator import Coordinator
+from malflow.runtime.coordination.coordinator import Coordinator
 from malflow.runtime.host import Step
-from malflow.runtime.progress import Progress
-from malflow.runtime.requests import RunRequests
-from malflow.runtime.restarts import PASSING
+from malflow.runtime.progress.progress import Progress
+from malflow.runtime.requests.mailbox import RunRequests
+from malflow.runtime.restarts import PASSING, RestartGuard
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.leftovers import Claimed, Sweep, remove_run
 from malflow.runtime.spark.live_runs import REGISTRY
@@ -26,7 +26,6 @@ from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.sink_pieces import SinkPieces
 from malflow.runtime.spark.worker_places import WorkerPlaces
-from malflow.runtime.starting import RestartGuard
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Session
 from malflow.snapshot.writer import SnapshotSession

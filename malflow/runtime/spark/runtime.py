@@ -12,12 +12,11 @@ from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.events import Listener
-from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.face import Runtime
-from malflow.runtime.options import NOTHING
-from malflow.runtime.requests import RunRequests
+from malflow.runtime.base import Runtime
+from malflow.runtime.options import NOTHING, RuntimeBuilder
+from malflow.runtime.process_state import BROKEN_PIPE, signals_stop
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.restarts import RestartPolicy
-from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.folder_owner import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle

@@ -12,7 +12,7 @@ from malflow.runtime.spark.protocol import StageReport
 from malflow.runtime.spark.seal_task import SealTask, StoredShare
 from malflow.runtime.spark.spark_tasks import results
 from malflow.runtime.spark.stage_output import packed_pieces
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.sinks.distributed import DistributedSinkImpl, is_distributed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.errors import MalflowError, RunFailed
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error

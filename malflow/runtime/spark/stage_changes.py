@@ -8,7 +8,7 @@ from typing import Any
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError
 from malflow.runtime.spark.changelog_entry import ChangelogEntry, PackedEntry, pack_entry
-from malflow.runtime.transport.pickled_states import not_picklable
+from malflow.runtime.transport.states import not_picklable
 from malflow.states.keyed import Delta, DeltaSum
 
 __all__ = ["added_up", "deltas_of", "merged", "packed"]

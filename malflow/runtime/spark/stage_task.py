@@ -8,7 +8,7 @@ from functools import cache
 from struct import Struct
 
 from malflow.errors import MalflowError, OperatorError, own_process
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.shuffle import Row, RowKind, frames_of, read_frames

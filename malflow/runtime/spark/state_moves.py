@@ -19,7 +19,7 @@ from malflow.engine.states.rescale import key_routes
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.changelog_entry import NEVER
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle_files import remove_shuffles, shuffle_of
@@ -34,8 +34,8 @@ from malflow.runtime.spark.state_tasks import (
     WriteBases,
     routed,
 )
-from malflow.runtime.transport.by_value import dumps_by_value
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import with_sink_proxies
 from malflow.snapshot.files.stored_states import with_hint

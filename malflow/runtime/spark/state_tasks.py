@@ -19,14 +19,14 @@ from malflow.engine.states.migration import migrated
 from malflow.engine.states.rescale import KeyRoute, united
 from malflow.errors import MalflowError
 from malflow.nodes import StatefulNode
-from malflow.runtime.garbage import rarer_collections
+from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.quiet_process import end_quietly
 from malflow.runtime.spark.stage_changes import merged, packed
 from malflow.runtime.transport.error_pickles import dumps_error
-from malflow.runtime.transport.pickled_states import dumps_state, loaded_state
 from malflow.runtime.transport.script_classes import install_classes
+from malflow.runtime.transport.states import dumps_state, loaded_state
 from malflow.snapshot.files.stored_states import FoundSection, StoredStates
 from malflow.states.keyed import Delta
 

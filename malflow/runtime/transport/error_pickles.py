@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow.diagnostics import is_of_malflow
 from malflow.errors import MalflowError, OperatorError, RunFailed
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.words import error_line, short_repr
 
 __all__ = ["TracebackElsewhere", "dumps_error", "loaded_error"]

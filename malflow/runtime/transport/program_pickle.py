@@ -7,7 +7,7 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MissingDependency
 from malflow.nodes import Node, SinkNode
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.script_classes import class_in_the_way
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks.contract import StatelessSink

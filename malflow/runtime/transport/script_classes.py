@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from malflow.errors import MissingDependency
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.words import error_line
 
 __all__ = ["class_in_the_way", "install_classes", "pickled_classes"]

@@ -12,7 +12,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.codecs import AvroDecoder, AvroEncoder, CodecUnavailable, ProtobufDecoder, ProtobufEncoder
 from malflow.connectors.kafka import BadKafkaRecord, KafkaFailed, KafkaRecord, KafkaSource
 from malflow.errors import GraphError, OperatorError
-from malflow.runtime.run_handle import RunHandle
+from malflow.runtime.handle import RunHandle
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import StatefulSource

@@ -13,7 +13,7 @@ import pytest
 
 from malflow import FencedError
 from malflow.connectors.postgres import UNCHANGED, Change, PostgresError, PostgresSink
-from malflow.runtime.transport.by_value import dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.sinks import Share, SinkOwner
 from malflow.store.opening import open_store
 from tests.connectors.postgres.kit import Database

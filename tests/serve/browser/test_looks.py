@@ -16,7 +16,7 @@ import pytest
 
 from malflow import SingleThreadRuntime
 from malflow.monitor import Monitor
-from malflow.runtime.why_answer import FAULTS
+from malflow.runtime.why.answer import FAULTS
 from malflow.serve import Page
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource

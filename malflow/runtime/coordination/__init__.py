@@ -1,0 +1,1 @@
+"""The work between two ticks: snapshots, commits of sinks, budgets and answers."""

@@ -1,0 +1,1 @@
+"""The progress of a run, its listeners, and the explanation of its event time."""

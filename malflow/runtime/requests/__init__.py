@@ -1,0 +1,1 @@
+"""The requests of other threads to a run, and their answers."""

@@ -1,0 +1,1 @@
+"""Why nothing comes out of an operator."""
