@@ -141,7 +141,7 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
 
 def _own_session() -> Any:
     """Make a session as malflow makes it where it is given none."""
-    from malflow.runtime.spark.spark_session import make_session  # noqa: PLC0415 - as above
+    from malflow.runtime.spark.session.session import make_session  # noqa: PLC0415 - as above
 
     session, _ = make_session()
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")

@@ -24,14 +24,12 @@ from malflow.runtime.coordination.coordinator import Coordinator
 from malflow.runtime.requests.answers import SnapshotRequest
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.spark import snapshots
-from malflow.runtime.spark.changelog import ScratchFolder
+from malflow.runtime.spark.changelog.changelog import ScratchFolder
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.protocol import StageReport, TickCommand
-from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.seal_task import StoredShare
 from malflow.runtime.spark.settings import Settings, SparkOptions
-from malflow.runtime.spark.shuffle import Row, RowKind
-from malflow.runtime.spark.sink_pieces import SinkPieces
+from malflow.runtime.spark.sinks import SinkPieces, StoredShare
+from malflow.runtime.spark.tasks.records import RecordCounts, Row, RowKind, summed
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.sinks import DistributedSinkImpl, SinkOwner
 from malflow.snapshot import FsspecBackend

@@ -15,7 +15,7 @@ from malflow.engine.plan import compile_graph
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.operators.windows.time_windows import WindowAggregate
-from malflow.runtime.spark.spark_session import leave_session, make_session
+from malflow.runtime.spark.session.session import leave_session, make_session
 from malflow.runtime.transport.chunks import Chunk, ChunkBuffer
 from malflow.sinks import StatelessSink
 from malflow.sources import StatefulSource

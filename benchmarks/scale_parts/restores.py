@@ -13,7 +13,7 @@ from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.events import RunStarted, TickFinished
 from malflow.graph import Graph
-from malflow.runtime.spark.spark_session import leave_session, make_session
+from malflow.runtime.spark.session.session import leave_session, make_session
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.files.data_file import pack

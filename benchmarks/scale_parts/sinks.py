@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import SparkRuntime, StreamProvider
-from malflow.runtime.spark.spark_session import leave_session, make_session
+from malflow.runtime.spark.session.session import leave_session, make_session
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl

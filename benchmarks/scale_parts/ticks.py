@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow import SparkRuntime, StreamProvider
 from malflow.events import TickFinished
-from malflow.runtime.spark.spark_session import leave_session, make_session, share_interpreter
+from malflow.runtime.spark.session.session import leave_session, make_session, share_interpreter
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource

@@ -34,7 +34,7 @@ import importlib
 import sys
 
 from malflow import SparkRuntime
-from malflow.runtime.spark.spark_session import make_session
+from malflow.runtime.spark.session.session import make_session
 
 session, _ = make_session()
 for name in sys.argv[1:]:

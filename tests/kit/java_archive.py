@@ -32,7 +32,7 @@ FLAGS = f" -XX:SharedArchiveFile={PATH} -Xlog:disable -Xlog:all=error:stderr" if
 def main() -> None:
     """Create the archive, unless it exists or Spark can't run here."""
     from malflow import MissingDependency  # noqa: PLC0415 - constants of this module are wanted without it
-    from malflow.runtime.spark.spark_session import _check_java, check_spark  # noqa: PLC0415
+    from malflow.runtime.spark.session.session import _check_java, check_spark  # noqa: PLC0415
     from tests.kit.spark_session import QUICK_JAVA, started_session  # noqa: PLC0415 - it imports this module
 
     try:

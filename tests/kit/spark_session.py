@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.spark_session import _check_java, check_spark
+from malflow.runtime.spark.session.session import _check_java, check_spark
 from tests.kit import java_archive
 
 __all__ = ["INTERPRETED", "QUICK_JAVA", "QUICK_PYTHON", "quiet_session", "spark", "started_session"]

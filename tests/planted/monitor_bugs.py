@@ -213,7 +213,7 @@ MONITOR_BUGS = [
     Bug(
         "a task that stores nothing reports its facts",
         "a repeated task measures the same",
-        "runtime/spark/stage_attempt.py",
+        "runtime/spark/tasks/stage.py",
         "        if not is_noted:\n            report.report.facts = {}",
         "        if is_noted is None:\n            report.report.facts = {}",
         (f"{_OF_TICKS}::test_facts_are_those_of_the_first_try",),

@@ -6,7 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["QUERY_BUGS"]
 
-_ATTEMPT = "runtime/spark/stage_attempt.py"
+_ATTEMPT = "runtime/spark/tasks/stage.py"
 _QUESTIONS = "engine/questions.py"
 _SERVICE = "runtime/coordination/queries.py"
 _VIEWS = "runtime/requests/state_views.py"

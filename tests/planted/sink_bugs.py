@@ -10,7 +10,7 @@ _SINKS = "tests/spark/test_distributed_sinks.py"
 _LAWS = "tests/connectors/parquet/test_laws.py"
 _TABLES = "tests/connectors/test_tables_on_workers.py"
 _POSTGRES = "tests/connectors/postgres/test_on_workers.py"
-_PIECES = "runtime/spark/sink_pieces.py"
+_PIECES = "runtime/spark/sinks.py"
 _STAGING = "connectors/staging/sink.py"
 _REFUSALS = ("tests/testing/test_refusals.py::test_a_refused_record_is_one_letter_whatever_crashes",)
 
@@ -44,7 +44,7 @@ SINK_BUGS = [
     Bug(
         "a task that was repeated sends the pieces of its own",
         "each attempt stores its own",
-        "runtime/spark/stage_output.py",
+        "runtime/spark/tasks/output.py",
         "        return False\n",
         "        return True\n",
         (f"{_SINKS}::test_of_two_attempts_at_once_the_pieces_of_the_first_count",),
@@ -52,7 +52,7 @@ SINK_BUGS = [
     Bug(
         "pieces that find no room are lost",
         "a scratch folder is only for a while",
-        "runtime/spark/stage_output.py",
+        "runtime/spark/tasks/output.py",
         "        self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n",
         "        try:\n"
         "            self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n"
@@ -95,7 +95,7 @@ SINK_BUGS = [
     Bug(
         "a rescale drops what is not sealed",
         "pieces belong to a generation",
-        "runtime/spark/changelog.py",
+        "runtime/spark/changelog/changelog.py",
         'name = f"{RUNS}{self._place.run}/sinks/{place}"',
         'name = f"{self._folder()}{place}"',
         (f"{_SINKS}::test_the_records_of_a_key_stay_in_order_over_a_rescale",),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.spark_session import _check_java, check_spark
+from malflow.runtime.spark.session.session import _check_java, check_spark
 from tests.kit.spark_session import INTERPRETED, QUICK_JAVA
 
 __all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "users_environment"]

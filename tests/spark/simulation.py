@@ -25,13 +25,15 @@ from malflow.runtime.requests import pauses
 from malflow.runtime.requests.answers import RescaleRequest, SnapshotRequest
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.restarts import RestartGuard, RestartPolicy
-from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
-from malflow.runtime.spark.changelog import ScratchFolder
+from malflow.runtime.spark import changelog_index, settings
+from malflow.runtime.spark import handle as run_attempt
+from malflow.runtime.spark.changelog.changelog import ScratchFolder
+from malflow.runtime.spark.handle import RunAttempt
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
-from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import Settings, SparkOptions
-from malflow.runtime.spark.shuffle import Row, RowKind
-from malflow.runtime.spark.stage_attempt import StageAttempt
+from malflow.runtime.spark.tasks import workers as worker_cache
+from malflow.runtime.spark.tasks.records import Row, RowKind
+from malflow.runtime.spark.tasks.stage import StageAttempt
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state

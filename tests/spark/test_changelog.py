@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder, StoredOutput
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, PackedEntry, pack_entry
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder, StoredOutput
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, PackedEntry, pack_entry
 from malflow.states.keyed import Delta
 from tests.kit.faulty_s3 import FaultyS3
 

@@ -14,10 +14,17 @@ from malflow import NoKey, StreamProvider, rendezvous_select
 from malflow.engine.parts import place_parts
 from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
-from malflow.runtime.spark.outgoing_records import OutgoingRecords
 from malflow.runtime.spark.protocol import TickCommand
-from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of, frames_of, read_frames
+from malflow.runtime.spark.tasks.records import (
+    OutgoingRecords,
+    RecordCounts,
+    Row,
+    RowKind,
+    chunks_of,
+    frames_of,
+    read_frames,
+    summed,
+)
 from malflow.runtime.transport import chunks
 from malflow.runtime.transport.pickling import dump_columns
 from malflow.sinks import VecSink

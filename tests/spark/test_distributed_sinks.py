@@ -31,12 +31,12 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.engine.sink_transactions import SinkTransactions
 from malflow.errors import RunFailed
 from malflow.graph import Graph
-from malflow.runtime.spark import seal_task, snapshots
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
-from malflow.runtime.spark.record_counts import RecordCounts
-from malflow.runtime.spark.shuffle import Row, RowKind
-from malflow.runtime.spark.stage_output import OutputLog, read_pieces
+from malflow.runtime.spark import sinks as seal_task
+from malflow.runtime.spark import snapshots
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
+from malflow.runtime.spark.tasks.output import OutputLog, read_pieces
+from malflow.runtime.spark.tasks.records import RecordCounts, Row, RowKind
 from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner

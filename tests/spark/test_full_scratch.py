@@ -14,7 +14,7 @@ from malflow import StreamProvider
 from malflow.engine.plan import Program, compile_graph
 from malflow.errors import StoreError
 from malflow.graph import Graph
-from malflow.runtime.spark import seal_task
+from malflow.runtime.spark import sinks as seal_task
 from malflow.runtime.spark.settings import Settings
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory, kept_states

@@ -23,18 +23,19 @@ from malflow.errors import FencedError
 from malflow.graph import Graph
 from malflow.runtime import owners
 from malflow.runtime.owners import Owner
-from malflow.runtime.spark import leftovers
-from malflow.runtime.spark.changelog import RUNS, Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
-from malflow.runtime.spark.folder_owner import (
+from malflow.runtime.spark.changelog import leftovers
+from malflow.runtime.spark.changelog.changelog import RUNS, Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
+from malflow.runtime.spark.changelog.leftovers import (
     OF_QUERY,
     OF_SCRATCH,
+    Claimed,
+    Sweep,
     owner_of_run,
     owner_of_temporary,
     run_name,
     temporary_folder,
 )
-from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoreOptions
 from tests.kit.backends import at_once

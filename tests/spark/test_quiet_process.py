@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from malflow.runtime.spark.quiet_process import end_quietly
+from malflow.runtime.spark.session.java import end_quietly
 
 
 def raise_it(error: Exception) -> None:

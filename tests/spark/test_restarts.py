@@ -17,7 +17,7 @@ import pytest
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime, StreamProvider
 from malflow.errors import FencedError, OperatorError, RunFailed, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
-from malflow.runtime.spark.spark_session import share_interpreter
+from malflow.runtime.spark.session.session import share_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session

@@ -226,7 +226,7 @@ NAMELESS = """
 import os
 import pyspark.sql, pyspark.java_gateway, subprocess
 from malflow.errors import RunFailed
-from malflow.runtime.spark.spark_session import make_session
+from malflow.runtime.spark.session.session import make_session
 os.setuid(54321)
 try:
     make_session()

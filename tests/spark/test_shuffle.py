@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.records.batch import Batch, concat
-from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of
+from malflow.runtime.spark.tasks import records as shuffle
+from malflow.runtime.spark.tasks.records import ShuffleBuffer, chunks_of
 from malflow.runtime.transport import chunks as packing
 from malflow.runtime.transport.chunks import estimated_bytes
 

@@ -19,7 +19,7 @@ from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.graph import Graph
 from malflow.partitioners import rendezvous_select
 from malflow.runtime.spark import state_tasks
-from malflow.runtime.spark.changelog import Changelog
+from malflow.runtime.spark.changelog.changelog import Changelog
 from malflow.runtime.spark.state_moves import StateMoves
 from malflow.runtime.spark.state_tasks import Routing, WriteBases, routed
 from malflow.sinks import VecSink

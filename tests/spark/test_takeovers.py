@@ -24,9 +24,9 @@ from malflow.connectors.files import lines
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.graph import Graph
-from malflow.runtime.spark.changelog import RUNS, Changelog
-from malflow.runtime.spark.changelog_entry import NEVER
-from malflow.runtime.spark.stage_task import StageTask
+from malflow.runtime.spark.changelog.changelog import RUNS, Changelog
+from malflow.runtime.spark.changelog.entry import NEVER
+from malflow.runtime.spark.tasks.stage import StageTask
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
 from malflow.sources import StatefulSource, TextFileSource

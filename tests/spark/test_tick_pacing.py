@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.runtime.spark.tick_pacing import MOST_BYTES, Pace, PaceOptions
+from malflow.runtime.spark.pacing import MOST_BYTES, Pace, PaceOptions
 
 AIM = 1.5
 TICKS = 60

@@ -22,15 +22,14 @@ from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.requests.mailbox import RunRequests
-from malflow.runtime.spark import tick_polling
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder, StoredOutput
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder, StoredOutput
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
-from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
-from malflow.runtime.spark.spark_session import check_spark
-from malflow.runtime.spark.stage_attempt import StageAttempt
+from malflow.runtime.spark.session.session import check_spark
+from malflow.runtime.spark.tasks import polling as tick_polling
+from malflow.runtime.spark.tasks.records import RecordCounts, Row, RowKind, ShuffleBuffer, chunks_of, summed
+from malflow.runtime.spark.tasks.stage import StageAttempt
 from malflow.runtime.transport import chunks
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import driver_sinks, with_sink_proxies

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from malflow.errors import OperatorError
-from malflow.runtime.spark.spark_errors import spark_message
-from malflow.runtime.spark.spark_session import check_spark
+from malflow.runtime.spark.session.java import spark_message
+from malflow.runtime.spark.session.session import check_spark
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickling import NotPicklable, dump_columns, load_columns, load_states
 from malflow.runtime.transport.states import dumps_state

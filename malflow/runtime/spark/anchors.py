@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from malflow.runtime.spark.shuffle_files import shuffle_of
-from malflow.runtime.spark.spark_errors import spark_message
+from malflow.runtime.spark.changelog.leftovers import shuffle_of
+from malflow.runtime.spark.session.java import spark_message
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

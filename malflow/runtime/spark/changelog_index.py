@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from malflow.runtime.spark.changelog_entry import NEVER
+from malflow.runtime.spark.changelog.entry import NEVER
 from malflow.runtime.spark.protocol import StageReport
 
 __all__ = ["ChangelogIndex"]

@@ -25,11 +25,10 @@ from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.requests.mailbox import RunRequests
-from malflow.runtime.spark.changelog import Changelog
-from malflow.runtime.spark.changelog_entry import NEVER
+from malflow.runtime.spark.changelog.changelog import Changelog
+from malflow.runtime.spark.changelog.entry import NEVER
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.live_runs import REGISTRY
-from malflow.runtime.spark.position_memory import LastSnapshot
+from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import (
     RunSpec,
     StageReport,
@@ -37,16 +36,16 @@ from malflow.runtime.spark.protocol import (
     names_of_counts,
     pack_program,
 )
-from malflow.runtime.spark.record_counts import check_counts
+from malflow.runtime.spark.questions import TickQuestions
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.shuffle import Row, RowKind, sink_chunks
-from malflow.runtime.spark.sink_pieces import SinkPieces
+from malflow.runtime.spark.sinks import SinkPieces
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.state_moves import StateMove, StateMoves
 from malflow.runtime.spark.state_tasks import Base
-from malflow.runtime.spark.tick_pacing import Pace
-from malflow.runtime.spark.tick_questions import TickQuestions
-from malflow.runtime.spark.worker_places import WorkerPlaces
+from malflow.runtime.spark.tasks.places import WorkerPlaces
+from malflow.runtime.spark.tasks.polling import LastSnapshot
+from malflow.runtime.spark.tasks.records import Row, RowKind, check_counts, sink_chunks
+from malflow.runtime.spark.tasks.workers import REGISTRY
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies

@@ -18,8 +18,8 @@ from malflow.engine.reports import Report
 from malflow.errors import OperatorError
 from malflow.event_time.tick import Tick
 from malflow.failures import Replay
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_entry import NEVER
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.entry import NEVER
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.surroundings import Surroundings
 
@@ -94,7 +94,7 @@ class TickCommand:
         passed: the microseconds between the start of the previous tick and of this one.
         quiet: pairs of source and worker: the source emitted nothing there in the previous tick.
         quiet_time: the `passed` of the previous tick.
-        queries: questions to states, pickled in base 64 or a mark: see `malflow.runtime.spark.tick_questions`; empty if
+        queries: questions to states, pickled in base 64 or a mark: see `malflow.runtime.spark.questions`; empty if
             there are none.
         explains: whether tasks report the progress of operators in event time.
         asks_held: whether the input has ended and tasks report the open results of operators.
@@ -107,8 +107,8 @@ class TickCommand:
         most: the maximum number of records that a worker polls; None for the limit of the spec.
         durable: the tick of the newest durable snapshot, or `NEVER`.
         writing: the tick of the snapshot being written, or `NEVER`.
-        live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
-        moves: the fields of recent `malflow.runtime.spark.worker_places.Move`s: other executors drop these workers.
+        live_runs: the fields of a `malflow.runtime.spark.tasks.workers.LiveRuns`.
+        moves: the fields of recent `malflow.runtime.spark.tasks.places.Move`s: other executors drop these workers.
     """
 
     tick: int
@@ -271,7 +271,7 @@ class StageReport:
         merged: the tick after which the entry replaces all others; None if it replaces none.
         keys: the number of keys of each state that changed.
         taken, sent: for each channel, a sum over the numbers of records received and sent: see
-            `malflow.runtime.spark.record_counts`.
+            `malflow.runtime.spark.tasks.records`.
         noted: whether it wrote an entry without changes, dropped after the tick, for the output of a repeated task.
         size: the size of the records that it sent.
         pieces: the names of the pieces of output in the scratch folder, dropped after the tick.

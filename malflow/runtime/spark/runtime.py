@@ -17,12 +17,11 @@ from malflow.runtime.options import NOTHING, RuntimeBuilder
 from malflow.runtime.process_state import BROKEN_PIPE, signals_stop
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.restarts import RestartPolicy
-from malflow.runtime.spark.changelog import ScratchFolder
-from malflow.runtime.spark.folder_owner import OF_SCRATCH, run_name, temporary_folder
+from malflow.runtime.spark.changelog.changelog import ScratchFolder
+from malflow.runtime.spark.changelog.leftovers import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.query import check_name
-from malflow.runtime.spark.settings import Settings, SparkOptions
-from malflow.runtime.spark.spark_session import (
+from malflow.runtime.spark.session.session import (
     check_session,
     check_spark,
     is_local,
@@ -32,6 +31,7 @@ from malflow.runtime.spark.spark_session import (
     share_interpreter,
     task_attempts,
 )
+from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks

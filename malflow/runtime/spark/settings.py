@@ -12,8 +12,8 @@ from malflow.durations import Duration
 from malflow.errors import GraphError
 from malflow.runtime.options import RunOptions
 from malflow.runtime.restarts import RestartPolicy
-from malflow.runtime.spark.changelog import ScratchFolder
-from malflow.runtime.spark.tick_pacing import PaceOptions
+from malflow.runtime.spark.changelog.changelog import ScratchFolder
+from malflow.runtime.spark.pacing import PaceOptions
 from malflow.runtime.transport.program_pickle import check_store
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import RestoreOptions, job_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,27 +11,139 @@ from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import Cut
 from malflow.engine.sinks import RunSinks, delta_of
 from malflow.engine.state_specs import kept_versions, states_of, stored_once
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.seal_task import SealTask, StoredShare
-from malflow.runtime.spark.sink_pieces import SinkPieces, by_sink
-from malflow.runtime.spark.snapshot_task import MergeTask, SnapshotTask, stored_names, summed
-from malflow.runtime.spark.spark_tasks import results, task_count
+from malflow.runtime.spark.sinks import SealTask, SinkPieces, StoredShare, by_sink
+from malflow.runtime.spark.state_tasks import results, task_count
+from malflow.runtime.spark.tasks.output import added_up
+from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.files.data_file import Section, pack
-from malflow.snapshot.files.sections import Written, encoded, write_file
+from malflow.snapshot.files.sections import (
+    Found,
+    Written,
+    bare_sections,
+    encoded,
+    finding,
+    merge_files,
+    with_frame,
+    write_file,
+)
 from malflow.snapshot.persistence import Session, StateNotSerializable
 from malflow.snapshot.protocol.commit import DataWriter
 from malflow.snapshot.protocol.manifest import FileEntry
 from malflow.snapshot.writer import SnapshotSession
-from malflow.states.keyed import StateDelta
+from malflow.states.keyed import Delta, StateDelta
 from malflow.store.failpoint import failpoint
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ChangelogCapture"]
+__all__ = [
+    "ChangelogCapture",
+    "MergeTask",
+    "SnapshotTask",
+    "stored_names",
+    "summed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTask:
+    """Spark task that writes the data files of a worker.
+
+    Attributes:
+        place, generation: the changelog to read.
+        spans: the ticks of the entries to read, by worker and stage.
+        versions: the version of each state that is saved.
+        once: the states that every worker has; the one of worker 0 is saved.
+        writer: writes the files.
+        codec, compression: the encoding of the files.
+        base: whether the snapshot is a full one.
+    """
+
+    place: ScratchFolder
+    generation: int
+    spans: Mapping[int, Mapping[int, Sequence[int]]]
+    versions: Mapping[str, int]
+    once: Collection[str]
+    writer: DataWriter
+    codec: Codec
+    compression: str
+    base: bool
+
+    def __call__(self, worker: int) -> Written:
+        """Write the data files of one worker.
+
+        Raises:
+            OperatorError: if a state can't be encoded.
+            StoreError: if a file can't be written.
+        """
+        install_classes(self.place.classes)
+        sections, findings = self._sections(worker)
+        files = pack(sections)
+        return [
+            write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files
+        ], findings
+
+    def _sections(self, worker: int) -> tuple[list[Section], list[Finding]]:
+        changelog = Changelog(self.place, self.generation)
+        sections = []
+        findings = []
+        names = stored_names(self.versions, self.once, worker)
+        for stage, ticks in self.spans.get(worker, {}).items():
+            for name, delta in summed(changelog, stage, worker, ticks, names).items():
+                found = Found()
+                try:
+                    sections += [
+                        with_frame(bare, raw, self.compression)
+                        for bare, raw in bare_sections(
+                            self.codec, worker, name, self.versions[name], delta, found, BaseException
+                        )
+                    ]
+                except StateNotSerializable as error:
+                    raise error.as_operator_error() from error.__cause__
+                findings.append(finding(self.codec, worker, name, delta, found))
+        return sections, findings
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Spark task that merges small increments of earlier snapshots.
+
+    Attributes:
+        writer: reads and writes the files.
+        files: the files.
+        codec, compression: the encoding of the files.
+    """
+
+    writer: DataWriter
+    files: Sequence[FileEntry]
+    codec: Codec
+    compression: str
+
+    def __call__(self, _: int) -> list[FileEntry] | None:
+        """Merge the files; return None if their encodings differ.
+
+        Raises:
+            SnapshotCorrupt: if one is damaged.
+            StoreError: if the merged ones can't be written.
+        """
+        return merge_files(self.writer, self.files, self.codec, self.compression)
+
+
+def stored_names(versions: Mapping[str, int], once: Collection[str], worker: int) -> Collection[str]:
+    """Return the states of a worker that snapshots have."""
+    return versions if worker == 0 or not once else versions.keys() - set(once)
+
+
+def summed(
+    changelog: Changelog, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
+) -> dict[str, Delta]:
+    """Return the combined changes of a worker in some ticks, for each of the named states."""
+    changes = (changelog.read(stage, worker, tick).deltas for tick in ticks)
+    return added_up({name: delta for name, delta in deltas.items() if name in names} for deltas in changes)
 
 
 class ChangelogCapture:

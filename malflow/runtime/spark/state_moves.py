@@ -20,10 +20,10 @@ from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
 from malflow.runtime.process_state import rarer_collections
-from malflow.runtime.spark.changelog_entry import NEVER
+from malflow.runtime.spark.changelog.entry import NEVER
+from malflow.runtime.spark.changelog.leftovers import remove_shuffles, shuffle_of
+from malflow.runtime.spark.session.java import spark_message
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.shuffle_files import remove_shuffles, shuffle_of
-from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.state_tasks import (
     Base,
     ReadChangelog,

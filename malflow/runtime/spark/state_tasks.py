@@ -12,25 +12,40 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from malflow.engine.state_specs import States
 from malflow.engine.states.migration import migrated
 from malflow.engine.states.rescale import KeyRoute, united
-from malflow.errors import MalflowError
+from malflow.errors import MalflowError, RunFailed
 from malflow.nodes import StatefulNode
 from malflow.runtime.process_state import rarer_collections
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry
-from malflow.runtime.spark.quiet_process import end_quietly
-from malflow.runtime.spark.stage_changes import merged, packed
-from malflow.runtime.transport.error_pickles import dumps_error
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry
+from malflow.runtime.spark.session.java import end_quietly, spark_message
+from malflow.runtime.spark.tasks.output import merged, packed
+from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.states import dumps_state, loaded_state
 from malflow.snapshot.files.stored_states import FoundSection, StoredStates
 from malflow.states.keyed import Delta
 
-__all__ = ["Base", "Piece", "ReadChangelog", "ReadFiles", "RouteSections", "Routing", "Told", "WriteBases", "routed"]
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = [
+    "Base",
+    "Piece",
+    "ReadChangelog",
+    "ReadFiles",
+    "RouteSections",
+    "Routing",
+    "Told",
+    "WriteBases",
+    "results",
+    "routed",
+    "task_count",
+]
 
 _KEYS = 4096
 """Keys of a state in a piece."""
@@ -295,3 +310,45 @@ def _reported(target: int, task: _Task) -> Iterator[Piece]:
             yield from task()
     except MalflowError as error:
         yield target, pickle.dumps(dumps_error(error), 5)
+
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def task_count(context: SparkContext, items: int, *, alone: bool) -> int:
+    """Return the number of tasks for some items: `alone`, the job may use all slots; otherwise half are for ticks."""
+    return items if alone else min(items, max(1, context.defaultParallelism // 2))
+
+
+def results(context: SparkContext, task: Callable[[S], T], items: Sequence[S], tasks: int) -> list[T]:
+    """Call a task for each item in a Spark job, and return the results in the order of the items.
+
+    Items that follow each other are in different tasks, if possible.
+
+    Raises:
+        MalflowError: the first error that a task raised.
+        RunFailed: if the job failed.
+    """
+    order = [at for first in range(tasks) for at in range(first, len(items), tasks)]
+    try:
+        done = context.parallelize([items[at] for at in order], tasks).map(_with_error(task)).collect()
+    except Exception as error:
+        raise RunFailed(f"Spark could not write a snapshot: {spark_message(error)}") from error
+    failure = next((failure for _, failure in done if failure is not None), None)
+    if failure is not None:
+        raise loaded_error(failure)
+    by_item = dict(zip(order, (result for result, _ in done), strict=True))
+    return [by_item[at] for at in range(len(items))]
+
+
+def _with_error(task: Callable[[S], T]) -> Callable[[S], tuple[Any, bytes | None]]:
+    def write(item: S) -> tuple[Any, bytes | None]:
+        end_quietly()
+        try:
+            with rarer_collections():
+                return task(item), None
+        except MalflowError as error:
+            return None, dumps_error(error)
+
+    return write

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
 from malflow.runtime.spark.anchors import Anchors
+from malflow.runtime.spark.changelog.leftovers import remove_shuffles
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
-from malflow.runtime.spark.shuffle import Row, read_frames
-from malflow.runtime.spark.shuffle_files import remove_shuffles
-from malflow.runtime.spark.stage_task import StageTask
+from malflow.runtime.spark.tasks.records import Row, read_frames
+from malflow.runtime.spark.tasks.stage import StageTask
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

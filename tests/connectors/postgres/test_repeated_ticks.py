@@ -17,7 +17,7 @@ from tests.connectors.postgres.kit import Database, slot_name
 
 pytest.importorskip("pyspark")
 
-from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.tasks.records import Row, RowKind
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
 CHANGES = {

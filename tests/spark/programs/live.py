@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, pack_entry
-from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, run_name, temporary_folder
-from malflow.runtime.spark.leftovers import Claimed, Sweep
+from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
+from malflow.runtime.spark.changelog.leftovers import OF_QUERY, OF_SCRATCH, Claimed, Sweep, run_name, temporary_folder
 
 
 def main() -> None:

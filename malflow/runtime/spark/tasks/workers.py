@@ -1,4 +1,4 @@
-"""The live workers and loaded programs that a Python process of Spark caches from tick to tick."""
+"""The live workers that a Python process of Spark caches, and how one catches up or is rebuilt."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import os
 import pickle
 import platform
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
-from malflow.engine.ticks import PollPacing
+from malflow.engine.ticks import PollPacing, first_limit
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator
-from malflow.runtime.spark.changelog import Changelog
-from malflow.runtime.spark.live_runs import LiveRuns
-from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
+from malflow.runtime.spark.changelog.changelog import Changelog
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
-from malflow.runtime.spark.quiet_process import end_quietly
-from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.session.java import end_quietly
+from malflow.runtime.spark.tasks.places import AGE, executor_of
+from malflow.runtime.spark.tasks.polling import LastSnapshot, PositionMemory
+from malflow.runtime.spark.tasks.records import Row, RowKind
 from malflow.runtime.spark.unix_sockets import sweep_here
-from malflow.runtime.spark.worker_places import AGE, executor_of
 from malflow.runtime.transport.error_pickles import dumps_error
-from malflow.runtime.transport.pickling import missing_module
+from malflow.runtime.transport.pickling import dumps_by_value, missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.files.sections import Recount
 from malflow.states.keyed import Delta, StateDelta
@@ -35,16 +35,68 @@ from malflow.words import error_line
 
 __all__ = [
     "LIVE_WORKERS",
+    "REGISTRY",
     "SHARED",
     "UNCONFIRMED",
+    "CurrentWorker",
+    "LiveRuns",
     "LiveWorker",
     "LoadedProgram",
     "ReleaseTask",
+    "RunRegistry",
     "held_of",
     "load",
     "name_of",
     "process_name",
 ]
+
+
+class LiveRuns(NamedTuple):
+    """The runs that were live at some time. Ended runs stay ended, since a run does not start twice.
+
+    Attributes:
+        before: the number of the next run at that time.
+        numbers: the numbers of the live runs.
+    """
+
+    before: int
+    numbers: Collection[int]
+
+    def is_over(self, run: int) -> bool:
+        """Whether a run had ended at that time; False for a run that began later."""
+        return run < self.before and run not in self.numbers
+
+
+class RunRegistry:
+    """Numbers runs in the order in which they begin, and knows which are live."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 1
+        self._live: set[int] = set()
+
+    def begin(self) -> int:
+        """Return the number of a new run."""
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._live.add(number)
+            return number
+
+    def end(self, number: int) -> None:
+        """Record the end of a run."""
+        with self._lock, suppress(KeyError):
+            self._live.remove(number)
+
+    @property
+    def live(self) -> LiveRuns:
+        """The runs that are live now."""
+        with self._lock:
+            return LiveRuns(self._next, sorted(self._live))
+
+
+REGISTRY: Final = RunRegistry()
+"""The runs of this process, which share the processes of one Spark application, even from several sessions."""
 
 
 @dataclass(slots=True)
@@ -245,3 +297,91 @@ def _release_before(run: str, generation: int) -> None:
         _UNTOLD.setdefault(run, []).extend(errors)
     for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
         del _LOADED[loaded]
+
+
+class CurrentWorker:
+    """Finds the worker that a tick runs on.
+
+    Args:
+        spec: the run.
+        loaded: its program, as this process has it.
+        stage: the stage of the worker.
+        number: the number of the worker.
+        command: the tick.
+    """
+
+    def __init__(self, spec: RunSpec, loaded: LoadedProgram, stage: int, number: int, command: TickCommand) -> None:
+        self._spec = spec
+        self._loaded = loaded
+        self._stage = stage
+        self._number = number
+        self._command = command
+        self._last = command.last[stage][number]
+
+    def take(self) -> LiveWorker:
+        """Take the worker out of the cache, and bring it up to date; make it if need be.
+
+        Raises:
+            RunFailed: if entries of the changelog can't be read.
+            OperatorError: if user code fails.
+        """
+        name = name_of(self._spec, self._stage, self._number)
+        held = LIVE_WORKERS.pop(name, None)  # so that no later attempt finds it in a partial state
+        if held is not None and held.tick < self._command.tick and held.last == self._last:
+            return held
+        if held is not None and (missed := self._missed_entries(held)):
+            self._catch_up(held, missed)
+        else:
+            pacing = PollPacing(first_limit(debug=self._spec.debug), self._loaded.program.least_batch)
+            held = LiveWorker(self._made(), NEVER, NEVER, pacing=pacing)
+            self._catch_up(held, self._loaded.changelog.since(self._stage, self._number, self._last, NEVER))
+        if self._spec.debug:
+            held.begin_recount()
+        return held
+
+    def _missed_entries(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
+        """Return the entries that a cached worker has missed; if it can't catch up, close it and return no entries."""
+        try:
+            if held.tick < self._command.tick and held.last < self._last:
+                held.worker.park()
+                changes = self._loaded.changelog.since(self._stage, self._number, self._last, held.last)
+                if changes[0].follows(held.last):  # otherwise its state was discarded
+                    return changes
+        except BaseException as error:
+            release_all((held.worker.close,), error)
+            raise
+        held.worker.close()
+        return ()
+
+    def _made(self) -> Worker:
+        program, parts, discovered, _ = self._loaded
+        worker = Worker(
+            program,
+            self._stage,
+            self._number,
+            parallelism=self._spec.parallelism,
+            parts=parts,
+            tracked=True,
+            debug=self._spec.debug,
+            pickle_reader=dumps_by_value,
+        )
+        if discovered:
+            worker.set_parts(parts, discovered)
+        key = self._spec.scratch.run, self._spec.generation
+        SHARED.setdefault(key, {}).update((id(it.resource), it) for it in worker.shared)
+        return worker
+
+    def _catch_up(self, live: LiveWorker, changes: Iterable[ChangelogEntry]) -> None:
+        """Apply the entries that a worker has missed, and open its readers at the positions in them."""
+        worker = live.worker
+        try:
+            for change in changes:
+                if worker.sources and change.before == live.last > NEVER:
+                    live.memory.note(worker.sources, live.last, change.tick, self._command.snapshots)
+                worker.apply(change.deltas)
+                worker.finish(change.finished)
+                live.last = change.tick
+            worker.open()
+        except BaseException as error:
+            release_all((worker.close,), error)
+            raise

@@ -24,7 +24,7 @@ from zlib import crc32
 import lz4.frame
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.changelog_entry import NEVER, ChangelogEntry, PackedEntry, unpack_entry
+from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, PackedEntry, unpack_entry
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.local import LocalStore
 from malflow.store.opening import is_private, open_store
@@ -82,7 +82,7 @@ class StoredOutput(NamedTuple):
     Attributes:
         rows: the last rows, stored in the entry itself.
         pieces: the names of the objects with the earlier rows.
-        counts: the numbers of records received and sent: a `malflow.runtime.spark.record_counts.RecordCounts`.
+        counts: the numbers of records received and sent: a `malflow.runtime.spark.tasks.records.RecordCounts`.
         sinks: for each object with pieces of a distributed sink, the number of the sink, the name and the bytes.
     """
 

@@ -1,19 +1,31 @@
-"""The output of a tick of one stage of one worker, stored beside its changelog entry so that it can be sent again."""
+"""The output and changes of one stage of one worker in a tick, stored so that they can be sent again."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lz4.frame
 
-from malflow.runtime.spark.changelog import Changelog, StoredOutput
-from malflow.runtime.spark.changelog_entry import PackedEntry
-from malflow.runtime.spark.record_counts import RecordCounts
-from malflow.runtime.spark.shuffle import Row
+from malflow.engine.worker import Worker
+from malflow.errors import MalflowError
+from malflow.runtime.spark.changelog.changelog import Changelog, StoredOutput
+from malflow.runtime.spark.changelog.entry import ChangelogEntry, PackedEntry, pack_entry
+from malflow.runtime.spark.tasks.records import RecordCounts, Row
+from malflow.runtime.transport.states import not_picklable
+from malflow.states.keyed import Delta, DeltaSum
 
-__all__ = ["OutputLog", "packed_pieces", "read_output", "read_pieces"]
+__all__ = [
+    "OutputLog",
+    "added_up",
+    "deltas_of",
+    "merged",
+    "packed",
+    "packed_pieces",
+    "read_output",
+    "read_pieces",
+]
 
 _PIECE = 4 << 20
 """Bytes of output that are stored together."""
@@ -136,3 +148,66 @@ def _rows_of(piece: bytes) -> Iterator[Row]:
     for row, length in pickle.loads(piece[_LENGTH:at]):  # noqa: S301 - of this run
         yield row._replace(blob=piece[at : at + length])
         at += length
+
+
+_MOSTLY = 4 / 3
+"""A full entry is written if a stage has at most this many keys for each key in its full deltas."""
+
+
+def deltas_of(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
+    """Return the delta of each state, whether they hold all state, and if so, the recent changes, if separate.
+
+    If full deltas have most of the keys, all other states are returned in full as well, so earlier entries become
+    obsolete.
+
+    Args:
+        worker: the worker.
+        whole: whether full deltas were requested.
+    """
+    deltas, states = worker.delta(), worker.states()
+    if _is_whole(deltas, states):
+        return deltas, True, None
+    written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
+    is_most = written > 0 and _MOSTLY * written >= sum(map(len, states.values()))
+    if whole or is_most:
+        return worker.delta(whole=True), True, None if is_most else deltas
+    return deltas, False, None
+
+
+def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
+    return all(name in deltas and deltas[name].whole for name in states)
+
+
+def added_up(changes: Iterable[Mapping[str, Delta]]) -> dict[str, Delta]:
+    """Return the deltas with the effect of several, in order, for each state."""
+    sums: dict[str, DeltaSum] = {}
+    for deltas in changes:
+        for name, delta in deltas.items():
+            sums.setdefault(name, DeltaSum()).add(delta)
+    return {name: total.delta() for name, total in sums.items()}
+
+
+def merged(entries: Sequence[ChangelogEntry]) -> ChangelogEntry:
+    """Merge the last entries of a worker, in order, into one with the same effect, under the tick of the last one."""
+    finished: dict[str, list[Any]] = {}
+    for entry in entries:
+        for name, parts in entry.finished.items():
+            finished.setdefault(name, []).extend(parts)
+    *earlier, last = entries
+    deltas = added_up(entry.deltas for entry in entries)
+    replaced = [tick for entry in earlier for tick in (*entry.merged, entry.tick)]
+    return ChangelogEntry(last.tick, entries[0].before, deltas, finished=finished, merged=replaced)
+
+
+def packed(entry: ChangelogEntry) -> PackedEntry:
+    """Return an entry in its written form.
+
+    Raises:
+        OperatorError: naming a state that can't be pickled.
+    """
+    try:
+        return pack_entry(entry)
+    except MalflowError:
+        raise
+    except BaseException as error:  # classes of the user may raise any
+        raise not_picklable(entry.deltas, error) from error

@@ -1,34 +1,56 @@
-"""One attempt at a tick of one stage of one worker."""
+"""The Spark task that runs one stage of one worker, and one attempt at its tick."""
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from struct import Struct
 from typing import Any
 
 from malflow.engine.worker import Inputs, Worker
-from malflow.errors import MalflowError, RunFailed, release_all
+from malflow.errors import MalflowError, OperatorError, RunFailed, own_process, release_all
 from malflow.operators.epochs.idle_time import merge_lateness
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch
-from malflow.runtime.spark.changelog_entry import ChangelogEntry
-from malflow.runtime.spark.current_worker import CurrentWorker
-from malflow.runtime.spark.outgoing_records import OutgoingRecords
-from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand, names_of_counts
-from malflow.runtime.spark.record_counts import RecordCounts, summed
-from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
-from malflow.runtime.spark.stage_changes import deltas_of, merged, packed
-from malflow.runtime.spark.stage_output import OutputLog, read_output
-from malflow.runtime.spark.tick_polling import TickPolling
-from malflow.runtime.spark.tick_questions import answer_questions
-from malflow.runtime.spark.worker_cache import LIVE_WORKERS, LiveWorker, held_of, load, name_of, process_name
+from malflow.runtime.process_state import rarer_collections
+from malflow.runtime.spark.changelog.entry import ChangelogEntry
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
+from malflow.runtime.spark.questions import answer_questions
+from malflow.runtime.spark.session.java import end_quietly
+from malflow.runtime.spark.tasks.output import OutputLog, deltas_of, merged, packed, read_output
+from malflow.runtime.spark.tasks.polling import TickPolling
+from malflow.runtime.spark.tasks.records import (
+    OutgoingRecords,
+    RecordCounts,
+    Row,
+    RowKind,
+    chunks_of,
+    frames_of,
+    read_frames,
+    summed,
+)
+from malflow.runtime.spark.tasks.workers import (
+    LIVE_WORKERS,
+    CurrentWorker,
+    LiveWorker,
+    held_of,
+    load,
+    name_of,
+    process_name,
+)
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.error_pickles import dumps_error
+from malflow.runtime.transport.pickling import NotPicklable
 
-__all__ = ["StageAttempt"]
+__all__ = [
+    "StageAttempt",
+    "StageTask",
+]
 
 _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 """The input of a stage, by channel and the worker that sent it."""
@@ -277,3 +299,70 @@ def _times_of(worker: Worker) -> dict[int, OperatorTime]:
     """Return the progress of each operator, without facts known only here, since a repetition must agree."""
     times = worker.explain().items()
     return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}
+
+
+_NUMBER = Struct(">q")
+"""A worker's number, in the form in which Spark's Java reads the keys of pairs."""
+
+
+class StageTask:
+    """A stage of a program as a function that Spark calls with the frames for one worker.
+
+    It yields the frames for the next stage's workers, each after the number of the worker; frames of the last stage are
+    for the driver and have no number.
+
+    Args:
+        spec: the facts about the run.
+        stage: the stage.
+        is_last: whether it is the last one.
+    """
+
+    def __init__(self, spec: RunSpec, stage: int, *, is_last: bool) -> None:
+        self._spec = spec
+        self._stage = stage
+        self._is_last = is_last
+
+    def __call__(self, worker: int, frames: Iterator[bytes]) -> Iterator[bytes]:
+        """Run the stage for one tick."""
+        end_quietly()
+        rows = list(read_frames(frames)) if self._stage else _drained(frames)
+        for target, frame in frames_of(_run(self._spec, self._stage, worker, rows)):
+            if not self._is_last:
+                yield _NUMBER.pack(target)
+            yield frame
+
+
+def _run(spec: RunSpec, stage: int, worker: int, rows: list[Row]) -> Iterator[Row]:
+    from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
+
+    context = TaskContext.get()
+    command = TickCommand.loads(context.getLocalProperty(COMMAND))
+    own_process()
+    try:
+        with rarer_collections(), spec.surroundings.applied():
+            attempt = StageAttempt(spec, stage, worker, command)
+            _leave_modules_out()
+            yield from attempt.take(rows)
+    except MalflowError as error:
+        lasts = isinstance(error, NotPicklable) or not isinstance(error, OperatorError)
+        if not lasts and context.attemptNumber() + 1 < spec.attempts:
+            raise
+        yield Row(worker, RowKind.FAILURE, 0, worker, dumps_error(error))
+
+
+@cache
+def _leave_modules_out() -> None:
+    """Exclude everything imported so far from later garbage collections.
+
+    Spark collects after each task. That would walk all objects of pandas, Arrow and the program's modules, and take
+    longer than the task of a small tick.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _drained(frames: Iterator[bytes]) -> list[Row]:
+    """Consume the input of the first stage. It carries no data: Spark ends a process that leaves some."""
+    for _ in frames:
+        pass
+    return []

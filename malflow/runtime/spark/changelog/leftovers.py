@@ -1,7 +1,7 @@
 """Removal of files that killed runs left behind, by a later run.
 
 The name of a folder encodes its owner: a process, and the machine or container it belongs to; see
-`malflow.runtime.spark.folder_owner`.
+`malflow.runtime.spark.changelog.leftovers`.
 
 - Whether an owner on this machine and in this container has ended is known. Folders of ended owners are removed at
   once, temporary ones as well as those in the user's scratch folder; those of live owners stay.
@@ -19,22 +19,63 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from malflow.runtime.spark.changelog import RUNS, ScratchFolder
-from malflow.runtime.spark.folder_owner import owner_of_run, owner_of_temporary
+from malflow.runtime.owners import OWNER, Owner
+from malflow.runtime.spark.changelog.changelog import RUNS, ScratchFolder
 from malflow.runtime.spark.unix_sockets import sweep_sockets
 from malflow.store.contract import KeyMissing
 from malflow.store.filesystem import is_local, local_path
 from malflow.store.opening import open_store
 
-__all__ = ["Claimed", "Sweep", "remove_run"]
+__all__ = [
+    "OF_QUERY",
+    "OF_SCRATCH",
+    "Claimed",
+    "Sweep",
+    "owner_of_run",
+    "owner_of_temporary",
+    "remove_run",
+    "remove_shuffles",
+    "run_name",
+    "shuffle_of",
+    "temporary_folder",
+]
+
+OF_QUERY: Final = "malflow-query"
+OF_SCRATCH: Final = "malflow-scratch"
+
+_RUN = re.compile(rf"[0-9a-f]{{16}}-{OWNER}")
+_TEMPORARY = re.compile(rf"(?:{OF_QUERY}|{OF_SCRATCH})-{OWNER}-[a-z0-9_]{{8}}")
+
+
+def owner_of_run(name: str) -> Owner | None:
+    """Return the owner in the name of a run's folder below ``scratch=``; None for any other name."""
+    return Owner.within(name, _RUN)
+
+
+def owner_of_temporary(name: str) -> Owner | None:
+    """Return the owner in the name of a temporary folder; None for any other name."""
+    return Owner.within(name, _TEMPORARY)
+
+
+def run_name() -> str:
+    """Return a new run id that encodes its owner."""
+    return f"{secrets.token_hex(8)}-{Owner.here()}"
+
+
+def temporary_folder(kind: str) -> str:
+    """Create a temporary folder with a name that encodes its owner; return its path."""
+    return tempfile.mkdtemp(prefix=f"{kind}-{Owner.here()}-")
+
 
 _log = logging.getLogger("malflow.runtime")
 
@@ -204,3 +245,17 @@ def _is_elsewhere(run: str) -> bool:
 
 def _note_of(run: str) -> str:
     return f"{RUNS}{run}/{_NOTE}"
+
+
+def shuffle_of(exchanged: Any) -> int:
+    """Return the id of the exchange that makes Java's RDD."""
+    number: int = exchanged.rdd().dependencies().head().shuffleId()
+    return number
+
+
+def remove_shuffles(context: Any, shuffles: Iterable[int]) -> None:
+    """Remove the files of exchanges; Spark would do so once Java collects garbage, so hardly ever."""
+    with suppress(Exception):  # then Spark does so later
+        cleaner = context._jsc.sc().cleaner()  # noqa: SLF001 - PySpark does not expose it
+        for shuffle in shuffles:
+            cleaner.get().doCleanupShuffle(shuffle, False)

@@ -17,7 +17,7 @@ from malflow.engine.plan import Program
 from malflow.engine.questions import Outcome, Question
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, QueryError
-from malflow.runtime.spark.changelog import Changelog
+from malflow.runtime.spark.changelog.changelog import Changelog
 from malflow.runtime.transport.states import PackedQuestion, answered, outcome, packed_or_error
 
 __all__ = ["TickQuestions", "answer_questions"]

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
-from malflow.runtime.spark.lost_java import is_lost_connection
+from malflow.runtime.spark.session.java import is_lost_connection, spark_message
 from malflow.runtime.spark.session_users import SESSION_USERS, is_alive
-from malflow.runtime.spark.spark_errors import spark_message
 from malflow.runtime.spark.unix_sockets import SOCKETS, check_sockets, socket_settings
 
 if TYPE_CHECKING:

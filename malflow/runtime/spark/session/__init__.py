@@ -1,0 +1,1 @@
+"""The Spark session of a run, and its Java."""

@@ -1,0 +1,1 @@
+"""What runs on executors: the tasks of a tick."""
