@@ -33,7 +33,7 @@ from malflow.cli.reload_child import Child, own_environment
 from malflow.cli.reloaded import SNAPSHOT_SECONDS
 from malflow.cli.serving import CONFIGURED, token_pipe
 from malflow.cli.target import Target
-from malflow.runtime.processes.spawning import flags_of_interpreter
+from malflow.runtime.processes.starting import flags_of_interpreter
 from malflow.words import iso, listed
 
 __all__ = ["REHEARSAL", "Given", "Reloader", "given_to"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NoReturn
 
-from malflow.runtime.processes.spawning import connected_sockets, handle_stops, launched, stops_blocked
+from malflow.runtime.processes.starting import connected_sockets, handle_stops, launched, stops_blocked
 
 __all__ = ["fork", "serve"]
 

@@ -24,7 +24,6 @@ from malflow.errors import RunFailed, release_all
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.runtime.host import SinkPositions
-from malflow.runtime.processes.captures import ProcessCaptures
 from malflow.runtime.processes.forwarding import levels_of_loggers, logging_disabled, pickled_filters
 from malflow.runtime.processes.messages import (
     AddParts,
@@ -46,6 +45,7 @@ from malflow.runtime.processes.messages import (
 )
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
+from malflow.runtime.processes.snapshots import ProcessCaptures
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.pickling import dumps, dumps_by_value
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program

@@ -52,9 +52,8 @@ from malflow.runtime.processes.messages import (
     Setup,
     Ticked,
 )
-from malflow.runtime.processes.spawning import handle_stops
-from malflow.runtime.processes.starting import receive_link
-from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
+from malflow.runtime.processes.snapshots import WorkerSnapshots
+from malflow.runtime.processes.starting import handle_stops, receive_link
 from malflow.runtime.transport.chunks import ChunkBuffer
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import dumps, dumps_by_value, load_states, missing_module
